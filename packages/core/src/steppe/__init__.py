@@ -9,93 +9,84 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .batched import (
-        AsyncEnvPool,
-        EnvCreator,
-        ParallelEnv,
-        ProcessorAsyncEnvPool,
-        SerialEnv,
-        ThreadingAsyncEnvPool,
-        filter_warnings_subprocess,
-    )
-    from .collectors import (
-        Agent,
-        Batcher,
-        Collector,
-        DataCollectorBase,
-        EpisodeBatcher,
-        MonoThreadEpisodeBatcher,
-        MultiaSyncDataCollector,
-        MultiSyncDataCollector,
-        SyncDataCollector,
-        aSyncDataCollector,
-        split_trajectories,
-    )
-    from .envs import (
-        ArrayEnv,
-        ArrayPlan,
-        EnvBase,
-        EnvMetaData,
-        ExplorationType,
-        GymLikeEnv,
-        ModelBasedEnvBase,
-        RandomPolicy,
-        check_env_specs,
-        exploration_type,
-        make_composite_from_td,
-        set_exploration_type,
-        step_mdp,
-        terminated_or_truncated,
-    )
-    from .errors import SteppeError
-    from .registry import (
-        LibraryInfo,
-        env_factory,
-        get_available_libraries,
-        hookimpl,
-        list_envs,
-        list_plugins,
-        make_env,
-        refresh,
-        register_env,
-    )
-    from .specs import (
-        Binary,
-        Bounded,
-        Categorical,
-        Choice,
-        Composite,
-        MultiCategorical,
-        MultiOneHot,
-        NonTensor,
-        OneHot,
-        Spec,
-        Stacked,
-        StackedComposite,
-        Unbounded,
-    )
-    from .storage import Storage
-    from .transforms import (
-        AutoResetTransform,
-        BatchSizeTransform,
-        Compose,
-        ConditionalSkip,
-        DeviceCastTransform,
-        DoubleToFloat,
-        DTypeCastTransform,
-        ExcludeTransform,
-        InitTracker,
-        ObservationTransform,
-        RenameTransform,
-        RewardSum,
-        SelectTransform,
-        StepCounter,
-        TensorDictPrimer,
-        Transform,
-        TransformedEnv,
-        UnaryTransform,
-    )
-    from .versions import gym_backend, implement_for, set_backend, set_gym_backend
+    from .batched import AsyncEnvPool as AsyncEnvPool
+    from .batched import EnvCreator as EnvCreator
+    from .batched import ParallelEnv as ParallelEnv
+    from .batched import ProcessorAsyncEnvPool as ProcessorAsyncEnvPool
+    from .batched import SerialEnv as SerialEnv
+    from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
+    from .batched import filter_warnings_subprocess as filter_warnings_subprocess
+    from .collectors import Agent as Agent
+    from .collectors import Batcher as Batcher
+    from .collectors import Collector as Collector
+    from .collectors import DataCollectorBase as DataCollectorBase
+    from .collectors import EpisodeBatcher as EpisodeBatcher
+    from .collectors import MonoThreadEpisodeBatcher as MonoThreadEpisodeBatcher
+    from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
+    from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
+    from .collectors import SyncDataCollector as SyncDataCollector
+    from .collectors import aSyncDataCollector as aSyncDataCollector
+    from .collectors import split_trajectories as split_trajectories
+    from .envs import ArrayEnv as ArrayEnv
+    from .envs import ArrayPlan as ArrayPlan
+    from .envs import EnvBase as EnvBase
+    from .envs import EnvMetaData as EnvMetaData
+    from .envs import ExplorationType as ExplorationType
+    from .envs import GymLikeEnv as GymLikeEnv
+    from .envs import ModelBasedEnvBase as ModelBasedEnvBase
+    from .envs import RandomPolicy as RandomPolicy
+    from .envs import check_env_specs as check_env_specs
+    from .envs import exploration_type as exploration_type
+    from .envs import make_composite_from_td as make_composite_from_td
+    from .envs import set_exploration_type as set_exploration_type
+    from .envs import step_mdp as step_mdp
+    from .envs import terminated_or_truncated as terminated_or_truncated
+    from .errors import SteppeError as SteppeError
+    from .registry import LibraryInfo as LibraryInfo
+    from .registry import env_factory as env_factory
+    from .registry import get_available_libraries as get_available_libraries
+    from .registry import hookimpl as hookimpl
+    from .registry import list_envs as list_envs
+    from .registry import list_plugins as list_plugins
+    from .registry import make_env as make_env
+    from .registry import refresh as refresh
+    from .registry import register_env as register_env
+    from .specs import Binary as Binary
+    from .specs import Bounded as Bounded
+    from .specs import Categorical as Categorical
+    from .specs import Choice as Choice
+    from .specs import Composite as Composite
+    from .specs import MultiCategorical as MultiCategorical
+    from .specs import MultiOneHot as MultiOneHot
+    from .specs import NonTensor as NonTensor
+    from .specs import OneHot as OneHot
+    from .specs import Spec as Spec
+    from .specs import Stacked as Stacked
+    from .specs import StackedComposite as StackedComposite
+    from .specs import Unbounded as Unbounded
+    from .storage import Storage as Storage
+    from .transforms import AutoResetTransform as AutoResetTransform
+    from .transforms import BatchSizeTransform as BatchSizeTransform
+    from .transforms import Compose as Compose
+    from .transforms import ConditionalSkip as ConditionalSkip
+    from .transforms import DeviceCastTransform as DeviceCastTransform
+    from .transforms import DoubleToFloat as DoubleToFloat
+    from .transforms import DTypeCastTransform as DTypeCastTransform
+    from .transforms import ExcludeTransform as ExcludeTransform
+    from .transforms import InitTracker as InitTracker
+    from .transforms import ObservationTransform as ObservationTransform
+    from .transforms import RenameTransform as RenameTransform
+    from .transforms import RewardSum as RewardSum
+    from .transforms import SelectTransform as SelectTransform
+    from .transforms import StepCounter as StepCounter
+    from .transforms import TensorDictPrimer as TensorDictPrimer
+    from .transforms import Transform as Transform
+    from .transforms import TransformedEnv as TransformedEnv
+    from .transforms import UnaryTransform as UnaryTransform
+    from .versions import gym_backend as gym_backend
+    from .versions import implement_for as implement_for
+    from .versions import set_backend as set_backend
+    from .versions import set_gym_backend as set_gym_backend
 
     __version__: str
 
@@ -195,7 +186,7 @@ _EXPORTS: dict[str, str] = {
 
 _SUBPACKAGES = ("batched", "collectors", "envs", "errors", "registry", "specs", "storage", "transforms", "versions")
 
-__all__ = ["__version__", *_EXPORTS]  # noqa: PLE0604
+__all__ = ["__version__", *_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
