@@ -1,0 +1,121 @@
+"""Loaded plugins: their hooks checked against ours, called on their owner, and traced."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pluggy
+
+from ..errors import PluginIncompatible
+from . import hooks, loader, messages
+from .records import PluginRecord
+
+
+class Callers:
+    """The hooks of the plugins that have been loaded.
+
+    Args:
+        steppe_version: the running steppe, for error texts.
+    """
+
+    def __init__(self, *, steppe_version: str) -> None:
+        self._steppe_version: Final = steppe_version
+        self._manager: Final = pluggy.PluginManager(hooks.PROJECT)
+        self._manager.add_hookspecs(hooks)
+        if tracing():
+            _Trace(self._manager)
+
+    def add(self, record: PluginRecord, plugin: Any) -> None:
+        """Take in a loaded plugin; a plugin that serves two namespaces is taken in once.
+
+        Raises:
+            PluginIncompatible: a hook of the plugin does not fit ours.
+        """
+        if self._manager.is_registered(plugin):
+            return
+        implemented = self._check(record, plugin)
+        if "steppe_make_env" not in implemented:
+            self._refuse(record, "it has no steppe_make_env", None)
+        try:
+            self._manager.register(plugin, name=record.target)
+            self._manager.check_pending()
+        except pluggy.PluginValidationError as error:
+            if self._manager.is_registered(plugin):
+                self._manager.unregister(plugin)
+            raise PluginIncompatible(
+                messages.hook_mismatch(
+                    record.subject, running=self._steppe_version, mismatch=" ".join(str(error).split()), where=""
+                )
+            ) from error
+
+    def call(self, plugin: Any, hook: str, /, **kwargs: Any) -> Any:
+        """Call one hook on one plugin; None where the plugin does not implement it."""
+        others = [other for other in self._manager.get_plugins() if other is not plugin]
+        return self._manager.subset_hook_caller(hook, others)(**kwargs)
+
+    def _check(self, record: PluginRecord, plugin: Any) -> set[str]:
+        specs = {name: getattr(self._manager.hook, name).spec for name in dir(hooks) if name.startswith("steppe_")}
+        implemented = set()
+        for attribute in dir(plugin):
+            options = self._manager.parse_hookimpl_opts(plugin, attribute)
+            if options is None:
+                continue
+            found = pluggy.HookImpl(plugin, record.target, getattr(plugin, attribute), options)
+            name = options.get("specname") or attribute
+            implemented.add(name)
+            if name not in specs:
+                if not found.optionalhook:
+                    self._refuse(record, messages.hook_unknown(name, candidates=specs), found.function)
+                continue
+            takes = specs[name].argnames
+            asks = [argument for argument in found.argnames if argument not in takes]
+            if asks:
+                self._refuse(record, messages.hook_arguments(name, takes=takes, asks=asks), found.function)
+        return implemented
+
+    def _refuse(self, record: PluginRecord, mismatch: str, function: Any) -> None:
+        code = getattr(function, "__code__", None)
+        package = record.target.partition(":")[0].partition(".")[0]
+        where = loader.place(code.co_filename, code.co_firstlineno, package) if code else ""
+        raise PluginIncompatible(
+            messages.hook_mismatch(record.subject, running=self._steppe_version, mismatch=mismatch, where=where)
+        )
+
+
+def tracing() -> bool:
+    """Whether ``STEPPE_TRACE_PLUGINS`` asks for every import and hook call to be printed to stderr."""
+    return os.environ.get("STEPPE_TRACE_PLUGINS", "") not in ("", "0")
+
+
+def trace(text: str) -> None:
+    print(f"steppe: {text}", file=sys.stderr, flush=True)
+
+
+class _Trace:
+    """Prints each hook call when it starts, and what came of it."""
+
+    def __init__(self, manager: pluggy.PluginManager) -> None:
+        self._starts: list[float] = []
+        manager.add_hookcall_monitoring(self._before, self._after)
+
+    def _before(self, hook: str, implementations: Sequence[pluggy.HookImpl], kwargs: Mapping[str, Any]) -> None:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+        owners = ", ".join(one.plugin_name for one in implementations) or "nobody"
+        trace(f"{hook}({arguments}) of {owners}")
+        self._starts.append(time.perf_counter())
+
+    def _after(
+        self,
+        outcome: pluggy.Result[Any],
+        hook: str,
+        implementations: Sequence[pluggy.HookImpl],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        spent = time.perf_counter() - self._starts.pop()
+        error = outcome.exception
+        came = f"raised {type(error).__name__}: {error}" if error else f"gave {type(outcome.get_result()).__name__}"
+        trace(f"{hook} {came} ({spent * 1e3:.1f} ms)")

@@ -1,0 +1,73 @@
+"""An environment id as a callable that can be sent to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import manager
+
+
+class EnvFactory:
+    """Makes the environment of an id, each time it is called.
+
+    It holds no plugin: the process that calls it finds and loads the plugin. An id that was registered in process is
+    held as the registered function, which pickle takes along by value.
+
+    Args:
+        id: the environment's id.
+        kwargs: keyword arguments of `make_env`.
+        make: for an id registered in process, the function that makes the environment from `kwargs`.
+    """
+
+    __slots__ = ("_make", "id", "kwargs")
+
+    def __init__(self, id: str, kwargs: dict[str, Any], make: Callable[..., Any] | None = None) -> None:
+        self.id = id
+        self.kwargs = kwargs
+        self._make = make
+
+    def __call__(self) -> Any:
+        """Make the environment.
+
+        Raises:
+            SteppeError: as `make_env`.
+        """
+        if self._make is not None:
+            return self._make(**self.kwargs)
+        return manager.current().make(self.id, self.kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._make is None and not self.kwargs:
+            return EnvFactory, (self.id, {})
+        import cloudpickle  # type: ignore[import-untyped]
+
+        return _unpickle, (self.id, cloudpickle.dumps((self.kwargs, self._make)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EnvFactory):
+            return NotImplemented
+        if (self.id, self._make) != (other.id, other._make) or self.kwargs.keys() != other.kwargs.keys():
+            return False
+        # Arrays compare element by element: for factories, the same object is the question.
+        return all(
+            value is theirs or (type(value) is type(theirs) and isinstance(value, _PLAIN) and value == theirs)
+            for value, theirs in ((value, other.kwargs[key]) for key, value in self.kwargs.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.id, tuple(sorted(self.kwargs))))
+
+    def __repr__(self) -> str:
+        arguments = "".join(f", {name}={value!r}" for name, value in self.kwargs.items())
+        return f"env_factory({self.id!r}{arguments})"
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+def _unpickle(id: str, payload: bytes) -> EnvFactory:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    kwargs, make = cloudpickle.loads(payload)
+    return EnvFactory(id, kwargs, make)

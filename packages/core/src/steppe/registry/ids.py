@@ -1,0 +1,41 @@
+"""Environment ids: ``"namespace:name"``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import EnvIdError
+from . import messages
+
+
+@dataclass(frozen=True)
+class EnvId:
+    """An environment id, split.
+
+    Attributes:
+        namespace: the plugin that makes the environment, ``"gym"`` in ``"gym:ALE/Pong-v5"``.
+        name: what the plugin is asked for, ``"ALE/Pong-v5"``; it may hold more colons.
+    """
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str, *, installed: Iterable[str] = ()) -> EnvId:
+        """Split at the first colon only, so that a name such as ``"my.module:Env-v0"`` passes through whole.
+
+        Args:
+            text: the id.
+            installed: the namespaces to list where the id is malformed.
+
+        Raises:
+            EnvIdError: `text` is not a string of the form ``"namespace:name"``.
+        """
+        namespace, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if not colon or not name.strip() or not namespace or namespace.split() != [namespace]:
+            raise EnvIdError(messages.malformed_id(text, installed=installed))
+        return cls(namespace, name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}:{self.name}"

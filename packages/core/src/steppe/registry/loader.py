@@ -1,0 +1,75 @@
+"""Importing what an entry point names, and saying exactly what is wrong where that fails."""
+
+from __future__ import annotations
+
+import traceback
+from importlib import import_module
+from pathlib import PurePath
+from types import ModuleType
+from typing import Any
+
+from ..errors import PluginBroken
+from . import messages
+from .records import PluginRecord
+
+
+def load(record: PluginRecord) -> Any:
+    """Import the module that a plugin's entry point names, and the attribute if it names one.
+
+    Raises:
+        PluginBroken: the module does not exist, fails to import, or lacks the attribute.
+    """
+    module_name, _, attributes = record.target.partition(":")
+    found: Any = _import(record, module_name)
+    for attribute in attributes.split(".") if attributes else ():
+        if not hasattr(found, attribute):
+            text = messages.no_such_attribute(record.subject, module=module_name, attribute=attributes)
+            raise PluginBroken(text)
+        found = getattr(found, attribute)
+    return found
+
+
+def _import(record: PluginRecord, module_name: str) -> ModuleType:
+    try:
+        return import_module(module_name)
+    # SystemExit too: a module that exits on import must not end the program that only looked it up.
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and _names_part_of(module_name, error.name):
+            raise PluginBroken(messages.no_such_module(record.subject, module=module_name)) from error
+        text = messages.broken(
+            record.name,
+            subject=record.subject,
+            dist=record.dist,
+            version=record.version,
+            target=record.target,
+            cause=error,
+            where=_where(error, module_name),
+            hide=record.name,
+        )
+        raise PluginBroken(text) from error
+
+
+def _names_part_of(module_name: str, missing: str | None) -> bool:
+    return missing is not None and f"{module_name}.".startswith(f"{missing}.")
+
+
+def _where(error: BaseException, module_name: str) -> str:
+    """The last line of the plugin's own package that was running, as ``"acme_sim/plugin.py:3"``."""
+    package = module_name.partition(".")[0]
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno))
+    own = [place(file, line, package) for file, line in places if _inside(file, package)]
+    return own[-1] if own else ""
+
+
+def _inside(file: str, package: str) -> bool:
+    path = PurePath(file)
+    return package in path.parts or path.stem == package
+
+
+def place(file: str, line: int | None, package: str) -> str:
+    """A line of a package's source, from the package's folder on."""
+    parts = PurePath(file).parts
+    start = len(parts) - 1 - parts[::-1].index(package) if package in parts else len(parts) - 1
+    return f"{'/'.join(parts[start:])}:{line}"

@@ -1,0 +1,464 @@
+"""The registry: who provides which name, loaded at the first use of that name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ..errors import (
+    EnvNotFound,
+    PluginBlocked,
+    PluginBroken,
+    PluginConflict,
+    PluginError,
+    PluginIncompatible,
+    PluginNotFound,
+    TransformNotFound,
+)
+from . import callers, discovery, known, loader, messages, requirements
+from .ids import EnvId
+from .records import Kind, LibraryInfo, PluginRecord, State, canonical
+
+DISABLE = "STEPPE_DISABLE_PLUGINS"
+ONLY = "STEPPE_PLUGINS"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A name registered in process.
+
+    Attributes:
+        make: makes the environment.
+        names: what the namespace has; None accepts any name.
+        takes_name: whether `make` is given the name after the colon: of a namespace it is, of a whole id it is not.
+    """
+
+    make: Callable[..., Any]
+    names: tuple[str, ...] | None
+    takes_name: bool
+
+
+class Registry:
+    """Finds plugins in package metadata, loads one at the first use of its name, and calls its hooks.
+
+    Safe to use from several threads: a plugin is imported once, and different plugins do not wait for each other.
+
+    Args:
+        path: folders in which to look for packages; None for ``sys.path``, an empty list for no packages at all.
+        steppe_version: the version that plugins are checked against; None for the one that is running.
+        table: the names known to exist, installed or not.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Sequence[str] | None = None,
+        steppe_version: str | None = None,
+        table: known.Known = known.FIRST_PARTY,
+    ) -> None:
+        self._path: Final = path
+        self._version = steppe_version
+        self._table: Final = table
+        self._lock: Final = threading.RLock()
+        self._records: discovery.Records | None = None
+        self._registered: dict[str, Registration] = {}
+        self._loaded: dict[tuple[Kind, str, str], Any] = {}
+        self._failed: dict[tuple[Kind, str, str], PluginError] = {}
+        self._loading: dict[tuple[Kind, str, str], threading.RLock] = {}
+        self._callers: callers.Callers | None = None
+        self._worker: int | None = None
+        self._ready: set[int] = set()
+        self._settings: dict[str, str | None] | None = None
+
+    # Finding
+
+    def refresh(self) -> None:
+        """Forget what was found, so that packages installed since are seen, and broken plugins are tried again."""
+        with self._lock:
+            importlib.invalidate_caches()
+            self._records = None
+            self._failed.clear()
+
+    def records(self) -> list[PluginRecord]:
+        """Every plugin found, with its state and what is wrong with it, by kind and name. Imports none."""
+        found = self._found()
+        return [
+            self._judged(record, providers)
+            for kind in found
+            for _, providers in sorted(found[kind].items())
+            for record in providers
+        ]
+
+    def namespaces(self) -> list[str]:
+        """The namespaces that ids can start with: installed and not hidden, or registered in process."""
+        visible = [name for name, providers in self._found()["env"].items() if self._visible(providers)]
+        return sorted({*visible, *(name.partition(":")[0] for name in self._registered)})
+
+    def availability(self) -> dict[str, bool]:
+        """Every namespace that is installed, known or registered, and whether it can be used as things stand."""
+        states = {record.name: record.state for record in self.records() if record.kind == "env"}
+        names = sorted({*self._table.namespaces, *self.namespaces(), *states})
+        registered = {name.partition(":")[0] for name in self._registered}
+        return {name: name in registered or states.get(name) in ("available", "loaded") for name in names}
+
+    def parse(self, text: str) -> EnvId:
+        """Split an id; raises `EnvIdError`."""
+        try:
+            return EnvId.parse(text)
+        except ValueError:
+            return EnvId.parse(text, installed=self.namespaces())
+
+    def find(self, env_id: EnvId) -> PluginRecord:
+        """The one plugin that provides an id's namespace, from metadata alone.
+
+        Raises:
+            PluginNotFound: no installed package provides it.
+            PluginBlocked: the package that does is hidden.
+            PluginConflict: two packages provide it.
+        """
+        name = env_id.namespace
+        record = self._sole("env", name)
+        if record is None:
+            # A notebook may have installed it since: look once more before saying no.
+            with self._lock:
+                importlib.invalidate_caches()
+                self._records = None
+            record = self._sole("env", name)
+        if record is not None:
+            return record
+        asked, installed = str(env_id), self.namespaces()
+        if provider := self._table.namespaces.get(name):
+            raise PluginNotFound(
+                messages.plugin_not_installed(
+                    name, asked=asked, package=provider.package, extra=provider.extra, installed=installed
+                )
+            )
+        candidates = [*installed, *self._table.namespaces]
+        raise PluginNotFound(
+            messages.unknown_namespace(name, asked=asked, name=env_id.name, candidates=candidates, installed=installed)
+        )
+
+    def check(self, record: PluginRecord) -> None:
+        """Raise what is wrong with a plugin's requirements; nothing is imported."""
+        cache: dict[str, requirements.Installed | None] = {}
+
+        def installed(name: str) -> requirements.Installed | None:
+            if name not in cache:
+                cache[name] = discovery.installed(name, path=self._path)
+            return cache[name]
+
+        running = None if self.steppe_version.startswith("0+") else self.steppe_version
+        requirements.check(record, installed=installed, steppe_version=running)
+
+    @property
+    def steppe_version(self) -> str:
+        """The version of steppe that plugins are checked against."""
+        if self._version is None:
+            self._version = discovery.steppe_version()
+        return self._version
+
+    # Environments
+
+    def make(self, text: str, kwargs: dict[str, Any]) -> Any:
+        """Make the environment of an id. Its own exceptions come out as they are, with a note on Python 3.11."""
+        env_id = self.parse(text)
+        if registration := self._registration(env_id):
+            maker = "the function registered in this process"
+            subject = f"'{env_id.namespace}:' (registered in this process)"
+        else:
+            record = self.find(env_id)
+            plugin = self.load(record)
+            maker, subject = f"{record.dist} {record.version}", record.subject
+        try:
+            if registration:
+                env = self._bind(registration, env_id)(**kwargs)
+            else:
+                env = self._hooks().call(plugin, "steppe_make_env", name=env_id.name, kwargs=kwargs)
+        except EnvNotFound:
+            raise
+        except Exception as error:
+            if hasattr(error, "add_note"):
+                error.add_note(f"while making {text!r} with {maker}")
+            raise
+        if env is None:
+            raise PluginError(messages.made_nothing(subject, name=env_id.name))
+        return env
+
+    def maker(self, text: str) -> Callable[..., Any] | None:
+        """The function behind an id registered in process, None for a plugin's id.
+
+        Everything that can be known without importing the plugin is checked.
+        """
+        env_id = self.parse(text)
+        if registration := self._registration(env_id):
+            return self._bind(registration, env_id)
+        self.check(self.find(env_id))
+        return None
+
+    def env_names(self, namespace: str) -> list[str]:
+        """The names in a namespace, sorted; loads the plugin. Empty where it does not list them."""
+        own = [name.partition(":")[2] for name in self._registered if name.startswith(f"{namespace}:")]
+        registration = self._registered.get(namespace)
+        if registration is not None:
+            return sorted({*own, *(registration.names or ())})
+        if own and namespace not in self._found()["env"]:
+            return sorted(own)
+        plugin = self.load(self.find(EnvId(namespace, "*")))
+        return sorted({*own, *(self._hooks().call(plugin, "steppe_env_names") or ())})
+
+    def library(self, namespace: str) -> LibraryInfo | None:
+        """The library behind a namespace, as its plugin reports it; loads the plugin."""
+        plugin = self.load(self.find(EnvId(namespace, "*")))
+        library: LibraryInfo | None = self._hooks().call(plugin, "steppe_library")
+        return library
+
+    def env_not_found(self, namespace: str, name: str, *, names: Iterable[str] | None) -> EnvNotFound:
+        """The error of a plugin that has no such environment, with the closest name and their number."""
+        subject = f"Plugin {namespace!r}"
+        try:
+            record = self._sole("env", namespace)
+            if record is not None:
+                library = self.library(namespace)
+                versions = f", {library.dist} {library.version}" if library else ""
+                subject = f"Plugin {namespace!r} ({record.dist} {record.version}{versions})"
+            listed = sorted(self.env_names(namespace) if names is None else names)
+        # What can be said about the plugin only decorates the text: it must not hide that the name is wrong.
+        except Exception:
+            listed = sorted(names or ())
+        return EnvNotFound(messages.unknown_env(subject, namespace=namespace, name=name, names=listed))
+
+    def register(self, name: str, make: Callable[..., Any], *, names: Iterable[str] | None) -> None:
+        """Register a namespace or a whole id for this process; see `steppe.register_env`."""
+        namespace = name if ":" not in name else str(self.parse(name)).partition(":")[0]
+        EnvId.parse(f"{namespace}:x")
+        with self._lock:
+            if providers := self._visible(self._found()["env"].get(namespace, [])):
+                raise PluginConflict(
+                    messages.namespace_taken(namespace, dist=providers[0].dist, version=providers[0].version)
+                )
+            listed = None if names is None else tuple(names)
+            self._registered[name] = Registration(make, listed, takes_name=":" not in name)
+
+    def registered(self) -> dict[str, Registration]:
+        """What is registered in process, by namespace or id."""
+        with self._lock:
+            return dict(self._registered)
+
+    # Transforms
+
+    def find_transform(self, name: str, *, core: Iterable[str]) -> Any:
+        """The class of a transform that a package provides; see `steppe.registry.find_transform`."""
+        if name.startswith("_"):
+            raise AttributeError(messages.unknown_transform(name, candidates=()))
+        record = self._sole("transform", name)
+        if record is not None:
+            found = self.load(record)
+            if not isinstance(found, type):
+                raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
+            return found
+        if provider := self._table.transforms.get(name):
+            raise TransformNotFound(
+                messages.transform_not_installed(name, package=provider.package, extra=provider.extra)
+            )
+        raise AttributeError(
+            messages.unknown_transform(name, candidates=[*core, *self.transform_names(), *self._table.transforms])
+        )
+
+    def transform_names(self) -> list[str]:
+        """The transforms of installed packages, sorted; imports none."""
+        return sorted(name for name, providers in self._found()["transform"].items() if self._visible(providers))
+
+    # Loading
+
+    def load(self, record: PluginRecord) -> Any:
+        """Check a plugin's requirements, import it and check its hooks, once; a failed import raises the same again.
+
+        Raises:
+            PluginError: what is wrong with it.
+        """
+        key = (record.kind, record.name, record.dist)
+        with self._lock:
+            lock = self._loading.setdefault(key, threading.RLock())
+        with lock:
+            if key in self._loaded:
+                plugin = self._loaded[key]
+            elif key in self._failed:
+                raise self._failed[key].with_traceback(None)
+            else:
+                self.check(record)  # not remembered: installing the library mends it
+                try:
+                    plugin = self._import(record)
+                except (PluginBroken, PluginIncompatible) as error:
+                    self._failed[key] = error
+                    raise
+                self._loaded[key] = plugin
+            self._prepare(record, plugin)
+            return plugin
+
+    def _import(self, record: PluginRecord) -> Any:
+        start = time.perf_counter()
+        plugin = loader.load(record)
+        if record.kind == "env":
+            with self._lock:
+                self._hooks().add(record, plugin)
+        if callers.tracing():
+            spent = (time.perf_counter() - start) * 1e3
+            callers.trace(f"loaded {record.subject} from {record.target} ({spent:.1f} ms)")
+        return plugin
+
+    def _prepare(self, record: PluginRecord, plugin: Any) -> None:
+        if self._worker is not None and record.kind == "env" and id(plugin) not in self._ready:
+            self._ready.add(id(plugin))
+            self._hooks().call(plugin, "steppe_worker_setup", worker=self._worker)
+
+    def _hooks(self) -> callers.Callers:
+        with self._lock:
+            if self._callers is None:
+                self._callers = callers.Callers(steppe_version=self.steppe_version)
+            return self._callers
+
+    # Workers
+
+    def settings(self) -> dict[str, str | None]:
+        """The variables that hide plugins, as they are in force here."""
+        return self._settings or {DISABLE: os.environ.get(DISABLE), ONLY: os.environ.get(ONLY)}
+
+    def enter_worker(
+        self,
+        *,
+        settings: dict[str, str | None] | None,
+        registered: dict[str, Registration],
+        worker: int | None,
+    ) -> None:
+        """Take over what holds in the parent process, and prepare the plugins that are loaded already."""
+        with self._lock:
+            self._settings = settings
+            self._registered.update(registered)
+            self._worker = worker
+            loaded = list(self._loaded.items())
+        found = self._found()
+        for (kind, name, dist), plugin in loaded:
+            for record in found[kind].get(name, []):
+                if record.dist == dist:
+                    self._prepare(record, plugin)
+
+    # Helpers
+
+    def _found(self) -> discovery.Records:
+        with self._lock:
+            if self._records is None:
+                self._records = discovery.scan(path=self._path, preferred=self._table.alternatives)
+            return self._records
+
+    def _hidden_by(self, record: PluginRecord) -> str:
+        settings = self.settings()
+        own = {canonical(record.name), canonical(record.dist)}
+        disabled, only = settings[DISABLE], settings[ONLY]
+        if disabled and own & _names(disabled):
+            return f"{DISABLE}={disabled}"
+        if only is not None and not own & _names(only):
+            return f"{ONLY}={only}"
+        return ""
+
+    def _visible(self, providers: Iterable[PluginRecord]) -> list[PluginRecord]:
+        return [record for record in providers if not self._hidden_by(record)]
+
+    def _sole(self, kind: Kind, name: str) -> PluginRecord | None:
+        providers = self._found()[kind].get(name, [])
+        visible = self._visible(providers)
+        if len(visible) == 1:
+            return visible[0]
+        if visible:
+            raise PluginConflict(self._conflict_text(kind, name, visible))
+        if providers:
+            raise PluginBlocked(self._blocked_text(providers[0]))
+        return None
+
+    def _conflict_text(self, kind: Kind, name: str, providers: list[PluginRecord]) -> str:
+        table = self._table.namespaces if kind == "env" else self._table.transforms
+        first = table[name].package if name in table else ""
+        ordered = sorted(providers, key=lambda record: (record.dist != first, record.dist))
+        return messages.conflict(
+            f"'{name}:'" if kind == "env" else f"the transform {name!r}",
+            providers=[f"{one.dist} {one.version} ({one.target})" for one in ordered],
+            hide=[one.dist for one in ordered[1:]],
+        )
+
+    def _blocked_text(self, record: PluginRecord) -> str:
+        kind = record.subject.partition(" ")[0]
+        setting = self._hidden_by(record)
+        return messages.blocked(kind, record.name, dist=record.dist, version=record.version, setting=setting)
+
+    def _judged(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:
+        state: State = "available"
+        problem = ""
+        key = (record.kind, record.name, record.dist)
+        if self._hidden_by(record):
+            state, problem = "blocked", self._blocked_text(record)
+        elif len(visible := self._visible(providers)) > 1:
+            state, problem = "conflict", self._conflict_text(record.kind, record.name, visible)
+        elif key in self._loaded:
+            state = "loaded"
+        elif key in self._failed:
+            state, problem = "broken", str(self._failed[key])
+        else:
+            try:
+                self.check(record)
+            except PluginBroken as error:
+                state, problem = "broken", str(error)
+            except PluginError as error:
+                state, problem = "unmet", str(error)
+        return replace(record, state=state, problem=problem)
+
+    def _registration(self, env_id: EnvId) -> Registration | None:
+        with self._lock:
+            return self._registered.get(str(env_id)) or self._registered.get(env_id.namespace)
+
+    def _bind(self, registration: Registration, env_id: EnvId) -> Callable[..., Any]:
+        if not registration.takes_name:
+            return registration.make
+        if registration.names is not None and env_id.name not in registration.names:
+            raise EnvNotFound(
+                messages.unknown_registered_env(env_id.namespace, name=env_id.name, names=registration.names)
+            )
+        return _Bound(registration.make, env_id.name)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A registered function with the name it is to make; unlike a partial, equal to another of the same two."""
+
+    make: Callable[..., Any]
+    name: str
+
+    def __call__(self, **kwargs: Any) -> Any:
+        return self.make(self.name, **kwargs)
+
+
+def _names(setting: str) -> set[str]:
+    return {canonical(part) for part in setting.split(",") if part.strip()}
+
+
+_registry = Registry()
+
+
+def current() -> Registry:
+    """The registry that the functions of `steppe.registry` use."""
+    return _registry
+
+
+@contextmanager
+def use(registry: Registry) -> Iterator[Registry]:
+    """Put another registry in its place, for tests."""
+    global _registry
+    before, _registry = _registry, registry
+    try:
+        yield registry
+    finally:
+        _registry = before

@@ -1,0 +1,172 @@
+"""Every text of the registry's errors, as pure functions.
+
+Each says what was asked, what was found, and the command that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
+
+
+def malformed_id(text: object, *, installed: Iterable[str]) -> str:
+    return (
+        f"{text!r} is not an environment id. Write 'namespace:name', for example 'gym:Pendulum-v1'. "
+        f"Installed namespaces: {_listed(installed)}."
+    )
+
+
+def plugin_not_installed(namespace: str, *, asked: str, package: str, extra: str, installed: Iterable[str]) -> str:
+    return (
+        f"No installed plugin provides '{namespace}:' (asked for {asked!r}). "
+        f"It is in the package {package}: pip install 'steppe[{extra}]'. Installed namespaces: {_listed(installed)}."
+    )
+
+
+def unknown_namespace(
+    namespace: str, *, asked: str, name: str, candidates: Iterable[str], installed: Iterable[str]
+) -> str:
+    close = suggestion(namespace, candidates)
+    hint = f"Did you mean '{close}:{name}'? " if close else ""
+    return (
+        f"No plugin provides '{namespace}:' (asked for {asked!r}). {hint}"
+        f"Installed namespaces: {_listed(installed)} ('steppe plugins' lists them)."
+    )
+
+
+def unknown_env(subject: str, *, namespace: str, name: str, names: Sequence[str]) -> str:
+    close = suggestion(name, names)
+    hint = f" Did you mean {close!r}?" if close else ""
+    count = f" 'steppe envs {namespace}' lists all {len(names)}." if names else ""
+    return f"{subject} has no environment {name!r}.{hint}{count}"
+
+
+def unknown_registered_env(owner: str, *, name: str, names: Sequence[str]) -> str:
+    close = suggestion(name, names)
+    hint = f" Did you mean {close!r}?" if close else ""
+    return f"'{owner}:' (registered in this process) has no environment {name!r}.{hint} It has: {_listed(names)}."
+
+
+def library_missing(subject: str, *, missing: Sequence[str]) -> str:
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{subject} needs {_joined(missing)}, which {verb} not installed: {_pip(missing)}."
+
+
+def none_of_several(subject: str, *, alternatives: Sequence[str], install: str) -> str:
+    neither = "neither" if len(alternatives) == 2 else "none of them"
+    found = f"{neither} is installed" if len(alternatives) > 1 else "it is not installed"
+    return f"{subject} needs {' or '.join(alternatives)}; {found}: pip install '{install}'."
+
+
+def version_unsupported(subject: str, *, supported: str, library: str, version: str, where: str, install: str) -> str:
+    return f"{subject} supports {supported}, but {library} {version} is installed in {where}: pip install '{install}'."
+
+
+def other_steppe(subject: str, *, needs: str, running: str, dist: str, newer_runs: bool) -> str:
+    found = f"{subject} was written for {needs}, but steppe {running} is running"
+    if newer_runs:
+        return f"{found}: pip install -U {dist}, or pip install '{needs}'."
+    series = ".".join(running.split(".")[:2])
+    article = "an" if dist[:1].lower() in "aeio" else "a"
+    return f"{found}: pip install -U '{needs}', or {article} {dist} made for {series}."
+
+
+def hook_mismatch(subject: str, *, running: str, mismatch: str, where: str) -> str:
+    place = f" ({where})" if where else ""
+    return f"{subject} does not fit steppe {running}: {mismatch}{place}."
+
+
+def hook_arguments(hook: str, *, takes: Sequence[str], asks: Sequence[str]) -> str:
+    return f"{hook} takes ({', '.join(takes)}), the plugin asks for {_joined([repr(name) for name in asks])}"
+
+
+def hook_unknown(hook: str, *, candidates: Iterable[str]) -> str:
+    close = suggestion(hook, candidates)
+    return f"there is no hook {hook!r}" + (f"; did you mean {close!r}?" if close else "")
+
+
+def broken(
+    name: str, *, subject: str, dist: str, version: str, target: str, cause: BaseException, where: str, hide: str
+) -> str:
+    kind = subject.partition(" ")[0]
+    place = f" ({where})" if where else ""
+    return (
+        f"{kind} {name!r} ({dist} {version}, {target}) failed to import: {type(cause).__name__}: {cause}{place}. "
+        f"Other plugins still work. Hide it with STEPPE_DISABLE_PLUGINS={hide}."
+    )
+
+
+def no_such_module(subject: str, *, module: str) -> str:
+    return f"{subject} names the module {module!r}, which does not exist: its package metadata is wrong."
+
+
+def no_such_attribute(subject: str, *, module: str, attribute: str) -> str:
+    return f"{subject} names {attribute!r} of {module!r}, which has none: its package metadata is wrong."
+
+
+def not_a_class(subject: str, *, target: str) -> str:
+    return f"{subject} names '{target}', which is not a class: its package metadata is wrong."
+
+
+def bad_requirements(subject: str, *, cause: BaseException) -> str:
+    return f"{subject} has a requirement that cannot be read ({cause}): its package metadata is wrong."
+
+
+def conflict(what: str, *, providers: Sequence[str], hide: Sequence[str]) -> str:
+    count = _NUMBERS.get(len(providers), str(len(providers)))
+    mend = "Uninstall one, or hide it" if len(hide) == 1 else "Uninstall all but one, or hide them"
+    return f"{count} packages provide {what}: {_joined(providers)}. {mend}: STEPPE_DISABLE_PLUGINS={','.join(hide)}."
+
+
+def blocked(kind: str, name: str, *, dist: str, version: str, setting: str) -> str:
+    return f"{kind} {name!r} is installed ({dist} {version}) but hidden by {setting}."
+
+
+def namespace_taken(namespace: str, *, dist: str, version: str) -> str:
+    return (
+        f"'{namespace}:' cannot be registered in this process: {dist} {version} provides it. "
+        f"Choose another name, or hide the package: STEPPE_DISABLE_PLUGINS={dist}."
+    )
+
+
+def made_nothing(subject: str, *, name: str) -> str:
+    return f"{subject} made no environment for {name!r}: its steppe_make_env returned None."
+
+
+def not_carried(name: str, *, cause: str) -> str:
+    return f"{name!r} was registered in the parent process with a function that cannot be sent to a worker: {cause}."
+
+
+def transform_not_installed(name: str, *, package: str, extra: str) -> str:
+    return f"No installed package has the transform {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
+
+
+def unknown_transform(name: str, *, candidates: Iterable[str]) -> str:
+    close = suggestion(name, candidates)
+    hint = f". Did you mean {close!r}?" if close else ""
+    return f"module 'steppe.transforms' has no attribute {name!r}{hint}"
+
+
+def suggestion(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that looks most like `word`, or None where none does."""
+    from difflib import get_close_matches
+
+    pool = list(dict.fromkeys(candidates))
+    if close := get_close_matches(word, pool, n=1):
+        return close[0]
+    folded = {candidate.lower(): candidate for candidate in pool}
+    close = get_close_matches(word.lower(), folded, n=1)
+    return folded[close[0]] if close else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _pip(requirements: Sequence[str]) -> str:
+    return "pip install " + " ".join(f"'{text}'" for text in requirements)
