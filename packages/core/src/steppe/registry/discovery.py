@@ -29,8 +29,15 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
         preferred: distribution -> its alternatives in the order in which they should be offered.
     """
     records: Records = {kind: {} for kind in GROUPS.values()}
-    for dist in _with_plugins(path):
+    seen: set[str] = set()
+    for dist in _discover(path):
         try:
+            # Reading one small file and looking for a word is far cheaper than parsing every package's metadata.
+            if "steppe." not in (dist.read_text("entry_points.txt") or ""):
+                continue
+            name = canonical(dist.name)
+            if name in seen or _shadowed(dist, path):
+                continue
             found = list(_records(dist, preferred or {}))
         except Exception as error:
             warnings.warn(
@@ -40,6 +47,7 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
                 stacklevel=2,
             )
             continue
+        seen.add(name)
         for record in found:
             same_name = records[record.kind].setdefault(record.name, [])
             if record not in same_name:
@@ -50,7 +58,13 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
 def installed(name: str, *, path: Sequence[str] | None = None) -> requirements.Installed | None:
     """The version of an installed distribution and the folder it is in; None where it is not installed."""
     dist = _first(name, path)
-    return None if dist is None else requirements.Installed(dist.version or "unknown", str(dist.locate_file("")))
+    if dist is None:
+        return None
+    try:
+        version = dist.version
+    except (KeyError, FileNotFoundError):  # what an interrupted installation leaves behind
+        version = "unknown"
+    return requirements.Installed(version or "unknown", str(dist.locate_file("")))
 
 
 def steppe_version() -> str:
@@ -59,21 +73,6 @@ def steppe_version() -> str:
         return Distribution.from_name("steppe").version
     except PackageNotFoundError:
         return "0+unknown"
-
-
-def _with_plugins(path: Sequence[str] | None) -> Iterator[Distribution]:
-    seen: set[str] = set()
-    for dist in _discover(path):
-        # Reading one small file and looking for a word is far cheaper than parsing every package's metadata.
-        if "steppe." not in (dist.read_text("entry_points.txt") or ""):
-            continue
-        name = canonical(dist.name or "")
-        first = _first(name, path) if name else dist
-        shadowed = first is not None and str(first.locate_file("")) != str(dist.locate_file(""))
-        if name in seen or shadowed:
-            continue
-        seen.add(name)
-        yield dist
 
 
 def _records(dist: Distribution, preferred: Mapping[str, Sequence[str]]) -> Iterator[PluginRecord]:
@@ -103,6 +102,12 @@ def _location(dist: Distribution) -> str:
     if getattr(getattr(origin, "dir_info", None), "editable", False):
         return unquote(urlparse(origin.url).path)
     return str(dist.locate_file(""))
+
+
+def _shadowed(dist: Distribution, path: Sequence[str] | None) -> bool:
+    """Whether another version of the same distribution stands earlier on the path."""
+    first = _first(dist.name, path)
+    return first is not None and str(first.locate_file("")) != str(dist.locate_file(""))
 
 
 def _first(name: str, path: Sequence[str] | None) -> Distribution | None:

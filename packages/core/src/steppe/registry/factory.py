@@ -67,7 +67,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 def _unpickle(id: str, payload: bytes) -> EnvFactory:
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     kwargs, make = cloudpickle.loads(payload)
     return EnvFactory(id, kwargs, make)

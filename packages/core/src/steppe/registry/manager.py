@@ -442,7 +442,7 @@ class _Bound:
 
 
 def _names(setting: str) -> set[str]:
-    return {canonical(part) for part in setting.split(",") if part.strip()}
+    return {canonical(part.strip()) for part in setting.split(",") if part.strip()}
 
 
 _registry = Registry()

@@ -171,6 +171,6 @@ def _active(requirement: Requirement, extra: str) -> bool:
 
 def _within(specifier: SpecifierSet, version: str) -> bool:
     try:
-        return specifier.contains(version, prereleases=True)
+        return specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:  # not a version that could be compared: let the plugin find out
         return True
