@@ -1,0 +1,228 @@
+"""Rollouts of array environments: every step is written where the result is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.envs.actions import CHUNK, draws_in_blocks, random_block
+from steppe.envs.rollout import RolloutPlan, next_action, write_action
+from steppe.errors import PolicyError
+from steppe.specs import Composite
+from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+
+if TYPE_CHECKING:
+    from steppe.envs.array import ArrayEnv
+    from steppe.envs.array_plan import ArrayPlan
+
+__all__ = ["fits", "run"]
+
+_FIRST = 256
+
+
+def fits(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> bool:
+    """Whether a rollout can be written into storage: nobody looks at the TensorDict of a step."""
+    start = plan.start
+    assert start is not None
+    known = {*arrays.obs_keys, *arrays.done_keys}
+    return (
+        plan.callback is None
+        and plan.policy_device is None
+        and not start.batch_size
+        and not env.run_type_checks
+        and set(start.keys(include_nested=True, leaves_only=True)) <= known
+        and (plan.policy is not None or plan.actions is not None or draws_in_blocks(env))
+    )
+
+
+def run(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> TensorDictBase:
+    """Write up to ``max_steps`` steps into a new storage, and give it away."""
+    rollout = _Rollout(env, arrays, plan)
+    if plan.policy is None and plan.actions is None:
+        rollout.with_blocks()
+    else:
+        rollout.with_policy()
+    return rollout.result()
+
+
+class _Rollout:
+    def __init__(self, env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> None:
+        self.env = env
+        self.arrays = arrays
+        self.plan = plan
+        # A rollout that may end early starts small and grows, so that max_steps may be generous.
+        self.capacity = min(plan.max_steps, _FIRST) if plan.break_any or plan.break_all else plan.max_steps
+        self.stop_at_done = plan.break_any or plan.break_all
+        device = arrays.device
+        obs, reward, done = env.full_observation_spec, env.full_reward_spec, env.full_done_spec
+        self.root_spec = _union(obs, done)
+        self.next_spec = _union(_union(obs, reward), done)
+        self.root = Storage(self.root_spec, (self.capacity,))
+        self.next = Storage(self.next_spec, (self.capacity,))
+        self.step_keys = (*arrays.obs_keys, *(key for key in arrays.reward_keys if key not in arrays.obs_keys))
+        self.device = device
+        self.columns: dict[Any, list[Any]] = {}
+        self.action_blocks: list[dict[Any, torch.Tensor]] = []
+        self.resets: list[int] = []
+        self.steps = 0
+        self._write_start()
+        self._bind()
+
+    def _write_start(self) -> None:
+        start = self.plan.start
+        assert start is not None
+        for key, array in self.root.arrays.items():
+            value = start.get(key, None)
+            if value is not None:
+                array[0] = value.detach().numpy()
+
+    def _bind(self) -> None:
+        next_arrays, root_arrays = self.next.arrays, self.root.arrays
+        self.outs = [(key, next_arrays[key]) for key in self.step_keys]
+        self.root_obs = [(key, root_arrays[key]) for key in self.arrays.obs_keys]
+        self.done_rows = [(name, next_arrays[name]) for name in self.arrays.done_keys]
+
+    def _grow(self) -> None:
+        capacity = min(self.capacity * 2, self.plan.max_steps)
+        for name, spec in (("root", self.root_spec), ("next", self.next_spec)):
+            old = getattr(self, name)
+            new = Storage(spec, (capacity,))
+            for key, array in old.arrays.items():
+                new.arrays[key][: self.capacity] = array
+            setattr(self, name, new)
+        self.capacity = capacity
+        self._bind()
+
+    def _ended(self, t: int, terminated: bool, truncated: bool) -> bool:
+        """Write the done entries of step ``t``; True where the rollout stops."""
+        for name, array in self.done_rows:
+            array[t] = terminated if name == "terminated" else truncated if name == "truncated" else True
+        if self.stop_at_done or t + 1 == self.plan.max_steps:
+            return True
+        self.resets.append(t + 1)
+        out = {key: array[t + 1, ...] for key, array in self.root_obs}
+        self.env.reset_into(out, self.env.take_seed(), None)
+        return False
+
+    def with_blocks(self) -> None:
+        """Random actions: drawn, and decoded, a block at a time."""
+        env, limit = self.env, self.plan.max_steps
+        generator = env.action_generator()
+        step_into = env.step_into
+        t = 0
+        running = True
+        while running and t < limit:
+            block = random_block(env, generator)
+            self.action_blocks.append(block)
+            natives = self.arrays.decode({key: value.numpy() for key, value in block.items()})
+            if t + CHUNK > self.capacity and self.capacity < limit:
+                self._grow()
+            outs = self.outs
+            for action in natives[: limit - t]:
+                terminated, truncated = step_into(action, {key: array[t, ...] for key, array in outs})
+                t += 1
+                if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
+                    running = False
+                    break
+        self.steps = t
+        self._fill_roots()
+
+    def with_policy(self) -> None:
+        """A policy, or given actions: each step's root is a TensorDict of views of its row."""
+        env, plan, arrays = self.env, self.plan, self.arrays
+        builder = TensorDictBuilder(self.root_spec, (), device=self.device)
+        flat = not any(isinstance(child, Composite) for child in self.root_spec.values())
+        env_keys = set(self.root.arrays)
+        policy = plan.policy
+        t = 0
+        while True:
+            rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
+            root = build_td(rows, torch.Size([]), self.device) if flat else builder(rows)
+            if policy is not None:
+                result = policy(root)
+                if not isinstance(result, TensorDictBase):
+                    raise PolicyError(f"The policy must return a TensorDict, found {type(result).__name__}.")
+            else:
+                assert plan.actions is not None
+                result = write_action(env, root, next_action(plan.actions))
+            native = arrays.native(result)
+            self._keep(result, env_keys)
+            terminated, truncated = env.step_into(native, {key: array[t, ...] for key, array in self.outs})
+            t += 1
+            if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
+                break
+            if t == plan.max_steps:
+                break
+            if t == self.capacity:
+                self._grow()
+            if not (terminated or truncated):
+                for key, array in self.root_obs:
+                    array[t] = self.next.arrays[key][t - 1]
+        self.steps = t
+
+    def _keep(self, root: TensorDictBase, env_keys: set[Any]) -> None:
+        """Remember what the policy wrote; stacked at the end, so that gradients survive."""
+        source: Any = entries(root) if type(root) is _TD else root
+        for key, value in source.items():
+            if key in env_keys or key[0] == "_":
+                continue
+            if isinstance(value, TensorDictBase):
+                for path, leaf in value.items(include_nested=True, leaves_only=True):
+                    full = (key, *((path,) if isinstance(path, str) else path))
+                    if full not in env_keys:
+                        self.columns.setdefault(full, []).append(leaf)
+            else:
+                self.columns.setdefault(key, []).append(value)
+
+    def _fill_roots(self) -> None:
+        """Roots that were not written by a reset are the ``next`` of the step before."""
+        steps = self.steps
+        kept = [(key, array, array[self.resets].copy()) for key, array in self.root_obs] if self.resets else []
+        for key, array in self.root_obs:
+            array[1:steps] = self.next.arrays[key][: steps - 1]
+        for _, array, rows in kept:
+            array[self.resets] = rows
+
+    def result(self) -> TensorDictBase:
+        """All steps as one TensorDict ``[T]``."""
+        steps = self.steps
+        whole = steps == self.capacity
+        # Slices of a storage that is mostly unused would keep all of it alive: copy those.
+        cut = (
+            (lambda x: x)
+            if whole
+            else (lambda x: x[:steps])
+            if steps * 2 > self.capacity
+            else (lambda x: x[:steps].clone())
+        )
+        root = TensorDictBuilder(self.root_spec, (steps,), device=self.device)(
+            {key: cut(tensor) for key, tensor in self.root.tensors.items()}
+        )
+        following = TensorDictBuilder(self.next_spec, (steps,), device=self.device)(
+            {key: cut(tensor) for key, tensor in self.next.tensors.items()}
+        )
+        if self.action_blocks:
+            for key in self.arrays.action_keys:
+                blocks = [block[key] for block in self.action_blocks]
+                joined = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
+                root.set(key, joined[:steps])
+        for key, column in self.columns.items():
+            if len(column) != steps:
+                raise PolicyError(f"The policy wrote {key!r} in {len(column)} of {steps} steps; write it in each.")
+            root.set(key, torch.stack(column))
+        root.set("next", following)
+        return root
+
+
+_TD = type(build_td({}))
+
+
+def _union(first: Composite, second: Composite) -> Composite:
+    """One Composite with the entries of both; groups that both have are joined."""
+    children: dict[str, Any] = dict(first.items())
+    for name, child in second.items():
+        mine = children.get(name)
+        children[name] = _union(mine, child) if isinstance(mine, Composite) and isinstance(child, Composite) else child
+    return Composite(children, shape=first.shape)

@@ -1,0 +1,635 @@
+"""EnvBase: the contract of every environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import nn
+
+from steppe.envs import rollout as _rollout
+from steppe.envs.auto_reset import AutoResetMemory
+from steppe.envs.done import any_done, complete_done, done_groups
+from steppe.envs.partial import merge_rows, skipped_next, step_mask
+from steppe.envs.reset import clear_masks, merge_reset, requested_masks
+from steppe.envs.rows import reset_at, step_at
+from steppe.envs.seeding import next_seed
+from steppe.envs.spec_views import SpecViews
+from steppe.envs.stepping import StepPlan
+from steppe.envs.validate import Expectation, check_reset_done, validate
+from steppe.errors import ActionError, ClosedError, NotSupported, SpecError
+from steppe.specs import Composite
+
+__all__ = ["EnvBase"]
+
+
+class EnvBase(SpecViews, nn.Module):
+    """An environment: specs, ``reset``, ``step``, ``set_seed``.
+
+    A subclass assigns ``observation_spec``, ``action_spec``, ``reward_spec`` and ``done_spec`` (shapes include
+    ``batch_size``) and writes three methods:
+
+    * ``_reset(tensordict) -> TensorDict``: the first data of an episode: observations, optionally done entries, no
+      reward. ``tensordict`` is None or what ``reset`` was given. Where it holds a mask ``"_reset"`` (``[*B, 1]``, one
+      for each done level), only rows that are True have to be reset; what is returned for the others is dropped.
+    * ``_step(tensordict) -> TensorDict``: observations, reward and done entries after the action in ``tensordict``. A
+      new TensorDict, not the one it was given. ``done`` may be left out where ``terminated`` is given, and the other
+      way round.
+    * ``_set_seed(seed) -> None``: seed the generator. The seed holds from the next reset on.
+
+    What happens at the edges:
+
+    * ``step`` after the episode has ended is the environment's choice; reset first.
+    * ``reset`` forgets the running episode. ``reset(td)`` writes into ``td`` and returns it, masks removed.
+    * data given to ``step`` and ``reset`` has the batch size of the environment, unless it is not ``batch_locked``.
+    * a tensor that the environment returned is never changed by it afterwards.
+
+    Args:
+        device: where inputs and outputs are, or None to claim nothing.
+        batch_size: leading dimensions of all data.
+        run_type_checks: check every step against the specs, not only the first.
+        allow_done_after_reset: accept an episode that has ended when it begins.
+        spec_locked: lock the specs when they are assigned.
+        auto_reset: the environment resets itself in ``_step``: where done is True, the observations that ``_step``
+            returns are the first of the next episode. They become the next root, and no reset is asked for.
+        auto_reset_replace: put NaN (-1 for whole numbers, False for bool) where the last observation of such an episode
+            would be; False leaves the first observation of the next episode there.
+    """
+
+    #: Whether data must have exactly the environment's batch size. False for functions of their input.
+    _batch_locked: bool = True
+    #: Methods of other objects that behave as one transform or row of this environment look here.
+    _has_dynamic_rows: bool = False
+
+    def __init__(
+        self,
+        *,
+        device: torch.device | str | int | None = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int | None = None,
+        run_type_checks: bool = False,
+        allow_done_after_reset: bool = False,
+        spec_locked: bool = True,
+        auto_reset: bool = False,
+        auto_reset_replace: bool = True,
+    ) -> None:
+        if "_modules" not in self.__dict__:
+            nn.Module.__init__(self)
+        state = self.__dict__
+        state["_device"] = torch.device(device) if device is not None else state.get("_device")
+        if batch_size is not None:
+            state["_batch_size"] = torch.Size((batch_size,) if isinstance(batch_size, int) else batch_size)
+        state.setdefault("_batch_size", torch.Size(()))
+        state["_spec_locked"] = spec_locked
+        state["run_type_checks"] = run_type_checks
+        state["allow_done_after_reset"] = allow_done_after_reset
+        state["is_closed"] = False
+        state["_auto_reset"] = AutoResetMemory(replace=auto_reset_replace) if auto_reset else None
+        state["_generator"] = None
+        state["_env_info_spec"] = None
+        state["_validated"] = set()
+        state.setdefault("_spec_cache", {})
+        for kind, spec in list(state.get("_specs", {}).items()):
+            self._assign_spec(kind, spec)
+
+    # -- what a subclass writes -----------------------------------------------------------------------------------
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).")
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).")
+
+    def _set_seed(self, seed: int | None) -> None:
+        raise NotSupported(f"{type(self).__name__} does not define _set_seed(seed), so it cannot be seeded.")
+
+    # -- attributes -----------------------------------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> torch.Size:
+        """Leading dimensions of all data and of every spec. Assigning expands specs that had no batch."""
+        size: torch.Size = self.__dict__.get("_batch_size", torch.Size(()))
+        return size
+
+    @batch_size.setter
+    def batch_size(self, value: Iterable[int]) -> None:
+        size = torch.Size(value)
+        state = self.__dict__
+        old = state.get("_batch_size", torch.Size(()))
+        specs = state.get("_specs", {})
+        state["_batch_size"] = size
+        for kind, spec in list(specs.items()):
+            bare = spec
+            for _ in range(len(old)):
+                bare = bare[0]
+            self._assign_spec(kind, bare.expand(torch.Size((*size, *bare.shape))))
+
+    @property
+    def shape(self) -> torch.Size:
+        """The same as ``batch_size``."""
+        return self.batch_size
+
+    @property
+    def batch_dims(self) -> int:
+        """How many batch dimensions there are."""
+        return len(self.batch_size)
+
+    @property
+    def ndim(self) -> int:
+        """The same as ``batch_dims``."""
+        return len(self.batch_size)
+
+    def ndimension(self) -> int:
+        """The same as ``batch_dims``."""
+        return len(self.batch_size)
+
+    def numel(self) -> int:
+        """How many environments the batch holds; 1 without a batch."""
+        return self.batch_size.numel()
+
+    @property
+    def batch_locked(self) -> bool:
+        """Whether data must have the environment's batch size. False: any batch size (with one of its own: that)."""
+        return self._batch_locked
+
+    @batch_locked.setter
+    def batch_locked(self, value: bool) -> None:
+        raise AttributeError("batch_locked is read-only: set the class attribute _batch_locked.")
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where inputs and outputs are, or None. Change it with ``to``."""
+        return self.__dict__.get("_device")
+
+    @device.setter
+    def device(self, value: Any) -> None:
+        raise AttributeError("device is read-only: use env.to(device).")
+
+    @property
+    def env_info_spec(self) -> Composite:
+        """What ``reset(env_info=...)`` may be given for each row. Empty by default."""
+        spec = self.__dict__.get("_env_info_spec")
+        return spec if spec is not None else Composite({}, shape=self.batch_size)
+
+    @env_info_spec.setter
+    def env_info_spec(self, spec: Composite) -> None:
+        self.__dict__["_env_info_spec"] = spec
+
+    @property
+    def has_dynamic_specs(self) -> bool:
+        """Whether some entry has a size that is only known at run time (``-1``)."""
+        return bool(
+            self._cached(
+                "dynamic",
+                lambda: any(
+                    leaf is not None and any(size < 0 for size in leaf.shape)
+                    for kind in ("observation", "reward", "done", "action", "state")
+                    for leaf in self._full_spec(kind).values(include_nested=True, leaves_only=True)
+                ),
+            )
+        )
+
+    def _specs_changed(self) -> None:
+        super()._specs_changed()
+        self.__dict__["_validated"] = set()
+
+    # -- reset ----------------------------------------------------------------------------------------------------
+
+    def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
+        """Begin an episode.
+
+        Args:
+            tensordict: data to reset in place. Where it holds ``"_reset"`` masks (``[*B, 1]`` or ``[*B]`` bool, one for
+                each done level), rows that are False keep their values. A mask at the root overrides nested ones.
+            env_info: values for each row that the environment may read, a dict or TensorDict that fits
+                ``env_info_spec``.
+            **kwargs: handed to ``_reset``.
+
+        Returns:
+            ``tensordict``, or a new TensorDict, with observations and done entries; no reward.
+
+        Raises:
+            SpecError: the data does not have the environment's batch size, ``_reset`` returned something else than
+                its specs say, or a row has ended right after its reset.
+            ClosedError: the environment is closed.
+        """
+        self._check_open("reset")
+        given = self._with_env_info(tensordict, env_info)
+        groups = self._groups
+        masks: dict[Any, torch.Tensor] = {}
+        if given is not None:
+            self._check_batch(given, "reset")
+            masks = requested_masks(given, groups)
+            if masks and not any(bool(mask.any()) for mask in masks.values()):
+                return clear_masks(given, groups)
+        memory = self._auto_reset
+        if memory is not None and masks and memory.pending is not None:
+            fresh = memory.take(given, self)
+        else:
+            fresh = self._reset(given, **kwargs)
+        if not isinstance(fresh, TensorDictBase):
+            raise SpecError(f"{type(self).__name__}._reset must return a TensorDict, found {type(fresh).__name__}.")
+        if fresh is given:
+            raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
+        complete_done(fresh, groups, self.full_done_spec)
+        if not self.allow_done_after_reset:
+            check_reset_done(fresh, groups, masks, type(self).__name__)
+        if self.run_type_checks or "reset" not in self._validated:
+            validate(self._expectation, fresh, given, "reset", partial=bool(masks))
+            self._validated.add("reset")
+        if given is None:
+            return fresh
+        return merge_reset(given, fresh, groups, masks)
+
+    def _with_env_info(self, tensordict: TensorDictBase | None, env_info: Any) -> TensorDictBase | None:
+        if env_info is None:
+            return tensordict
+        spec = self.env_info_spec
+        names = sorted(spec.keys(), key=str)
+        found = sorted(env_info.keys(), key=str)
+        if found != names:
+            raise KeyError(f"env_info holds {found}, but this environment's env_info_spec has {names}.")
+        lead = self.batch_size
+        values = {}
+        for name in names:
+            leaf = spec[name]
+            value = torch.as_tensor(env_info[name], dtype=leaf.dtype)
+            if self.batch_locked and tuple(value.shape) != tuple(leaf.shape):
+                raise SpecError(f"env_info[{name!r}] must have shape {tuple(leaf.shape)}, found {tuple(value.shape)}.")
+            values[name] = value
+        if tensordict is None:
+            if not self.batch_locked and values:
+                first = names[0]
+                lead = next(iter(values.values())).shape[: values[first].ndim - len(spec[first].shape) + len(lead)]
+            tensordict = TensorDict({}, batch_size=lead, device=self.device)
+        tensordict.set("env_info", TensorDict(values, batch_size=tensordict.batch_size, device=self.device))
+        return tensordict
+
+    # -- step -----------------------------------------------------------------------------------------------------
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Act once.
+
+        Args:
+            tensordict: data with the action (shape and dtype of ``action_spec``), and the state where the environment
+                has one. A mask ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values,
+                or 0 where the data has none. Entries of ``"next"`` that the environment does not write are kept.
+
+        Returns:
+            ``tensordict`` itself, with the outcome under ``"next"``.
+
+        Raises:
+            ActionError: the action is missing, or of the wrong shape or dtype.
+            SpecError: the data does not have the environment's batch size, or what ``_step`` returned does not fit.
+            ClosedError: the environment is closed.
+        """
+        self._check_open("step")
+        self._check_batch(tensordict, "step")
+        mask = tensordict.pop("_step", None)
+        if mask is None:
+            following = self._whole_step(tensordict)
+        else:
+            following = self._partial_step(tensordict, step_mask(tensordict, mask))
+        before = tensordict.get("next", None)
+        if before is not None:
+            following = before.copy().update(following)
+        tensordict.set("next", following)
+        return tensordict
+
+    def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        expectation = self._expectation
+        expectation.check_action(tensordict)
+        following = self._step(tensordict)
+        if following is tensordict:
+            raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
+        expectation.complete(following)
+        if self.run_type_checks or "step" not in self._validated:
+            validate(expectation, following, tensordict, "step")
+            self._validated.add("step")
+        if self._auto_reset is not None:
+            following = self._auto_reset.keep(following, self)
+        return following
+
+    def _partial_step(self, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
+        if not bool(mask.any()):
+            return skipped_next(self, tensordict)
+        if bool(mask.all()):
+            return self._whole_step(tensordict)
+        previous = skipped_next(self, tensordict)
+        if not self.batch_locked and not self.batch_size:
+            stepped = self._whole_step(tensordict[mask])
+            following = previous.clone()
+            following[mask] = stepped
+            return following
+        tensordict.set("_step", mask)
+        try:
+            following = self._whole_step(tensordict)
+        finally:
+            tensordict.pop("_step", None)
+        return merge_rows(mask, following, previous)
+
+    def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the root of the next step: observations, state and done entries of ``next``, other entries kept.
+
+        The reward is left behind unless it is part of the state. Tensors are shared with ``tensordict``.
+        """
+        plan: StepPlan = self._cached("step_plan", self._make_step_plan)
+        return plan(tensordict)
+
+    def _make_step_plan(self) -> StepPlan:
+        states = set(self.state_keys) | set(self.observation_keys)
+        rewards = [key for key in self.reward_keys if key not in states]
+        return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=rewards)
+
+    def any_done(self, tensordict: TensorDictBase) -> bool:
+        """Tell whether some row has ended; writes the masks ``"_reset"`` (a copy of done) into ``tensordict`` if so."""
+        return any_done(tensordict, self._groups, write_masks=True)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Reset, in place, the rows of ``tensordict`` whose done entries are True."""
+        if self.any_done(tensordict):
+            return self.reset(tensordict)
+        return tensordict
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Act once, and reset the rows that ended.
+
+        Returns:
+            Two TensorDicts: ``tensordict`` with ``"next"`` (the true outcome, last observations included), and the root
+            of the next step, in which rows that ended hold the first data of a new episode.
+        """
+        tensordict = self.step(tensordict)
+        return tensordict, self.maybe_reset(self.step_mdp(tensordict))
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        """Act in some rows of the batch.
+
+        Args:
+            tensordict: ``[k]`` data with the actions of those rows.
+            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
+
+        Returns:
+            ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not touched.
+        """
+        return step_at(self, tensordict, rows)
+
+    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+        """Reset some rows of the batch.
+
+        Args:
+            tensordict: ``[k]`` data of those rows, or None.
+            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
+            env_info: ``[k]`` values that fit ``env_info_spec``.
+
+        Returns:
+            ``[k]`` data of the rows after their reset.
+        """
+        return reset_at(self, tensordict, rows, env_info=env_info)
+
+    # -- rollouts -------------------------------------------------------------------------------------------------
+
+    def rollout(
+        self,
+        max_steps: int,
+        policy: Any = None,
+        callback: Callable[[EnvBase, TensorDictBase], Any] | None = None,
+        *,
+        actions: Any = None,
+        auto_reset: bool = True,
+        auto_cast_to_device: bool = False,
+        break_when_any_done: bool | None = None,
+        break_when_all_done: bool | None = None,
+        return_contiguous: bool | None = False,
+        tensordict: TensorDictBase | None = None,
+        set_truncated: bool = False,
+        out: TensorDictBase | None = None,
+        trust_policy: bool = False,
+        storing_device: torch.device | str | None = None,
+    ) -> TensorDictBase:
+        """Act for up to ``max_steps`` steps and return them.
+
+        Args:
+            max_steps: how many steps at most.
+            policy: see :func:`~steppe.envs.as_policy`; random actions by default. Random actions are drawn in blocks
+                from the generator that ``set_seed`` seeds, the same in every class, so that one seed gives one data
+                set; without a seed they follow torch's global generator.
+            callback: called as ``callback(env, td)`` after each step.
+            actions: actions to play instead of a policy: an iterable with one entry for each step.
+            auto_reset: reset first. False needs ``tensordict``, whose rows that have ended are reset.
+            auto_cast_to_device: move data to the policy's device and back.
+            break_when_any_done: stop when a row has ended (default). False: reset it and go on.
+            break_when_all_done: stop when all rows have ended; until then rows that ended repeat their last values.
+            return_contiguous: True stacks or says why it cannot; False stacks where shapes allow and is lazy otherwise.
+            tensordict: data to start from.
+            set_truncated: mark the last step as truncated.
+            out: where to write the result.
+            trust_policy: the policy takes and returns a TensorDict; skip the adapter.
+            storing_device: where the result is kept.
+
+        Returns:
+            Data of batch size ``[*B, T]``, last dimension named ``"time"``, ``T <= max_steps``.
+
+        Raises:
+            TypeError: both ``break_when_any_done`` and ``break_when_all_done``.
+            PolicyError, ActionError: the policy does not fit.
+        """
+        plan = _rollout.plan(
+            self,
+            max_steps,
+            policy=policy,
+            callback=callback,
+            actions=actions,
+            auto_reset=auto_reset,
+            auto_cast_to_device=auto_cast_to_device,
+            break_when_any_done=break_when_any_done,
+            break_when_all_done=break_when_all_done,
+            return_contiguous=return_contiguous,
+            tensordict=tensordict,
+            set_truncated=set_truncated,
+            out=out,
+            trust_policy=trust_policy,
+            storing_device=storing_device,
+        )
+        return _rollout.finish(plan, self._run_rollout(plan))
+
+    def _run_rollout(self, plan: _rollout.RolloutPlan) -> TensorDictBase:
+        return _rollout.run(self, plan)
+
+    # -- seeds, actions, sample data ------------------------------------------------------------------------------
+
+    def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
+        """Seed the environment and its random actions; holds from the next reset on.
+
+        Args:
+            seed: a whole number >= 0, or None to seed from the operating system.
+            static_seed: return ``seed`` itself instead of the next one.
+
+        Returns:
+            The seed to give to the next environment, so that one number seeds a whole batch.
+        """
+        following = None if seed is None else next_seed(seed)
+        self._seed_actions(seed)
+        self._set_seed(seed)
+        return seed if static_seed else following
+
+    def _seed_actions(self, seed: int | None) -> None:
+        if seed is None:
+            self.__dict__["_generator"] = None
+        else:
+            self.__dict__["_generator"] = torch.Generator().manual_seed(int(seed))
+
+    def action_generator(self) -> torch.Generator:
+        """The generator of random actions: the one ``set_seed`` seeded, or a new one drawn from torch's global one."""
+        generator: torch.Generator | None = self.__dict__["_generator"]
+        if generator is None:
+            generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        return generator
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write a random action into ``tensordict`` (or into a new one) and return it."""
+        lead: tuple[int, ...] = ()
+        if tensordict is None:
+            tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
+        elif not self.batch_locked and not self.batch_size:
+            lead = tuple(tensordict.batch_size)
+        sample = self.full_action_spec.rand(lead, generator=self.__dict__["_generator"])
+        for key in self.action_keys:
+            tensordict.set(key, sample.get(key))
+        return tensordict
+
+    def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """``rand_action`` followed by ``step``."""
+        return self.step(self.rand_action(tensordict))
+
+    def all_actions(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Every action there is, ``[cardinality, *B]``; with ``tensordict`` the environment is first reset to it."""
+        if tensordict is not None:
+            self.reset(tensordict)
+        return self.full_action_spec.enumerate(use_mask=True)
+
+    def cardinality(self, tensordict: TensorDictBase | None = None) -> int | float:
+        """How many actions there are; infinite for continuous ones."""
+        total: int | float = 1
+        for leaf in self.full_action_spec.values(include_nested=True, leaves_only=True):
+            total *= leaf.cardinality()
+        return total
+
+    def fake_tensordict(self) -> TensorDictBase:
+        """Zeros of everything that one step holds, root and ``next``: what buffers are made from."""
+        root = self.full_observation_spec.zero()
+        for spec in (self.full_done_spec, self.full_state_spec, self.full_action_spec):
+            root.update(spec.zero())
+        following = self.full_observation_spec.zero()
+        following.update(self.full_reward_spec.zero()).update(self.full_done_spec.zero())
+        root.set("next", following)
+        return root
+
+    def add_truncated_keys(self) -> EnvBase:
+        """Add a ``truncated`` entry at each done level that lacks one; returns the environment."""
+        spec = self.full_done_spec.clone()
+        for group in done_groups(spec):
+            if "truncated" not in group.names:
+                spec[group.key("truncated")] = spec[group.key("done")].clone()
+        self.full_done_spec = spec
+        return self
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def append_transform(self, transform: Any) -> Any:
+        """Return a :class:`~steppe.transforms.TransformedEnv` of this environment with ``transform`` in it."""
+        from steppe.transforms import TransformedEnv
+
+        return TransformedEnv(self, transform)
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Release what the environment holds.
+
+        Raises:
+            ClosedError: it is closed already and ``raise_if_closed`` is set.
+        """
+        if self.is_closed and raise_if_closed:
+            raise ClosedError(f"{type(self).__name__} is closed already.")
+        self.__dict__["is_closed"] = True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self.close(raise_if_closed=False)
+
+    def to(self, device: Any) -> Any:  # type: ignore[override]
+        """Move specs, parameters and the data to come to ``device``; returns the environment."""
+        device = torch.device(device)
+        if device == self.device:
+            return self
+        self.__dict__["_device"] = device
+        nn.Module.to(self, device)
+        for kind, spec in list(self.__dict__.get("_specs", {}).items()):
+            self._assign_spec(kind, spec.to(device))
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Not a function: an environment that is called was meant to be a factory."""
+        raise NotSupported(
+            f"{type(self).__name__} is an environment, not a factory, and cannot be called. "
+            "Pass a function that makes one: ParallelEnv(4, lambda: make())."
+        )
+
+    def empty_cache(self) -> None:
+        """Forget what was derived from the specs."""
+        self._specs_changed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state["_spec_cache"] = {}
+        generator = state.get("_generator")
+        if generator is not None:
+            state["_generator"] = generator.get_state()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if isinstance(state.get("_generator"), torch.Tensor):
+            generator = torch.Generator()
+            generator.set_state(state["_generator"])
+            state["_generator"] = generator
+        nn.Module.__setstate__(self, state)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(batch_size={tuple(self.batch_size)}, device={self.device})"
+
+    # -- shared pieces --------------------------------------------------------------------------------------------
+
+    @property
+    def _groups(self) -> list[Any]:
+        return self._cached("groups", lambda: done_groups(self.full_done_spec))
+
+    @property
+    def _expectation(self) -> Expectation:
+        return self._cached("expectation", self._make_expectation)
+
+    def _make_expectation(self) -> Expectation:
+        self._check_disjoint()
+        return Expectation(self)
+
+    def _check_open(self, what: str) -> None:
+        if self.__dict__["is_closed"]:
+            raise ClosedError(f"{type(self).__name__}.{what} was called after close(): make a new environment.")
+
+    def _check_batch(self, tensordict: TensorDictBase, what: str) -> None:
+        found, own = tensordict.batch_size, self.batch_size
+        if found == own or (not self._batch_locked and not own):
+            return
+        raise SpecError(
+            f"{type(self).__name__}.{what} needs data of batch size {tuple(own)}, found {tuple(found)}."
+            + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
+        )
+
+    def _missing_action(self, tensordict: TensorDictBase, key: Any) -> ActionError:
+        return ActionError(
+            f"There is no action at {key!r} in the data given to step. Found {sorted(map(str, tensordict.keys()))}. "
+            "Write one first: env.rand_action(td), policy(td), or td['action'] = ..."
+        )

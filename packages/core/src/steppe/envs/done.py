@@ -1,0 +1,164 @@
+"""``done``, ``terminated``, ``truncated``: completing them, and the reset mask of each level.
+
+Every level of the data that has a done entry ends by itself: the root, or a group of agents. At every level
+``done = terminated | truncated``, and the mask that resets it is ``"_reset"`` beside it. A mask at one level overrides
+those below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Categorical, Composite
+
+__all__ = ["DoneGroup", "any_done", "complete_done", "complete_done_spec", "done_groups", "reset_mask"]
+
+_NAMES = ("done", "terminated", "truncated")
+
+
+@dataclass(frozen=True)
+class DoneGroup:
+    """The done entries of one level.
+
+    Attributes:
+        prefix: keys of the level, ``()`` for the root.
+        names: which of done, terminated, truncated it has.
+    """
+
+    prefix: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def key(self, name: str) -> Any:
+        """The key of ``name`` at this level."""
+        return (*self.prefix, name) if self.prefix else name
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """All done keys of this level."""
+        return tuple(self.key(name) for name in self.names)
+
+    @property
+    def reset_key(self) -> Any:
+        """The key of the reset mask of this level."""
+        return self.key("_reset")
+
+
+def done_groups(spec: Composite, prefix: tuple[str, ...] = ()) -> list[DoneGroup]:
+    """List the levels of a done spec that end by themselves, the root first.
+
+    Raises:
+        SpecError: an entry is not called done, terminated or truncated.
+    """
+    names = [name for name, child in spec.items() if not isinstance(child, Composite)]
+    unknown = sorted(set(names) - set(_NAMES))
+    if unknown:
+        key = (*prefix, unknown[0]) if prefix else unknown[0]
+        raise SpecError(f"A done spec holds only {', '.join(_NAMES)} at each level, found {key!r}.")
+    groups = [DoneGroup(prefix, tuple(name for name in _NAMES if name in names))] if names else []
+    for name, child in spec.items():
+        if isinstance(child, Composite):
+            groups += done_groups(child, (*prefix, name))
+    return groups
+
+
+def complete_done_spec(spec: Composite) -> Composite:
+    """Return a copy in which every level has ``done`` and ``terminated`` (``truncated`` stays optional).
+
+    An empty spec gets the three entries at its root.
+    """
+    if spec.is_empty():
+        leaf = Categorical(2, shape=(*spec.shape, 1), dtype=torch.bool, device=spec.device)
+        return Composite({name: leaf.clone() for name in _NAMES}, shape=spec.shape, device=spec.device)
+    children: dict[str, Any] = {}
+    leaves = {name: child for name, child in spec.items() if not isinstance(child, Composite)}
+    if leaves:
+        example = next(iter(leaves.values()))
+        for name in _NAMES:
+            if name in leaves or name != "truncated":
+                children[name] = leaves.get(name, example).clone()
+    children.update({name: leaf.clone() for name, leaf in leaves.items() if name not in children})
+    for name, child in spec.items():
+        if isinstance(child, Composite):
+            children[name] = complete_done_spec(child)
+    return Composite(children, shape=spec.shape, device=spec.device)
+
+
+def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Composite) -> None:
+    """Write the done entries that an environment left out, from those that it gave.
+
+    Only ``done``: it is taken as ``terminated``. ``terminated`` or ``truncated`` without ``done``: their union.
+    Nothing at all: False.
+
+    Raises:
+        SpecError: only ``done`` and ``truncated`` are given, so what ``terminated`` is cannot be known.
+    """
+    for group in groups:
+        values = {name: tensordict.get(group.key(name), None) for name in group.names}
+        missing = [name for name in group.names if values[name] is None]
+        if not missing:
+            continue
+        done, terminated, truncated = values.get("done"), values.get("terminated"), values.get("truncated")
+        if done is not None and terminated is None and truncated is not None:
+            raise SpecError(
+                f"{group.key('done')!r} and {group.key('truncated')!r} are given without "
+                f"{group.key('terminated')!r}, which then is ambiguous: return {group.key('terminated')!r} too."
+            )
+        if terminated is None and done is not None:
+            terminated = done.clone()
+        elif done is None and (terminated is not None or truncated is not None):
+            given = [value for value in (terminated, truncated) if value is not None]
+            done = given[0] | given[1] if len(given) == 2 else given[0].clone()
+        found = {"done": done, "terminated": terminated, "truncated": truncated}
+        for name in missing:
+            value = found[name]
+            if value is None:
+                leaf = spec[group.key(name)]
+                shape, device = leaf.shape, leaf.device
+                if done is not None:
+                    shape, device = done.shape, done.device
+                elif tensordict.batch_size[: len(shape)] != shape[: tensordict.batch_dims] and not spec.shape:
+                    shape = torch.Size((*tensordict.batch_size, *shape))
+                value = torch.zeros(shape, dtype=torch.bool, device=device)
+            tensordict.set(group.key(name), value)
+
+
+def reset_mask(tensordict: TensorDictBase, group: DoneGroup) -> torch.Tensor | None:
+    """Return the mask that a level is reset with, or None where it is reset whole.
+
+    A mask above overrides: it is returned for the levels below it, expanded by the caller where shapes differ.
+    """
+    for depth in range(len(group.prefix) + 1):
+        key = (*group.prefix[:depth], "_reset") if depth else "_reset"
+        mask = tensordict.get(key, None)
+        if mask is not None:
+            return mask
+    return None
+
+
+def any_done(tensordict: TensorDictBase, groups: list[DoneGroup], *, write_masks: bool = False) -> bool:
+    """Tell whether some level of ``tensordict`` has ended.
+
+    Args:
+        tensordict: root or ``next`` data with done entries.
+        groups: the levels, root first. Where the root has a done entry it decides alone: whether it means "any" or
+            "all" of the groups is the environment's choice.
+        write_masks: write ``"_reset"`` (a copy of done) at each deciding level.
+    """
+    deciding = groups[:1] if groups and not groups[0].prefix else groups
+    found = False
+    masks: list[tuple[Any, torch.Tensor]] = []
+    for group in deciding:
+        done = tensordict.get(group.key("done"), None)
+        if done is None:
+            continue
+        found = bool(done.any()) or found
+        masks.append((group.reset_key, done))
+    if write_masks and found:
+        for key, done in masks:
+            tensordict.set(key, done.clone())
+    return found

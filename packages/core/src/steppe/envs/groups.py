@@ -1,0 +1,55 @@
+"""Groups of agents: which agents' data is stacked under one key."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from steppe.errors import SpecError
+
+__all__ = ["MarlGroupMapType", "check_marl_grouping"]
+
+
+class MarlGroupMapType(Enum):
+    """Ready-made ways of grouping agents; ``get_group_map`` turns one into ``{group: [agents]}``."""
+
+    ALL_IN_ONE_GROUP = "all_in_one_group"
+    ONE_GROUP_PER_AGENT = "one_group_per_agent"
+
+    def get_group_map(self, agent_names: list[str]) -> dict[str, list[str]]:
+        """Return ``{group name: [agent names]}``; one group of all is called ``"agents"``.
+
+        Raises:
+            SpecError: there is no agent, or two have one name.
+        """
+        if not agent_names or len(set(agent_names)) != len(agent_names):
+            raise SpecError(f"Agents need names that differ, at least one, found {agent_names}.")
+        if self is MarlGroupMapType.ALL_IN_ONE_GROUP:
+            return {"agents": list(agent_names)}
+        return {name: [name] for name in agent_names}
+
+
+def check_marl_grouping(group_map: dict[str, list[str]], agent_names: list[str]) -> None:
+    """Check that every agent is in exactly one group, and every group has an agent.
+
+    Raises:
+        SpecError: naming the agents that are missing, unknown or in two groups, and empty groups.
+    """
+    problems = []
+    if not group_map:
+        problems.append("there are no groups")
+    empty = sorted(name for name, agents in group_map.items() if not agents)
+    if empty:
+        problems.append(f"groups without agents: {empty}")
+    placed: dict[str, str] = {}
+    for group, agents in group_map.items():
+        for agent in agents:
+            if agent not in agent_names:
+                problems.append(f"group {group!r} names the unknown agent {agent!r}")
+            elif agent in placed:
+                problems.append(f"agent {agent!r} is in the groups {placed[agent]!r} and {group!r}")
+            placed[agent] = group
+    missing = sorted(set(agent_names) - set(placed))
+    if missing:
+        problems.append(f"agents without a group: {missing}")
+    if problems:
+        raise SpecError(f"group_map does not fit the agents {agent_names}: {'; '.join(problems)}.")

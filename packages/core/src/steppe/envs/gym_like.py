@@ -1,0 +1,231 @@
+"""GymLikeEnv: wrappers of libraries whose environments have ``reset()`` and ``step(action)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs.action_codec import ActionCodec
+from steppe.envs.array import ArrayEnv, native_info
+from steppe.envs.array_plan import ArrayPlan
+from steppe.envs.info import default_info_dict_reader
+from steppe.errors import SpecError
+from steppe.specs import Composite, NonTensor
+
+__all__ = ["GymLikeEnv"]
+
+
+class GymLikeEnv(ArrayEnv):
+    """Base of wrappers around an object ``_env`` with ``reset()`` and ``step(action)``.
+
+    The tensordict path calls, for each step, :meth:`read_action`, ``_env.step``, :meth:`_output_transform`,
+    :meth:`read_reward`, :meth:`read_done` and :meth:`read_obs`; override any of them. A subclass that also defines
+    ``step_into`` and ``reset_into`` has the array path, until one of these methods is overridden below it.
+
+    Attributes that the class lacks are looked up on ``_env``.
+
+    Args:
+        env: the library's environment.
+        frame_skip: how many times an action is repeated; rewards are summed, and a step that ends stops it.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    def __init__(self, env: Any, *, frame_skip: int | None = None, **kwargs: Any) -> None:
+        if frame_skip is not None and (
+            isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1
+        ):
+            raise SpecError(f"frame_skip is a whole number >= 1, found {frame_skip!r}.")
+        super().__init__(**kwargs)
+        self.__dict__["_env"] = env
+        self.__dict__["frame_skip"] = frame_skip or 1
+        self.__dict__["info_dict_reader"] = []
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            env = self.__dict__.get("_env")
+            if env is None or name.startswith("__"):
+                raise
+            return getattr(env, name)
+
+    # -- infos ----------------------------------------------------------------------------------------------------
+
+    def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymLikeEnv:
+        """Add values of the library's info dict to the observations.
+
+        Args:
+            info_dict_reader: a callable ``(info, tensordict) -> tensordict`` with an ``info_spec``; a list of keys; or
+                None for all keys that hold numbers.
+            ignore_private: leave out keys that begin with an underscore.
+
+        Returns:
+            The environment. Its observation spec gains the reader's ``info_spec``. A reader that is not a
+            :class:`default_info_dict_reader` takes the environment off the array path.
+        """
+        reader = info_dict_reader
+        if reader is None or isinstance(reader, (list, tuple)):
+            reader = default_info_dict_reader(
+                list(reader) if reader is not None else None, ignore_private=ignore_private
+            )
+        if isinstance(reader, default_info_dict_reader):
+            wanted = set(reader.keys or []) - set(reader.info_spec.keys())
+            if reader.keys is None or wanted:
+                for info in self._sample_infos():
+                    reader.learn(info)
+            absent = sorted(set(reader.keys or []) - set(reader.info_spec.keys()))
+            if absent:
+                raise SpecError(
+                    f"The info dict of {type(self).__name__} has no numbers at {absent} in its first steps. "
+                    "Give their specs: default_info_dict_reader(keys, spec={...})."
+                )
+        self.info_dict_reader.append(reader)
+        spec = getattr(reader, "info_spec", None)
+        if spec is not None:
+            merged = self.full_observation_spec.clone()
+            for key, leaf in spec.items():
+                merged[key] = leaf
+            self.full_observation_spec = merged
+        self._specs_changed()
+        return self
+
+    def auto_register_info_dict(self, ignore_private: bool = True, *, info_dict_reader: Any = None) -> GymLikeEnv:
+        """Find out what the info dict holds by taking a few steps, and add all of it that is numbers."""
+        return self.set_info_dict_reader(info_dict_reader, ignore_private)
+
+    def _sample_infos(self) -> list[Mapping[str, Any]]:
+        """Infos of one reset and a few steps, to learn shapes and dtypes from."""
+        raise SpecError(
+            f"{type(self).__name__} cannot sample infos: give default_info_dict_reader(keys, spec={{...}})."
+        )
+
+    def _array_capable(self) -> bool:
+        return super()._array_capable() and all(
+            isinstance(reader, default_info_dict_reader) for reader in self.info_dict_reader
+        )
+
+    # -- the tensordict path --------------------------------------------------------------------------------------
+
+    def read_action(self, action: Any) -> Any:
+        """Turn the action in the data into the one that the library takes."""
+        if isinstance(action, TensorDictBase):
+            return self._codec.from_tensordict(action)
+        return self._codec.decoders[self.action_key].one(action)
+
+    def read_obs(self, observations: Any) -> dict[Any, torch.Tensor]:
+        """Turn the library's observation into ``{key: tensor}``, by the observation spec."""
+        if not isinstance(observations, Mapping):
+            keys = [key for key in self.observation_keys if key not in self._info_keys()]
+            observations = {keys[0] if keys else "observation": observations}
+        return self._encode(observations, self.full_observation_spec, ())
+
+    def read_reward(self, reward: Any) -> torch.Tensor:
+        """Turn the library's reward into a tensor of the reward spec's shape and dtype."""
+        spec = self.full_reward_spec[self.reward_keys[0]]
+        value = torch.as_tensor(np.asarray(reward)).to(dtype=spec.dtype, device=self.device)
+        return value.reshape(spec.shape)
+
+    def read_done(self, terminated: Any = None, truncated: Any = None, done: Any = None) -> tuple[Any, Any, Any, bool]:
+        """Complete the done flags: ``(terminated, truncated, done, stop)``; ``stop`` ends the frame skip."""
+        if terminated is None and done is not None:
+            terminated = done
+        if truncated is None:
+            truncated = np.zeros_like(terminated) if isinstance(terminated, np.ndarray) else False
+        done = terminated | truncated if done is None else done
+        return terminated, truncated, done, bool(np.any(done))
+
+    def _output_transform(self, step_outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Sort what the library's step returned into ``(obs, reward, terminated, truncated, done, info)``."""
+        observation, reward, terminated, truncated, info = step_outputs
+        return observation, reward, terminated, truncated, terminated | truncated, info
+
+    def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
+        """Sort what the library's reset returned into ``(obs, info)``."""
+        observation, info = reset_outputs
+        return observation, info
+
+    def _env_step(self, action: Any) -> Any:
+        return self._env.step(action)
+
+    def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
+        if seed is not None:
+            kwargs["seed"] = seed
+        return self._env.reset(**kwargs)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        keys = self.action_keys
+        action = self.read_action(tensordict.get(keys[0]) if len(keys) == 1 else tensordict.select(*keys))
+        total: Any = 0
+        for _ in range(self.frame_skip):
+            outputs = self._output_transform(self._env_step(action))
+            observation, reward, terminated, truncated, done, info = outputs
+            terminated, truncated, done, stop = self.read_done(terminated=terminated, truncated=truncated, done=done)
+            total = reward if self.frame_skip == 1 else total + (0 if reward is None else reward)
+            if stop:
+                break
+        data = self._new_data(self.read_obs(observation))
+        data.set(self.reward_keys[0], self.read_reward(total))
+        flags = {"done": done, "terminated": terminated, "truncated": truncated}
+        for name in self.done_keys:
+            shape = self.full_done_spec[name].shape
+            data.set(name, torch.as_tensor(np.asarray(flags[name], bool), device=self.device).reshape(shape))
+        return self._read_info(info, data)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        given = tensordict.get("env_info", None) if tensordict is not None else None
+        outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(given), **kwargs))
+        observation, info = outputs
+        data = self._new_data(self.read_obs(observation))
+        data = self._read_info(info, data)
+        return data.update(self.full_done_spec.zero())
+
+    def _read_info(self, info: Any, data: TensorDictBase) -> TensorDictBase:
+        for reader in self.info_dict_reader:
+            data = reader({} if info is None else info, data)
+        return data
+
+    def _info_keys(self) -> set[Any]:
+        return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
+
+    def _new_data(self, values: Mapping[Any, Any]) -> TensorDict:
+        data = TensorDict({}, batch_size=self.batch_size, device=self.device)
+        for key, value in values.items():
+            data.set(key, value)
+        return data
+
+    def _encode(self, values: Mapping[Any, Any], spec: Composite, prefix: tuple[str, ...]) -> dict[Any, Any]:
+        out: dict[Any, Any] = {}
+        for name, value in values.items():
+            if name not in spec.keys():
+                continue
+            leaf = spec[name]
+            key: Any = (*prefix, name) if prefix else name
+            if isinstance(leaf, Composite):
+                out.update(self._encode(value, leaf, (*prefix, name)))
+            elif isinstance(leaf, NonTensor):
+                out[key] = leaf.encode(value)
+            else:
+                # Libraries reuse the memory of their observations: encode always gives memory of its own.
+                encoded = leaf.encode(np.array(value) if isinstance(value, np.ndarray) else value)
+                out[key] = encoded
+        return out
+
+    @property
+    def _codec(self) -> ActionCodec:
+        codec = self._cached("codec", lambda: ActionCodec(self.full_action_spec))
+        assert isinstance(codec, ActionCodec)
+        return codec
+
+    def _forced_plan(self) -> ArrayPlan:
+        raise SpecError(f"{type(self).__name__} reads its data through read_obs, not through arrays.")
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Close the library's environment."""
+        was_closed = self.is_closed
+        super().close(raise_if_closed=raise_if_closed)
+        if not was_closed:
+            self._env.close()

@@ -1,0 +1,98 @@
+"""Info readers: which values of a library's info dict become entries of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Composite, Spec, Unbounded
+
+__all__ = ["InfoReader", "default_info_dict_reader"]
+
+InfoReader = Callable[[Mapping[str, Any], TensorDictBase], TensorDictBase]
+
+
+class default_info_dict_reader:
+    """Copies chosen keys of the info dict into the data.
+
+    Args:
+        keys: which keys; None takes all that hold numbers, as found when they are first seen.
+        spec: specs for the keys, a dict, a list in the order of ``keys``, or a Composite. By default
+            ``Unbounded`` of the first value's shape and dtype.
+        ignore_private: leave out keys that begin with an underscore.
+
+    A key that a step's info lacks is filled with zeros, and its name is added to ``missing``.
+
+    Attributes:
+        info_spec: what the reader adds to the observation spec.
+        missing: keys that at least one info dict lacked.
+    """
+
+    def __init__(
+        self,
+        keys: list[str] | None = None,
+        spec: Mapping[str, Spec] | list[Spec] | Composite | None = None,
+        ignore_private: bool = True,
+    ) -> None:
+        self.keys = None if keys is None else [key for key in keys if not (ignore_private and key.startswith("_"))]
+        self.ignore_private = ignore_private
+        self.missing: set[str] = set()
+        self._info_spec: dict[str, Spec] = {}
+        if spec is not None:
+            if isinstance(spec, list):
+                if self.keys is None or len(spec) != len(self.keys):
+                    raise SpecError("default_info_dict_reader: a list of specs needs as many keys.")
+                spec = dict(zip(self.keys, spec, strict=True))
+            self._info_spec = dict(spec.items())
+            if self.keys is None:
+                self.keys = list(self._info_spec)
+
+    @property
+    def info_spec(self) -> Composite:
+        """Composite of the keys whose spec is known."""
+        return Composite(self._info_spec)
+
+    def learn(self, info: Mapping[str, Any]) -> None:
+        """Derive the spec of each wanted key from a first value."""
+        for key, value in info.items():
+            if self.keys is not None and key not in self.keys:
+                continue
+            if (self.ignore_private and key.startswith("_")) or key in self._info_spec:
+                continue
+            array = _numeric(value)
+            if array is not None:
+                self._info_spec[key] = Unbounded(
+                    shape=array.shape or (1,), dtype=torch.from_numpy(np.atleast_1d(array)).dtype
+                )
+
+    def read(self, info: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the wanted values as arrays of their spec's shape and dtype."""
+        out = {}
+        for key, spec in self._info_spec.items():
+            value = info.get(key)
+            dtype = torch.empty(0, dtype=spec.dtype).numpy().dtype
+            if value is None:
+                self.missing.add(key)
+                out[key] = np.zeros(tuple(spec.shape), dtype)
+            else:
+                out[key] = np.asarray(value, dtype).reshape(tuple(spec.shape))
+        return out
+
+    def __call__(self, info: Mapping[str, Any], tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the wanted values into ``tensordict`` and return it."""
+        for key, array in self.read(info).items():
+            tensordict.set(key, torch.from_numpy(array.copy()))
+        return tensordict
+
+
+def _numeric(value: Any) -> np.ndarray[Any, Any] | None:
+    if isinstance(value, (bool, int, float, np.number, np.bool_, np.ndarray)):
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf":
+            return array
+    return None

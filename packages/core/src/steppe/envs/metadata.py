@@ -1,0 +1,70 @@
+"""EnvMetaData: what is worth knowing of an environment where the environment itself is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.specs import Composite
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["EnvMetaData"]
+
+
+@dataclass(frozen=True)
+class EnvMetaData:
+    """Specs and sample data of an environment, picklable.
+
+    Attributes:
+        tensordict: zeros of one step, root and ``next``, batch size ``batch_size``.
+        specs: ``input_spec`` and ``output_spec``.
+        batch_size: leading dimensions.
+        env_str: how the environment prints.
+        device: where its data is, or None.
+        batch_locked: whether data must have ``batch_size``.
+    """
+
+    tensordict: TensorDictBase
+    specs: Composite
+    batch_size: torch.Size
+    env_str: str
+    device: torch.device | None
+    batch_locked: bool
+
+    @classmethod
+    def metadata_from_env(cls, env: EnvBase) -> EnvMetaData:
+        """Read an environment that exists."""
+        return cls(
+            tensordict=env.fake_tensordict(),
+            specs=env.specs,
+            batch_size=env.batch_size,
+            env_str=repr(env),
+            device=env.device,
+            batch_locked=env.batch_locked,
+        )
+
+    def expand(self, *size: int) -> EnvMetaData:
+        """The metadata of a batch of such environments: ``size`` in front of ``batch_size``."""
+        batch = torch.Size((*size, *self.batch_size))
+        return replace(
+            self, tensordict=self.tensordict.expand(batch), specs=self.specs.expand(*batch), batch_size=batch
+        )
+
+    def clone(self) -> EnvMetaData:
+        """A copy that shares nothing."""
+        return replace(self, tensordict=self.tensordict.clone(), specs=self.specs.clone())
+
+    def to(self, device: torch.device | str) -> EnvMetaData:
+        """The same for data on another device."""
+        device = torch.device(device)
+        return replace(self, tensordict=self.tensordict.to(device), specs=self.specs.to(device), device=device)
+
+    def __getitem__(self, index: Any) -> EnvMetaData:
+        """The metadata of one row (or some rows) of a batch."""
+        data = self.tensordict[index]
+        return replace(self, tensordict=data, specs=self.specs[index], batch_size=data.batch_size)

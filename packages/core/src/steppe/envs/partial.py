@@ -1,0 +1,77 @@
+"""Partial steps: the ``"_step"`` mask, and what a row holds that was not stepped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["merge_rows", "skipped_next", "step_mask"]
+
+
+def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
+    """Return a step mask in the shape of the data, ``[*B]`` bool; a trailing dimension of 1 is allowed.
+
+    Raises:
+        SpecError: it has another shape.
+    """
+    shape = tensordict.batch_size
+    if mask.shape == shape:
+        return mask
+    if mask.shape == torch.Size((*shape, 1)):
+        return mask.squeeze(-1)
+    raise SpecError(f"'_step' must have the shape of the data, {tuple(shape)}, found {tuple(mask.shape)}.")
+
+
+def skipped_next(env: EnvBase, tensordict: TensorDictBase) -> TensorDictBase:
+    """Return the ``next`` of rows that are not stepped: previous values where the root has them, otherwise 0."""
+    following = tensordict.empty()
+    for spec, keys in (
+        (env.full_observation_spec, env.observation_keys),
+        (env.full_reward_spec, env.reward_keys),
+        (env.full_done_spec, env.done_keys),
+    ):
+        zero = None
+        for key in keys:
+            value = tensordict.get(key, None) if spec is not env.full_reward_spec else None
+            if value is None:
+                if zero is None:
+                    zero = spec.zero(tensordict.batch_size[: tensordict.batch_dims - len(spec.shape)])
+                value = zero.get(key)
+            following.set(key, value)
+    return following
+
+
+def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
+    """Take rows of ``new`` where ``mask`` is True and rows of ``old`` elsewhere, entry by entry.
+
+    Args:
+        mask: ``[*B]`` bool.
+        new: data of batch size ``[*B, ...]``; its keys are those of the result.
+        old: data that may lack keys; 0 stands in for them.
+    """
+    out = new.empty()
+    for key in new.keys(is_leaf=_is_leaf):
+        value, previous = new.get(key), old.get(key, None)
+        if isinstance(value, TensorDictBase) and not _is_leaf(type(value)):
+            out.set(key, merge_rows(mask, value, previous if previous is not None else value.empty()))
+        elif isinstance(value, torch.Tensor):
+            if previous is None:
+                previous = torch.zeros_like(value)
+            shaped = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
+            out.set(key, torch.where(shaped, value, previous))
+        else:
+            out.set(key, value if bool(mask.all()) or previous is None else torch.where(mask, value, previous))
+    return out
+
+
+def _is_leaf(cls: type) -> bool:
+    from tensordict import is_non_tensor
+
+    return not issubclass(cls, TensorDictBase) or is_non_tensor(cls)

@@ -1,0 +1,132 @@
+"""Policies: random ones, and one adapter for everything that may be one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+
+from steppe.errors import PolicyError
+from steppe.specs import Composite, Spec
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["Policy", "RandomPolicy", "as_policy"]
+
+Policy = Callable[[TensorDictBase], TensorDictBase]
+
+_DATA_NAMES = ("tensordict", "td", "data")
+
+
+class RandomPolicy:
+    """Writes a random action, in the shape of the data it is called with.
+
+    Args:
+        action_spec: a leaf, or a Composite whose keys are written.
+        action_key: where a leaf goes.
+        generator: source of the random numbers; torch's global one by default.
+    """
+
+    def __init__(
+        self, action_spec: Spec, action_key: Any = "action", *, generator: torch.Generator | None = None
+    ) -> None:
+        self.action_spec = action_spec
+        self.action_key = action_key
+        self.generator = generator
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action into ``tensordict`` and return it."""
+        spec = self.action_spec
+        composite = isinstance(spec, Composite)
+        dims = len(spec.shape) if composite else 0
+        lead = tensordict.batch_size[: tensordict.batch_dims - dims] if composite else _missing(tensordict, spec)
+        sample = spec.rand(lead, generator=self.generator)
+        return tensordict.update(sample) if composite else tensordict.set(self.action_key, sample)
+
+
+def _missing(tensordict: TensorDictBase, spec: Spec) -> tuple[int, ...]:
+    shape = tuple(tensordict.batch_size)
+    return () if shape and tuple(spec.shape[: len(shape)]) == shape else shape
+
+
+def as_policy(policy: Any, env: EnvBase) -> Policy:
+    """Make a policy of whatever the caller has.
+
+    Args:
+        policy: a TensorDictModule; or a callable on a TensorDict (its only parameter is called ``tensordict``, ``td``
+            or ``data``, or is annotated as a TensorDict), which returns it with the action, or returns a new one; or a
+            callable on observations, which gets them in the order of ``env.observation_keys`` (by name where its
+            parameters are named like the keys) and returns the action, or a tuple of the actions.
+        env: the environment it will act in.
+
+    Returns:
+        A callable from TensorDict to TensorDict.
+
+    Raises:
+        PolicyError: it is not callable, or its parameters do not match the observations.
+    """
+    if isinstance(policy, (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
+        return policy
+    if not callable(policy):
+        raise PolicyError(f"A policy is callable, found {type(policy).__name__}.")
+    parameters = _positional(policy)
+    if parameters is None or (len(parameters) == 1 and _takes_data(parameters[0])):
+        return policy
+    return _ObservationPolicy(policy, env, parameters)
+
+
+def _positional(policy: Any) -> list[inspect.Parameter] | None:
+    target = policy.forward if isinstance(policy, torch.nn.Module) else policy
+    try:
+        parameters = list(inspect.signature(target, eval_str=False).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty] or None
+
+
+def _takes_data(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    if isinstance(annotation, type):
+        return issubclass(annotation, TensorDictBase)
+    if isinstance(annotation, str) and annotation:
+        return "TensorDict" in annotation
+    return parameter.name in _DATA_NAMES
+
+
+class _ObservationPolicy:
+    """Calls a function on observation tensors and writes what it returns as the action."""
+
+    def __init__(self, function: Callable[..., Any], env: EnvBase, parameters: list[inspect.Parameter]) -> None:
+        self.function = function
+        self.action_keys = list(env.action_keys)
+        available = {_name(key): key for key in env.observation_keys}
+        names = [parameter.name for parameter in parameters]
+        if all(name in available for name in names):
+            self.in_keys = [available[name] for name in names]
+        elif len(names) == len(env.observation_keys):
+            self.in_keys = list(env.observation_keys)
+        else:
+            raise PolicyError(
+                f"The policy {getattr(function, '__name__', type(function).__name__)!r} takes {names}, but the "
+                f"environment's observations are {list(env.observation_keys)}. Name its parameters after them, take "
+                "one parameter called 'tensordict', or wrap it in a tensordict.nn.TensorDictModule."
+            )
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = self.function(*[tensordict.get(key) for key in self.in_keys])
+        actions = action if isinstance(action, tuple) else (action,)
+        if len(actions) != len(self.action_keys):
+            raise PolicyError(f"The policy returned {len(actions)} values for the actions {self.action_keys}.")
+        for key, value in zip(self.action_keys, actions, strict=True):
+            tensordict.set(key, value)
+        return tensordict
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else "_".join(key)

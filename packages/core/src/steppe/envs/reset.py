@@ -1,0 +1,85 @@
+"""Masks of a partial reset, and what a reset leaves of the data it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase, is_non_tensor
+
+from steppe.envs.done import DoneGroup, reset_mask
+from steppe.envs.partial import merge_rows
+from steppe.errors import SpecError
+
+__all__ = ["clear_masks", "merge_reset", "requested_masks"]
+
+
+def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict[Any, torch.Tensor]:
+    """Return the masks in ``tensordict`` that decide, by the prefix of their level. Empty: everything is reset.
+
+    Levels without a mask of their own or above are reset whole, which a mask elsewhere cannot prevent.
+    """
+    masks: dict[Any, torch.Tensor] = {}
+    for group in groups:
+        mask = reset_mask(tensordict, group)
+        if mask is not None:
+            if mask.dtype is not torch.bool:
+                raise SpecError(f"The mask {group.reset_key!r} must be bool, found {mask.dtype}.")
+            masks[group.prefix] = mask
+    if masks:
+        for group in groups:
+            if group.prefix not in masks:
+                done = tensordict.get(group.key("done"), None)
+                shape = done.shape if done is not None else torch.Size((*tensordict.batch_size, 1))
+                masks[group.prefix] = torch.ones(shape, dtype=torch.bool, device=tensordict.device)
+    return masks
+
+
+def clear_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> TensorDictBase:
+    """Remove the reset masks from ``tensordict``, in place."""
+    tensordict.pop("_reset", None)
+    for group in groups:
+        if group.prefix and tensordict.get(group.reset_key, None) is not None:
+            tensordict.pop(group.reset_key, None)
+    return tensordict
+
+
+def merge_reset(
+    tensordict: TensorDictBase, fresh: TensorDictBase, groups: list[DoneGroup], masks: dict[Any, torch.Tensor]
+) -> TensorDictBase:
+    """Write ``fresh`` into ``tensordict`` where the masks are True (everywhere without masks), and drop the masks."""
+    clear_masks(tensordict, groups)
+    clear_masks(fresh, groups)
+    if not masks:
+        return tensordict.update(fresh)
+    root = masks.get(())
+    nested = {prefix: mask for prefix, mask in masks.items() if prefix}
+    if root is not None:
+        return tensordict.update(merge_rows(_rows(root, tensordict), fresh, tensordict))
+    _merge_level(tensordict, fresh, (), nested)
+    return tensordict
+
+
+def _rows(mask: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
+    """Bring a mask ``[*B, 1]`` to the batch ``[*B]`` of its level."""
+    if mask.ndim > tensordict.batch_dims and mask.shape[-1] == 1:
+        return mask.squeeze(-1)
+    return mask
+
+
+def _merge_level(target: TensorDictBase, fresh: TensorDictBase, prefix: tuple[str, ...], masks: dict[Any, Any]) -> None:
+    """Merge where only nested levels have masks: what belongs to no level is reset whole."""
+    for name in list(fresh.keys()):
+        value = fresh.get(name)
+        path = (*prefix, name)
+        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
+            old = target.get(name, None)
+            mask = masks.get(path)
+            if old is None:
+                target.set(name, value)
+            elif mask is not None:
+                old.update(merge_rows(_rows(mask, old), value, old))
+            else:
+                _merge_level(old, value, path, masks)
+        else:
+            target.set(name, value)

@@ -1,0 +1,287 @@
+"""Rollouts of any environment: the loop over TensorDicts, and what all rollouts share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
+
+from steppe.envs.actions import action_stream
+from steppe.envs.policies import Policy, as_policy
+from steppe.errors import NotSupported, SpecError
+from steppe.storage import build_td, entries
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["RolloutPlan", "finish", "plan", "run", "stack_frames"]
+
+
+@dataclass
+class RolloutPlan:
+    """The arguments of one rollout, checked."""
+
+    max_steps: int
+    policy: Policy | None
+    callback: Callable[[Any, TensorDictBase], Any] | None
+    actions: Iterator[Any] | None
+    start: TensorDictBase | None
+    break_any: bool
+    break_all: bool
+    contiguous: bool | None
+    set_truncated: bool
+    out: TensorDictBase | None
+    storing_device: torch.device | None
+    policy_device: torch.device | None
+    batch_dims: int
+    truncated_keys: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
+    """Check the arguments of :meth:`EnvBase.rollout` and reset where asked to."""
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
+        raise SpecError(f"rollout: max_steps is a whole number >= 1, found {max_steps!r}.")
+    break_any, break_all = given["break_when_any_done"], given["break_when_all_done"]
+    if break_any and break_all:
+        raise TypeError("rollout: break_when_any_done and break_when_all_done cannot both be True: choose one.")
+    if break_any is None:
+        break_any = not break_all
+    policy, actions = given["policy"], given["actions"]
+    if policy is not None and actions is not None:
+        raise TypeError("rollout: give a policy or actions, not both.")
+    if policy is not None and not given["trust_policy"]:
+        policy = as_policy(policy, env)
+    start = given["tensordict"]
+    if given["auto_reset"]:
+        start = env.reset(start)
+    elif start is None:
+        raise TypeError("rollout: auto_reset=False needs tensordict=, the data to start from.")
+    else:
+        start = env.maybe_reset(start)
+    truncated_keys = []
+    if given["set_truncated"]:
+        truncated_keys = [
+            (group.key("truncated"), group.key("done")) for group in env._groups if "truncated" in group.names
+        ]
+        if not truncated_keys:
+            raise SpecError(
+                "rollout: set_truncated=True needs a 'truncated' entry in the done spec, which has "
+                f"{env.done_keys}. Add one with env.add_truncated_keys()."
+            )
+    storing = given["storing_device"]
+    return RolloutPlan(
+        max_steps=max_steps,
+        policy=policy,
+        callback=given["callback"],
+        actions=iter(actions) if actions is not None else None,
+        start=start,
+        break_any=bool(break_any),
+        break_all=bool(break_all),
+        contiguous=given["return_contiguous"],
+        set_truncated=bool(given["set_truncated"]),
+        out=given["out"],
+        storing_device=torch.device(storing) if storing is not None else None,
+        policy_device=_policy_device(policy) if given["auto_cast_to_device"] else None,
+        batch_dims=start.batch_dims,
+        truncated_keys=truncated_keys,
+    )
+
+
+def _policy_device(policy: Any) -> torch.device | None:
+    for parameter in getattr(policy, "parameters", list)():
+        return torch.device(parameter.device)
+    return None
+
+
+def run(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
+    """The loop over TensorDicts, for every environment."""
+    assert plan.start is not None
+    act = _actor(env, plan)
+    keep_going = not plan.break_any and not plan.break_all
+    root: TensorDictBase = plan.start
+    frames: list[TensorDictBase] = []
+    for step in range(plan.max_steps):
+        root = act(root)
+        last = step == plan.max_steps - 1
+        if keep_going and not last:
+            frame, following = env.step_and_maybe_reset(root)
+        else:
+            if plan.break_all and step:
+                _skip_ended(env, root)
+            frame, following = env.step(root), None
+        frames.append(_stored(frame, plan.storing_device))
+        if plan.callback is not None:
+            plan.callback(env, frame)
+        if last:
+            break
+        if following is None:
+            if _ended(env, frame.get("next"), every=plan.break_all):
+                break
+            following = env.step_mdp(frame)
+        root = following
+    return stack_frames(frames, plan.batch_dims, contiguous=plan.contiguous)
+
+
+def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
+    policy = plan.policy
+    if plan.actions is not None:
+        actions = plan.actions
+
+        def replayed(td: TensorDictBase) -> TensorDictBase:
+            return write_action(env, td, next_action(actions))
+
+        return replayed
+    if policy is None:
+        return action_stream(env)
+    device = plan.policy_device
+    if device is None:
+        return policy
+
+    def cast(td: TensorDictBase) -> TensorDictBase:
+        assert policy is not None
+        return policy(td.to(device)).to(env.device if env.device is not None else torch.device("cpu"))
+
+    return cast
+
+
+def next_action(actions: Iterator[Any]) -> Any:
+    """Take one entry of ``actions=``; running out of them is an error that says so."""
+    try:
+        return next(actions)
+    except StopIteration:
+        raise SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps.") from None
+
+
+def write_action(env: EnvBase, td: TensorDictBase, action: Any) -> TensorDictBase:
+    """Write one entry of ``actions=``: a TensorDict of the action keys, or the value of the only one."""
+    if isinstance(action, TensorDictBase):
+        return td.update(action.select(*env.action_keys))
+    return td.set(env.action_key, action)
+
+
+def _skip_ended(env: EnvBase, root: TensorDictBase) -> None:
+    done = _rows_done(env, root)
+    if bool(done.any()):
+        root.set("_step", ~done)
+
+
+def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
+    """``[*B]``: rows that have ended, by the root where it has a done entry and by all groups otherwise."""
+    groups = env._groups
+    if groups and not groups[0].prefix:
+        return data.get("done").reshape(data.batch_size)
+    ended = torch.ones(data.batch_size, dtype=torch.bool, device=data.device)
+    for group in groups:
+        ended &= data.get(group.key("done")).reshape((*data.batch_size, -1)).all(-1)
+    return ended
+
+
+def _ended(env: EnvBase, following: TensorDictBase, *, every: bool) -> bool:
+    if every:
+        return bool(_rows_done(env, following).all())
+    groups = env._groups
+    deciding = groups[:1] if groups and not groups[0].prefix else groups
+    return any(bool(following.get(group.key("done")).any()) for group in deciding)
+
+
+def _stored(frame: TensorDictBase, device: torch.device | None) -> TensorDictBase:
+    if device is not None and frame.device != device:
+        return frame.to(device)
+    return (
+        frame.copy()
+        if type(frame) is not TensorDict
+        else build_td(dict(entries(frame)), frame.batch_size, frame.device)
+    )
+
+
+def stack_frames(frames: list[TensorDictBase], dim: int, *, contiguous: bool | None = False) -> TensorDictBase:
+    """Stack steps along a new time dimension.
+
+    Args:
+        frames: data of single steps.
+        dim: where the time dimension goes: behind the batch.
+        contiguous: True stacks or raises; False falls back on a lazy stack where shapes or keys differ.
+
+    Raises:
+        NotSupported: ``contiguous`` and the frames cannot be stacked; the text names an entry.
+    """
+    stacked = _stack_plain(frames, dim)
+    if stacked is not None:
+        return stacked
+    try:
+        return torch.stack(frames, dim)
+    except (RuntimeError, KeyError, ValueError) as error:
+        if contiguous:
+            raise NotSupported(
+                f"rollout(return_contiguous=True): the steps cannot be stacked, {_difference(frames)}. "
+                "Call it with return_contiguous=False."
+            ) from error
+    lazy: LazyStackedTensorDict = lazy_stack(frames, dim)
+    return lazy
+
+
+def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
+    """Stack plain TensorDicts with equal keys and shapes leaf by leaf: 4 times faster than the general way."""
+    first = frames[0]
+    if type(first) is not TensorDict:
+        return None
+    levels = []
+    for frame in frames:
+        if type(frame) is not TensorDict:
+            return None
+        levels.append(entries(frame))
+    names = levels[0].keys()
+    if any(level.keys() != names for level in levels):
+        return None
+    out: dict[str, Any] = {}
+    for name in list(names):
+        column = [level[name] for level in levels]
+        head = column[0]
+        if isinstance(head, torch.Tensor):
+            shape = head.shape
+            if any(value.shape != shape for value in column):
+                return None
+            out[name] = torch.stack(column, dim)
+        else:
+            nested = _stack_plain(column, dim)
+            if nested is None:
+                return None
+            out[name] = nested
+    batch_size = list(first.batch_size)
+    batch_size.insert(dim, len(frames))
+    return build_td(out, torch.Size(batch_size), first.device)
+
+
+def _difference(frames: list[TensorDictBase]) -> str:
+    first = {key: getattr(value, "shape", None) for key, value in frames[0].items(True, True)}
+    for frame in frames[1:]:
+        other = {key: getattr(value, "shape", None) for key, value in frame.items(True, True)}
+        for key in {*first, *other}:
+            if first.get(key) != other.get(key):
+                return f"because the shape of {key!r} changes from {first.get(key)} to {other.get(key)}"
+    return "because their entries differ"
+
+
+def finish(plan: RolloutPlan, result: TensorDictBase) -> TensorDictBase:
+    """Name the time dimension, mark truncation, move and copy out as asked."""
+    for truncated, done in plan.truncated_keys:
+        following = result.get("next")
+        for key in (truncated, done):
+            value = following.get(key).clone()
+            value[(slice(None),) * plan.batch_dims + (-1,)] = True
+            following.set(key, value)
+    names = [None] * result.batch_dims
+    names[plan.batch_dims] = "time"
+    result.names = names
+    if plan.storing_device is not None and result.device != plan.storing_device:
+        result = result.to(plan.storing_device)
+    if plan.out is not None:
+        return plan.out.update_(result) if plan.out.batch_size == result.batch_size else _wrong_out(plan.out, result)
+    return result
+
+
+def _wrong_out(out: TensorDictBase, result: TensorDictBase) -> TensorDictBase:
+    raise SpecError(f"rollout: out= has batch size {tuple(out.batch_size)}, the result {tuple(result.batch_size)}.")

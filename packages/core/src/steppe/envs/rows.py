@@ -1,0 +1,79 @@
+"""``step_at`` and ``reset_at`` for environments that know only masks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.errors import SpecError
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["check_rows", "reset_at", "step_at"]
+
+
+def check_rows(env: EnvBase, rows: Any, what: str) -> torch.Tensor:
+    """Return ``rows`` as ``[k]`` int64.
+
+    Raises:
+        SpecError: the batch is not one-dimensional, or a row is out of range or named twice.
+    """
+    if env.batch_locked and len(env.batch_size) != 1:
+        raise SpecError(f"{what} needs a batch of one dimension, and this one has {tuple(env.batch_size)}.")
+    index = torch.as_tensor(rows, dtype=torch.int64, device="cpu").reshape(-1)
+    if env.batch_locked:
+        n = env.batch_size[0]
+        if index.numel() and (int(index.min()) < 0 or int(index.max()) >= n):
+            raise SpecError(f"{what}: rows must lie in 0..{n - 1}, found {index.tolist()}.")
+    if len(set(index.tolist())) != index.numel():
+        raise SpecError(f"{what}: a row may be named once, found {index.tolist()}.")
+    return index
+
+
+def step_at(env: EnvBase, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+    """Scatter ``[k]`` data to full width, step under a mask, gather."""
+    index = check_rows(env, rows, "step_at")
+    if not env.batch_locked and not env.batch_size:
+        return env.step(tensordict)
+    full = _full_width(env, tensordict.exclude("next"), index)
+    for key in env.action_keys:
+        if tensordict.get(key, None) is None:
+            raise env._missing_action(tensordict, key)
+    full.set("_step", _mask(env, index))
+    tensordict.set("next", env.step(full).get("next")[index])
+    return tensordict
+
+
+def reset_at(env: EnvBase, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+    """Scatter ``[k]`` data to full width, reset under a mask, gather."""
+    index = check_rows(env, rows, "reset_at")
+    if not env.batch_locked and not env.batch_size:
+        return env.reset(tensordict, env_info=env_info)
+    own = tensordict if tensordict is not None else TensorDict({}, batch_size=[index.numel()], device=env.device)
+    full = _full_width(env, own.exclude("next"), index)
+    for spec in (env.full_observation_spec, env.full_done_spec):
+        for key, value in spec.zero().items(include_nested=True, leaves_only=True):
+            if full.get(key, None) is None:
+                full.set(key, value)
+    full.set("_reset", _mask(env, index).unsqueeze(-1))
+    if env_info is not None:
+        wide = env.env_info_spec.zero()
+        wide[index] = TensorDict(dict(env_info.items()), batch_size=[index.numel()])
+        env_info = wide
+    result = env.reset(full, env_info=env_info)[index]
+    return result if tensordict is None else tensordict.update(result)
+
+
+def _mask(env: EnvBase, index: torch.Tensor) -> torch.Tensor:
+    mask = torch.zeros(env.batch_size, dtype=torch.bool)
+    mask[index] = True
+    return mask if env.device is None else mask.to(env.device)
+
+
+def _full_width(env: EnvBase, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
+    full = tensordict.new_zeros((env.batch_size[0], *tensordict.batch_size[1:]))
+    full[index] = tensordict
+    return full

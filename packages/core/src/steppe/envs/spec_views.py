@@ -1,0 +1,307 @@
+"""The specs of an environment: full Composites, their short forms, their key lists and their lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from steppe.envs.done import complete_done_spec, done_groups
+from steppe.errors import SpecError
+from steppe.specs import Composite, Spec, Unbounded
+
+__all__ = ["SpecViews"]
+
+_OUTPUTS = ("observation", "reward", "done")
+_INPUTS = ("action", "state")
+_KINDS = (*_OUTPUTS, *_INPUTS)
+
+
+def _depth_then_name(key: Any) -> tuple[int, tuple[str, ...]]:
+    parts = (key,) if isinstance(key, str) else tuple(key)
+    return len(parts), parts
+
+
+def _full(kind: str) -> property:
+    def get(self: SpecViews) -> Composite:
+        return self._full_spec(kind)
+
+    def set_(self: SpecViews, spec: Any) -> None:
+        self._assign_spec(kind, spec)
+
+    get.__doc__ = f"Composite of all {kind} leaves; shapes start with ``batch_size``. Assigning replaces it."
+    return property(get, set_)
+
+
+def _short(kind: str) -> property:
+    def get(self: SpecViews) -> Spec:
+        return _single_leaf(kind, self._full_spec(kind))
+
+    def set_(self: SpecViews, spec: Any) -> None:
+        self._assign_spec(kind, spec)
+
+    get.__doc__ = (
+        f"The only {kind} leaf where it sits at the key {kind!r}, otherwise the full Composite. "
+        f"Assigning takes a leaf (put at {kind!r}) or a Composite."
+    )
+    return property(get, set_)
+
+
+def _unbatched(kind: str, view: str) -> property:
+    def get(self: SpecViews) -> Spec:
+        spec = getattr(self, view)
+        for _ in range(len(self.batch_size)):
+            spec = spec[0]
+        return spec
+
+    def set_(self: SpecViews, spec: Any) -> None:
+        self._assign_spec(kind, spec.expand(torch.Size((*self.batch_size, *spec.shape))))
+
+    get.__doc__ = f"``{view}`` without the batch dimensions. Assigning expands by ``batch_size``."
+    return property(get, set_)
+
+
+def _keys(kind: str) -> property:
+    def get(self: SpecViews) -> list[Any]:
+        return self._cached(
+            f"{kind}_keys",
+            lambda: sorted(self._full_spec(kind).keys(include_nested=True, leaves_only=True), key=_depth_then_name),
+        )
+
+    get.__doc__ = f"Keys of all {kind} leaves, by depth and then by name."
+    return property(get)
+
+
+def _key(kind: str) -> property:
+    def get(self: SpecViews) -> Any:
+        keys = getattr(self, f"{kind}_keys")
+        if len(keys) != 1:
+            raise KeyError(f"{kind}_key: this environment has {len(keys)} {kind} keys, {keys}. Use {kind}_keys.")
+        return keys[0]
+
+    get.__doc__ = f"The only {kind} key. Raises KeyError where there are several."
+    return property(get)
+
+
+def _single_leaf(kind: str, spec: Composite) -> Spec:
+    keys = list(spec.keys(include_nested=True, leaves_only=True))
+    if keys == [kind]:
+        return spec[kind]
+    return spec
+
+
+class SpecViews:
+    """Mixin of :class:`~steppe.envs.EnvBase`: everything about its specs.
+
+    Specs are locked once assigned (``spec_locked=False`` leaves them open): a locked Composite refuses to be edited in
+    place, because key lists and plans are derived from it once. Assign a new one instead.
+    """
+
+    batch_size: torch.Size
+
+    full_observation_spec = _full("observation")
+    full_reward_spec = _full("reward")
+    full_done_spec = _full("done")
+    full_action_spec = _full("action")
+    full_state_spec = _full("state")
+
+    observation_spec = _short("observation")
+    reward_spec = _short("reward")
+    done_spec = _short("done")
+    action_spec = _short("action")
+    state_spec = _short("state")
+
+    full_observation_spec_unbatched = _unbatched("observation", "full_observation_spec")
+    full_reward_spec_unbatched = _unbatched("reward", "full_reward_spec")
+    full_done_spec_unbatched = _unbatched("done", "full_done_spec")
+    full_action_spec_unbatched = _unbatched("action", "full_action_spec")
+    full_state_spec_unbatched = _unbatched("state", "full_state_spec")
+    observation_spec_unbatched = _unbatched("observation", "observation_spec")
+    reward_spec_unbatched = _unbatched("reward", "reward_spec")
+    done_spec_unbatched = _unbatched("done", "done_spec")
+    action_spec_unbatched = _unbatched("action", "action_spec")
+    state_spec_unbatched = _unbatched("state", "state_spec")
+
+    observation_keys = _keys("observation")
+    reward_keys = _keys("reward")
+    done_keys = _keys("done")
+    action_keys = _keys("action")
+    state_keys = _keys("state")
+    reward_key = _key("reward")
+    action_key = _key("action")
+
+    @property
+    def done_key(self) -> Any:
+        """The only key whose last part is ``"done"``. Raises KeyError where there are several groups."""
+        keys = [key for key in self.done_keys if (key if isinstance(key, str) else key[-1]) == "done"]
+        if len(keys) != 1:
+            raise KeyError(f"done_key: this environment has {len(keys)} done keys, {keys}. Use done_keys.")
+        return keys[0]
+
+    @property
+    def done_keys_groups(self) -> list[list[Any]]:
+        """Done keys, a list for each level that ends by itself (root first)."""
+        return self._cached("done_groups", lambda: [list(group.keys) for group in done_groups(self.full_done_spec)])
+
+    @property
+    def reset_keys(self) -> list[Any]:
+        """The mask that resets each done level: same prefix, last part ``"_reset"``."""
+        return self._cached("reset_keys", lambda: [group.reset_key for group in done_groups(self.full_done_spec)])
+
+    # Where a subclass computes its specs from another environment, these two are what it overrides.
+    def _full_spec(self, kind: str) -> Composite:
+        specs = self.__dict__.get("_specs", {})
+        if kind not in specs:
+            self._assign_spec(kind, self._default_spec(kind))
+            specs = self.__dict__["_specs"]
+        return specs[kind]
+
+    def _default_spec(self, kind: str) -> Composite:
+        shape = (*self.batch_size, 1)
+        device = getattr(self, "device", None)
+        if kind == "reward":
+            return Composite({"reward": Unbounded(shape=shape, device=device)}, shape=self.batch_size, device=device)
+        return Composite({}, shape=self.batch_size, device=device)
+
+    def _assign_spec(self, kind: str, spec: Any) -> None:
+        if not isinstance(spec, Spec):
+            raise SpecError(f"{kind}_spec takes a Spec or a Composite, not {type(spec).__name__}.")
+        batch_size = self.batch_size
+        if not isinstance(spec, Composite):
+            if kind in ("observation", "state"):
+                raise SpecError(
+                    f"{kind}_spec takes a Composite, because every entry needs a key: "
+                    f"Composite({kind}={type(spec).__name__}(...), shape=batch_size)."
+                )
+            spec = Composite({kind: spec}, shape=batch_size)
+        elif tuple(spec.shape) != tuple(batch_size) and len(spec.shape) == 0:
+            spec = Composite(dict(spec.items()), shape=batch_size, device=spec.device)
+        if tuple(spec.shape[: len(batch_size)]) != tuple(batch_size):
+            raise SpecError(
+                f"full_{kind}_spec must have a shape that starts with the batch size {tuple(batch_size)}, "
+                f"found {tuple(spec.shape)}. Expand it: spec.expand(*batch_size)."
+            )
+        for key, leaf in spec.items(include_nested=True, leaves_only=True):
+            if leaf is None:
+                continue
+            if tuple(leaf.shape[: len(batch_size)]) != tuple(batch_size):
+                raise SpecError(
+                    f"The {kind} entry {key!r} must have a shape that starts with the batch size {tuple(batch_size)}, "
+                    f"found {tuple(leaf.shape)}."
+                )
+            if kind in ("reward", "done") and len(leaf.shape) == len(batch_size):
+                raise SpecError(
+                    f"The {kind} entry {key!r} needs a last dimension of its own: shape {(*batch_size, 1)}, "
+                    f"found {tuple(leaf.shape)}."
+                )
+        if kind == "done":
+            spec = complete_done_spec(spec)
+        elif spec.is_locked:
+            spec = spec.clone()
+        device = self.__dict__.get("_device")
+        if device is not None and spec.device != device:
+            spec = spec.to(device)
+        if self.__dict__.get("_spec_locked", True):
+            spec.lock_()
+        self.__dict__.setdefault("_specs", {})[kind] = spec
+        self._specs_changed()
+
+    def _specs_changed(self) -> None:
+        """Forget everything derived from specs."""
+        self.__dict__["_spec_cache"] = {}
+
+    def _cached(self, name: str, make: Callable[[], Any]) -> Any:
+        cache = self.__dict__.setdefault("_spec_cache", {})
+        if name not in cache:
+            cache[name] = make()
+        return cache[name]
+
+    @property
+    def output_spec(self) -> Composite:
+        """``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec`` in one Composite."""
+        return self._pack(_OUTPUTS)
+
+    @output_spec.setter
+    def output_spec(self, spec: Composite) -> None:
+        self._unpack(spec, _OUTPUTS)
+
+    @property
+    def input_spec(self) -> Composite:
+        """``full_action_spec`` and ``full_state_spec`` in one Composite."""
+        return self._pack(_INPUTS)
+
+    @input_spec.setter
+    def input_spec(self, spec: Composite) -> None:
+        self._unpack(spec, _INPUTS)
+
+    @property
+    def output_spec_unbatched(self) -> Composite:
+        """``output_spec`` without the batch dimensions."""
+        return self._without_batch(self.output_spec)
+
+    @property
+    def input_spec_unbatched(self) -> Composite:
+        """``input_spec`` without the batch dimensions."""
+        return self._without_batch(self.input_spec)
+
+    @property
+    def specs(self) -> Composite:
+        """``input_spec`` and ``output_spec`` in one Composite: all that a buffer needs to know of an environment."""
+        return Composite({"input_spec": self.input_spec, "output_spec": self.output_spec}, shape=self.batch_size)
+
+    def _without_batch(self, spec: Composite) -> Composite:
+        for _ in range(len(self.batch_size)):
+            spec = spec[0]
+        return spec
+
+    def _pack(self, kinds: tuple[str, ...]) -> Composite:
+        spec = Composite({f"full_{kind}_spec": self._full_spec(kind) for kind in kinds}, shape=self.batch_size)
+        return spec.lock_() if self.__dict__.get("_spec_locked", True) else spec
+
+    def _unpack(self, spec: Composite, kinds: tuple[str, ...]) -> None:
+        unknown = set(spec.keys()) - {f"full_{kind}_spec" for kind in kinds}
+        if unknown:
+            raise SpecError(f"Unknown entries {sorted(unknown)}; expected {[f'full_{kind}_spec' for kind in kinds]}.")
+        for kind in kinds:
+            if f"full_{kind}_spec" in spec.keys():
+                self._assign_spec(kind, spec[f"full_{kind}_spec"])
+
+    @property
+    def is_spec_locked(self) -> bool:
+        """Whether the specs refuse to be edited in place."""
+        return bool(self.__dict__.get("_spec_locked", True))
+
+    @is_spec_locked.setter
+    def is_spec_locked(self, mode: bool) -> None:
+        self.set_spec_lock_(mode)
+
+    def set_spec_lock_(self, mode: bool = True) -> Any:
+        """Lock or unlock all specs; returns the environment. Unlocking forgets what was derived from them."""
+        self.__dict__["_spec_locked"] = bool(mode)
+        for spec in self.__dict__.get("_specs", {}).values():
+            spec.lock_() if mode else spec.unlock_()
+        self._specs_changed()
+        return self
+
+    @contextmanager
+    def _unlocked_specs(self) -> Iterator[None]:
+        locked = self.is_spec_locked
+        self.set_spec_lock_(False)
+        try:
+            yield
+        finally:
+            self.set_spec_lock_(locked)
+
+    def _check_disjoint(self) -> None:
+        """Refuse a key that two of the specs claim. Runs once, when the environment is first used."""
+        for kinds in (_OUTPUTS, _INPUTS):
+            seen: dict[Any, str] = {}
+            for kind in kinds:
+                for key in getattr(self, f"{kind}_keys"):
+                    if key in seen:
+                        raise SpecError(
+                            f"The key {key!r} is in both full_{seen[key]}_spec and full_{kind}_spec: rename one."
+                        )
+                    seen[key] = kind

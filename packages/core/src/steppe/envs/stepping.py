@@ -1,0 +1,152 @@
+"""``step_mdp``: from the data of one step to the root of the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.storage import build_td, entries
+
+__all__ = ["StepPlan", "step_mdp"]
+
+
+def _names(key: Any) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+class StepPlan:
+    """Which entries ``step_mdp`` drops, worked out once from the specs.
+
+    Args:
+        drop_root: keys that the new root does not take from the old root.
+        drop_next: keys that the new root does not take from ``next``.
+        keep_other: take the remaining entries of the old root too.
+    """
+
+    def __init__(self, *, drop_root: list[Any], drop_next: list[Any], keep_other: bool = True) -> None:
+        self._root = _tree(drop_root)
+        self._next = _tree(drop_next)
+        self._keep_other = keep_other
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return a new TensorDict: entries of ``next`` where there are, those of the root elsewhere."""
+        plain = type(tensordict) is TensorDict
+        following = entries(tensordict).get("next") if plain else tensordict.get("next", None)
+        if following is None:
+            raise KeyError(
+                "step_mdp: there is no 'next' entry in the data; call env.step(td) first. "
+                f"Found {sorted(map(str, tensordict.keys()))}."
+            )
+        return self._level(tensordict, following, self._root, self._next, top=True)
+
+    def _level(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool = False) -> Any:
+        if type(following) is not TensorDict or (root is not None and type(root) is not TensorDict):
+            return self._any_class(root, following, drop_root, drop_next, top=top)
+        out: dict[str, Any] = {}
+        old = entries(root) if root is not None else {}
+        if self._keep_other:
+            for name, value in old.items():
+                if top and name == "next":
+                    continue
+                dropped = drop_root.get(name)
+                if dropped is None:
+                    out[name] = value
+                elif dropped:
+                    out[name] = value.exclude(*_leaves(dropped))
+        for name, value in entries(following).items():
+            dropped = drop_next.get(name)
+            if dropped is not None and not dropped:
+                continue
+            if isinstance(value, TensorDictBase):
+                value = self._level(old.get(name), value, drop_root.get(name) or {}, dropped or {})
+                if name not in old and value.is_empty():
+                    continue
+            out[name] = value
+        batch_size = root.batch_size if root is not None else following.batch_size
+        result = build_td(out, batch_size, root.device if root is not None else following.device)
+        if root is not None and root._has_names():
+            result.names = root.names
+        return result
+
+    def _any_class(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool) -> Any:
+        """The same for lazy stacks and tensorclasses, whose entries only they know how to take out."""
+        taken = following.exclude(*_leaves(drop_next)) if drop_next else following.copy()
+        if root is None or not self._keep_other:
+            return taken
+        drop = [*_leaves(drop_root), "next"] if top else _leaves(drop_root)
+        kept = root.exclude(*drop) if drop else root.copy()
+        return kept.update(taken)
+
+
+def _tree(keys: list[Any]) -> dict[str, Any]:
+    """Nest keys: ``["a", ("b", "c")]`` gives ``{"a": {}, "b": {"c": {}}}``; an empty dict means the whole entry."""
+    tree: dict[str, Any] = {}
+    for key in keys:
+        level = tree
+        names = _names(key)
+        for name in names[:-1]:
+            level = level.setdefault(name, {})
+        level.setdefault(names[-1], {})
+    return tree
+
+
+def _leaves(tree: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[Any]:
+    found: list[Any] = []
+    for name, below in tree.items():
+        path = (*prefix, name)
+        found += _leaves(below, path) if below else [path if len(path) > 1 else name]
+    return found
+
+
+def step_mdp(
+    tensordict: TensorDictBase,
+    next_tensordict: TensorDictBase | None = None,
+    keep_other: bool = True,
+    exclude_reward: bool = True,
+    exclude_done: bool = False,
+    exclude_action: bool = True,
+    reward_keys: Any = "reward",
+    done_keys: Any = ("done", "terminated", "truncated"),
+    action_keys: Any = "action",
+) -> TensorDictBase:
+    """Move the data of one step to the root of the following step.
+
+    Args:
+        tensordict: data with a ``"next"`` entry, any batch size.
+        next_tensordict: where to write the result instead of a new TensorDict.
+        keep_other: keep entries of the root that are not replaced.
+        exclude_reward: leave the reward out; otherwise it moves from ``next`` to the root.
+        exclude_done: leave the done entries out of the result.
+        exclude_action: leave the action of the root out.
+        reward_keys: one key or a list of keys.
+        done_keys: one key or a list of keys.
+        action_keys: one key or a list of keys.
+
+    Returns:
+        A new TensorDict that shares its tensors with ``tensordict``, or ``next_tensordict`` updated.
+
+    Raises:
+        KeyError: there is no ``"next"`` entry.
+    """
+    rewards, dones, actions = _as_keys(reward_keys), _as_keys(done_keys), _as_keys(action_keys)
+    drop_next = (rewards if exclude_reward else []) + (dones if exclude_done else [])
+    drop_root = rewards + dones + (actions if exclude_action else [])
+    result = StepPlan(drop_root=drop_root, drop_next=drop_next, keep_other=keep_other)(tensordict)
+    if not exclude_action and not keep_other:
+        for key in actions:
+            value = tensordict.get(key, None)
+            if value is not None:
+                result.set(key, value)
+    if next_tensordict is not None:
+        return next_tensordict.update(result)
+    return result
+
+
+def _as_keys(keys: Any) -> list[Any]:
+    """A string is one key; so is a tuple that does not consist of whole done names, as nested keys are tuples."""
+    if isinstance(keys, str):
+        return [keys]
+    if isinstance(keys, tuple) and set(keys) != {"done", "terminated", "truncated"}:
+        return [keys]
+    return list(keys)

@@ -1,0 +1,161 @@
+"""What the specs promise of one step, and the checks that hold data against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs.done import DoneGroup, complete_done
+from steppe.errors import ActionError, SpecError
+from steppe.storage import entries
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["Expectation", "check_reset_done", "validate"]
+
+
+class Expectation:
+    """Shapes and dtypes of an environment's data, read from its specs once.
+
+    Shapes are those behind the batch, so that environments which take any batch size are checked too.
+    """
+
+    def __init__(self, env: EnvBase) -> None:
+        self.name = type(env).__name__
+        self.batch_dims = len(env.batch_size)
+        self.groups = env._groups
+        self.done_spec = env.full_done_spec
+        self.actions = self._leaves(env, env.full_action_spec)
+        self.observations = self._leaves(env, env.full_observation_spec)
+        self.rewards = self._leaves(env, env.full_reward_spec)
+        self.dones = self._leaves(env, env.full_done_spec)
+        self.missing_action = env._missing_action
+        # Environments that return flat data with all their done entries need no completing: one set operation tells.
+        self._flat_done = (
+            frozenset(key for key, *_ in self.dones) if all(isinstance(d[0], str) for d in self.dones) else None
+        )
+
+    def _leaves(self, env: EnvBase, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
+        found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
+        for key, leaf in spec.items(include_nested=True, leaves_only=True):
+            if leaf is None or leaf.dtype is None:
+                found.append((key, None, None))
+            elif any(size < 0 for size in leaf.shape):
+                found.append((key, None, leaf.dtype))
+            else:
+                found.append((key, leaf.shape[self.batch_dims :], leaf.dtype))
+        return found
+
+    def check_action(self, tensordict: TensorDictBase) -> None:
+        """Refuse data whose action is missing or does not fit.
+
+        Raises:
+            ActionError: naming the key, what is expected and what was found.
+        """
+        lead = tensordict.batch_size
+        for key, shape, dtype in self.actions:
+            value = tensordict.get(key, None)
+            if value is None:
+                raise self.missing_action(tensordict, key)
+            if dtype is not None and value.dtype is not dtype:
+                raise ActionError(
+                    self._says(f"the action {key!r}", f"dtype {dtype}", str(value.dtype), f".to({dtype})")
+                )
+            if shape is not None and value.shape != lead + shape:
+                raise ActionError(
+                    self._says(f"the action {key!r}", f"shape {tuple(lead + shape)}", str(tuple(value.shape)), None)
+                )
+
+    def complete(self, following: TensorDictBase) -> None:
+        """Fill in done entries and give rewards the shape of their spec."""
+        if not isinstance(following, TensorDictBase):
+            raise SpecError(f"{self.name}._step must return a TensorDict, found {type(following).__name__}.")
+        flat = self._flat_done
+        if flat is None or type(following) is not TensorDict or not flat <= entries(following).keys():
+            complete_done(following, self.groups, self.done_spec)
+        lead = following.batch_size
+        for key, shape, _ in self.rewards:
+            reward = following.get(key, None)
+            if reward is None:
+                raise SpecError(
+                    f"{self.name}._step returned no reward at {key!r}. "
+                    f"Found {sorted(map(str, following.keys(include_nested=True, leaves_only=True)))}."
+                )
+            if shape is not None and reward.shape != lead + shape and reward.numel() == (lead + shape).numel():
+                following.set(key, reward.reshape(lead + shape))
+
+    def _says(self, what: str, expected: str, found: str, mend: str | None) -> str:
+        hint = f" Convert it with {mend}." if mend else ""
+        return f"{self.name}: {what} must have {expected}, found {found}.{hint}"
+
+
+def validate(
+    expectation: Expectation,
+    data: TensorDictBase,
+    given: TensorDictBase | None,
+    what: str,
+    *,
+    partial: bool = False,
+) -> None:
+    """Hold the data of one reset or step against the specs.
+
+    Raises:
+        SpecError: listing every entry that is missing or does not fit.
+    """
+    lead = data.batch_size
+    problems = []
+    if given is not None and given.batch_size != lead:
+        problems.append(f"batch size {tuple(given.batch_size)} expected, {tuple(lead)} found")
+    leaves = [*expectation.observations, *expectation.dones]
+    if what == "step":
+        leaves += expectation.rewards
+    for key, shape, dtype in leaves:
+        value = data.get(key, None)
+        if value is None:
+            problems.append(f"{key!r} is missing")
+            continue
+        if not isinstance(value, torch.Tensor):
+            continue
+        if dtype is not None and value.dtype is not dtype:
+            problems.append(f"{key!r} must have dtype {dtype}, found {value.dtype}")
+        if shape is not None and value.shape != lead + shape:
+            problems.append(f"{key!r} must have shape {tuple(lead + shape)}, found {tuple(value.shape)}")
+    if what == "reset":
+        for key, _, _ in expectation.rewards:
+            if (
+                key not in {k for k, *_ in expectation.observations}
+                and data.get(key, None) is not None
+                and given is None
+            ):
+                problems.append(f"{key!r} is a reward, and a reset has none: leave it out")
+    if problems:
+        raise SpecError(
+            f"{expectation.name}.{what} returned data that its specs do not describe: {'; '.join(problems)}. "
+            "Change the spec or the data; check_env_specs(env) lists all disagreements."
+        )
+
+
+def check_reset_done(fresh: TensorDictBase, groups: list[DoneGroup], masks: dict[Any, torch.Tensor], name: str) -> None:
+    """Refuse a reset after which a row has ended.
+
+    Raises:
+        SpecError: naming the entry and the way to allow it.
+    """
+    for group in groups:
+        mask = masks.get(group.prefix)
+        for key in group.keys:
+            value = fresh.get(key, None)
+            if value is None:
+                continue
+            ended = value
+            if mask is not None:
+                rows = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)) if mask.ndim <= value.ndim else mask
+                ended = value & rows
+            if bool(ended.any()):
+                raise SpecError(
+                    f"{name}.reset: {key!r} is True right after the reset. If episodes of no steps are meant, make the "
+                    "environment with allow_done_after_reset=True."
+                )

@@ -1,0 +1,19 @@
+"""Memory that environments write into: numpy and torch views of one allocation, laid out from specs."""
+
+from __future__ import annotations
+
+from steppe.storage.build import TensorDictBuilder, build_td, entries
+from steppe.storage.layout import Field, Layout, storage_problem
+from steppe.storage.storage import Kind, Storage, StorageHandle
+
+__all__ = [
+    "Field",
+    "Kind",
+    "Layout",
+    "Storage",
+    "StorageHandle",
+    "TensorDictBuilder",
+    "build_td",
+    "entries",
+    "storage_problem",
+]

@@ -1,0 +1,100 @@
+"""Where each leaf of a spec lies in a block of bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.errors import NotSupported
+from steppe.specs import Composite, NonTensor, Spec, Stacked, StackedComposite
+
+__all__ = ["Field", "Layout", "storage_problem"]
+
+# One cache line: two processes that write neighbouring fields do not share a line at the border.
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Field:
+    """One leaf: its key, the shape of one row, its dtype and the byte offset in a block."""
+
+    key: Any
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any] | None:
+        """The numpy dtype, or None where numpy has none (bfloat16)."""
+        try:
+            return np.dtype(torch.empty(0, dtype=self.dtype).numpy().dtype)
+        except TypeError:
+            return None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All leaves of a spec, laid one behind another for a number of rows."""
+
+    fields: tuple[Field, ...]
+    rows: tuple[int, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, spec: Composite, rows: tuple[int, ...]) -> Layout:
+        """Lay out the leaves of ``spec`` for ``rows``.
+
+        Raises:
+            NotSupported: a leaf has no fixed shape or holds no tensor; the text names it.
+        """
+        problem = storage_problem(spec)
+        if problem is not None:
+            raise NotSupported(problem)
+        fields: list[Field] = []
+        offset = 0
+        n_rows = math.prod(rows)
+        for key, leaf in _leaves(spec):
+            fields.append(Field(key, tuple(leaf.shape), leaf.dtype, offset))
+            nbytes = n_rows * math.prod(leaf.shape) * leaf.dtype.itemsize
+            offset += -(-nbytes // _ALIGN) * _ALIGN
+        return cls(tuple(fields), tuple(rows), max(offset, _ALIGN))
+
+
+def _leaves(spec: Composite) -> list[tuple[Any, Any]]:
+    return [(key, leaf) for key, leaf in spec.items(include_nested=True, leaves_only=True) if leaf is not None]
+
+
+def storage_problem(spec: Spec) -> str | None:
+    """Say why data of this spec has no fixed place in memory, or return None.
+
+    Args:
+        spec: any spec; a Composite is searched through.
+
+    Returns:
+        A sentence that names the key, or None where every leaf is a tensor of fixed shape.
+    """
+    if isinstance(spec, StackedComposite):
+        return "heterogeneous specs (a StackedComposite) have no fixed layout: each row keeps its own shape."
+    if not isinstance(spec, Composite):
+        return _leaf_problem("", spec)
+    for key, child in spec.items():
+        if child is None:
+            continue
+        problem = storage_problem(child) if isinstance(child, Composite) else _leaf_problem(key, child)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _leaf_problem(key: Any, leaf: Spec) -> str | None:
+    if isinstance(leaf, (Stacked, StackedComposite)):
+        return f"the entry {key!r} stacks unequal specs, so its shape differs from row to row."
+    if isinstance(leaf, NonTensor) or leaf.dtype is None:
+        return f"the entry {key!r} is not a tensor ({type(leaf).__name__}), so it has no place in shared memory."
+    if any(size < 0 for size in leaf.shape):
+        return f"the entry {key!r} has a dynamic shape {tuple(leaf.shape)}, so its size is not known in advance."
+    return None

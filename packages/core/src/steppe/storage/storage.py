@@ -1,0 +1,168 @@
+"""Storage: rows of every leaf of a spec, as numpy and torch views of one memory."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+import weakref
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Composite
+from steppe.storage.build import TensorDictBuilder
+from steppe.storage.layout import Field, Layout
+
+__all__ = ["Kind", "Storage", "StorageHandle"]
+
+Kind = Literal["plain", "shared", "pinned", "cuda"]
+_KINDS = ("plain", "shared", "pinned", "cuda")
+
+
+@dataclass(frozen=True)
+class StorageHandle:
+    """What another process needs to see a shared storage: send ``fd`` as a descriptor, the rest by value."""
+
+    spec: Composite
+    rows: tuple[int, ...]
+    nbytes: int
+    fd: int
+
+
+class Storage:
+    """Rows of every leaf of ``spec``, in one memory that numpy and torch both see.
+
+    Args:
+        spec: what one row holds, without the row dimensions. Nested keys are tuples.
+        rows: leading dimensions, ``(n,)`` for a batch, ``(T,)`` or ``(n, T)`` for a rollout.
+        kind: ``"plain"``: this process; one allocation for each leaf. ``"shared"``: one anonymous mapping whose
+            descriptor other processes may be given. ``"pinned"``: page-locked, for copies to a GPU. ``"cuda"``: on
+            the GPU, without numpy views.
+        device: the GPU of a ``"cuda"`` storage.
+
+    Attributes:
+        arrays: key to numpy view, ``[*rows, *shape]``. Empty on a GPU; leaves without a numpy dtype are left out.
+        tensors: key to torch view of the same memory.
+
+    A new storage holds zeros. Shared memory is given back when the last view of it is gone, and not before: closing
+    the mapping under a live tensor would end the process.
+
+    Raises:
+        NotSupported: a leaf has no fixed shape or holds no tensor, or this machine lacks the kind.
+    """
+
+    def __init__(
+        self, spec: Composite, rows: tuple[int, ...], *, kind: Kind = "plain", device: torch.device | None = None
+    ) -> None:
+        if kind not in _KINDS:
+            raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(_KINDS)}.")
+        self.spec = spec
+        self.rows = tuple(int(size) for size in rows)
+        self.kind: Kind = kind
+        self.layout = Layout.of(spec, self.rows)
+        self.arrays: dict[Any, np.ndarray[Any, Any]] = {}
+        self.tensors: dict[Any, torch.Tensor] = {}
+        self._fd: int | None = None
+        self._td: TensorDict | None = None
+        self._device = device
+        if kind == "shared":
+            self._share(_anonymous_file(self.layout.nbytes))
+        else:
+            self._allocate()
+
+    @classmethod
+    def attach(cls, handle: StorageHandle) -> Storage:
+        """See the shared memory of another process; takes over ``handle.fd``."""
+        self = cls.__new__(cls)
+        self.spec, self.rows, self.kind = handle.spec, handle.rows, "shared"
+        self.layout = Layout.of(handle.spec, handle.rows)
+        self.arrays, self.tensors, self._td, self._device = {}, {}, None, None
+        self._share(handle.fd)
+        return self
+
+    def handle(self) -> StorageHandle:
+        """Return what another process needs to attach. Only the ``"shared"`` kind has one.
+
+        Raises:
+            NotSupported: this storage is of another kind.
+        """
+        if self._fd is None:
+            raise NotSupported(f"A {self.kind} storage cannot be attached from another process: make it 'shared'.")
+        return StorageHandle(self.spec, self.rows, self.layout.nbytes, self._fd)
+
+    @property
+    def td(self) -> TensorDict:
+        """All rows as one TensorDict of views, batch size ``[*rows, *spec.shape]``."""
+        if self._td is None:
+            self._td = TensorDictBuilder(self.spec, self.rows)(self.tensors)
+        return self._td
+
+    def row(self, index: int | tuple[int, ...]) -> dict[Any, np.ndarray[Any, Any]]:
+        """Return numpy views of one row, ``{key: [*shape]}``; scalars too are views that can be written."""
+        at = index if isinstance(index, tuple) else (index,)
+        return {key: array[(*at, ...)] for key, array in self.arrays.items()}
+
+    def row_td(self, index: int | tuple[int, ...]) -> TensorDict:
+        """Return one row as a TensorDict of torch views, batch size ``spec.shape``."""
+        builder = TensorDictBuilder(self.spec, (), device=None)
+        return builder({key: tensor[index] for key, tensor in self.tensors.items()})
+
+    def _allocate(self) -> None:
+        for field in self.layout.fields:
+            shape = (*self.rows, *field.shape)
+            if self.kind == "plain":
+                dtype = field.numpy_dtype
+                if dtype is None:
+                    self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype)
+                else:
+                    self._view(field, np.zeros(shape, dtype))
+                continue
+            if not torch.cuda.is_available():
+                raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")
+            if self.kind == "pinned":
+                tensor = torch.zeros(shape, dtype=field.dtype, pin_memory=True)
+                self.tensors[field.key] = tensor
+                if field.numpy_dtype is not None:
+                    self.arrays[field.key] = tensor.numpy()
+            else:
+                self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype, device=self._device or "cuda")
+
+    def _share(self, fd: int) -> None:
+        self._fd = fd
+        weakref.finalize(self, os.close, fd)
+        block = np.frombuffer(mmap.mmap(fd, self.layout.nbytes), np.uint8)
+        for field in self.layout.fields:
+            shape = (*self.rows, *field.shape)
+            end = field.offset + math.prod(shape) * field.dtype.itemsize
+            part = block[field.offset : end]
+            dtype = field.numpy_dtype
+            if dtype is None:
+                self.tensors[field.key] = torch.from_numpy(part).view(field.dtype).view(shape)
+            else:
+                self._view(field, part.view(dtype).reshape(shape))
+
+    def _view(self, field: Field, array: np.ndarray[Any, Any]) -> None:
+        self.arrays[field.key] = array
+        self.tensors[field.key] = torch.from_numpy(array)
+
+
+def _anonymous_file(nbytes: int) -> int:
+    """Open memory that has a descriptor and no name, so that nothing is left behind however a process ends."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("steppe", os.MFD_CLOEXEC)
+    else:
+        # macOS has no memfd: a file that is unlinked while open is as nameless.
+        with tempfile.TemporaryFile(prefix="steppe-") as file:
+            fd = os.dup(file.fileno())
+    try:
+        os.ftruncate(fd, nbytes)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
