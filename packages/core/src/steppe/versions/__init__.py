@@ -1,0 +1,42 @@
+"""One function, many versions of a library; one call, several libraries that can answer it. Torch-free.
+
+* ``implement_for`` gives one name several bodies, each for a range of versions of a library.
+* ``set_backend`` and ``set_gym_backend`` say which of several interchangeable libraries (a *family*, such as gymnasium
+  and gym) answers, for a ``with`` block, for a function, or for the process.
+
+Nothing is monkey-patched: the choice is looked up at each call, so two threads may have two backends at once.
+"""
+
+from __future__ import annotations
+
+from steppe.versions.backends import (
+    apply_backends,
+    backend_module,
+    backend_name,
+    carry_backends,
+    effective_backends,
+    gym_backend,
+    register_backend_family,
+    set_backend,
+    set_gym_backend,
+)
+from steppe.versions.dispatch import implement_for, implementation_of
+from steppe.versions.libraries import library_version, refresh
+from steppe.versions.ranges import VersionRange
+
+__all__ = [
+    "VersionRange",
+    "apply_backends",
+    "backend_module",
+    "backend_name",
+    "carry_backends",
+    "effective_backends",
+    "gym_backend",
+    "implement_for",
+    "implementation_of",
+    "library_version",
+    "refresh",
+    "register_backend_family",
+    "set_backend",
+    "set_gym_backend",
+]

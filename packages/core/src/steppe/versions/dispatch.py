@@ -1,0 +1,206 @@
+"""``implement_for``: one name, one body for each range of versions of a library."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+from steppe.errors import BackendError, NoImplementation
+from steppe.versions import libraries
+from steppe.versions.backends import backend_name, family_of
+from steppe.versions.ranges import VersionRange
+
+__all__ = ["implement_for", "implementation_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ROWS = "__steppe_rows__"
+
+
+def implement_for(
+    library: str | ModuleType | Callable[[], ModuleType],
+    from_version: str | None = None,
+    to_version: str | None = None,
+) -> Callable[[F], F]:
+    """Declare a function as the implementation for a range of versions of a library.
+
+    Definitions of one name in one scope (module, class, function) are rows of one function. Which row runs is decided
+    at each call: with rows for one library, by its installed version, whatever the backend; with rows for several
+    libraries of one family, by the backend (``set_gym_backend``) and its version. Versions are compared as PEP 440
+    orders them, so a pre-release stands before its release.
+
+    Declaring the same range again replaces it; several decorators over one definition give it several ranges.
+    Functions, methods, class methods and static methods are all welcome, with ``@classmethod`` above or below.
+
+    >>> @implement_for("packaging", None, "23.0")
+    ... def fun():
+    ...     return 0
+    >>> @implement_for("packaging", "23.0")
+    ... def fun():
+    ...     return 1
+    >>> fun()
+    1
+
+    Args:
+        library: import name of the library, the module itself, or a callable that returns it (called at once).
+        from_version: first version inside the range; None for no lower bound.
+        to_version: first version after the range; None for no upper bound.
+
+    Returns:
+        A decorator. Calling what it returns raises ``NoImplementation`` where no row fits what is installed.
+
+    Raises:
+        ValueError: on declaration, for a bound that is not a version, an empty range, or one that overlaps another row.
+    """
+    name = _library_name(library)
+    versions = VersionRange.parse(from_version, to_version)
+
+    def declare(function: F) -> F:
+        kind = type(function) if isinstance(function, classmethod | staticmethod) else None
+        body: Callable[..., Any] = function.__func__ if kind is not None else function  # type: ignore[attr-defined]
+        rows = _rows_of(body)
+        if rows is not None and rows.dispatcher is body:
+            # Two decorators over one definition: the same body for one more range.
+            rows.add(name, versions, rows.latest)
+        else:
+            # The scope that is being executed is the only thing that tells two local functions of one name apart.
+            rows = _declared_before(sys._getframe(1).f_locals, body) or _Rows(body)
+            rows.add(name, versions, body)
+        return cast(F, rows.dispatcher if kind is None else kind(rows.dispatcher))
+
+    return declare
+
+
+def implementation_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The row that a call would run here and now, to keep the choice: an object that pins it at construction stays
+    with its library whatever the backend is later.
+
+    Args:
+        function: something declared with ``implement_for``; a method may be bound (the row is returned unbound).
+
+    Raises:
+        NoImplementation: no row fits what is installed.
+        TypeError: ``function`` was not declared with ``implement_for``.
+    """
+    rows = _rows_of(function)
+    if rows is None:
+        raise TypeError(f"{function!r} was not declared with implement_for.")
+    return rows.select()
+
+
+class _Rows:
+    """The rows of one function, the function that stands for them, and those chosen before, by library."""
+
+    def __init__(self, first: Callable[..., Any]) -> None:
+        self.name = first.__qualname__.rpartition("<locals>.")[2]
+        self.bodies: dict[tuple[str, VersionRange], Callable[..., Any]] = {}
+        self.latest = first
+        self.dispatcher = _make_dispatcher(self, first)
+        self._chosen: dict[str, Callable[..., Any]] = {}
+        self._epoch = libraries.epoch
+        self._single: str | None = None
+        self._family: str | None = None
+
+    def add(self, library: str, versions: VersionRange, body: Callable[..., Any]) -> None:
+        for other, other_versions in self.bodies:
+            if other == library and other_versions != versions and other_versions.overlaps(versions):
+                raise ValueError(
+                    f"{self.name} is implemented for {_requirement(library, other_versions)} already; a row for "
+                    f"{_requirement(library, versions)} would overlap it. Narrow one of the two."
+                )
+        self.bodies[library, versions] = self.latest = body
+        named = {library for library, _ in self.bodies}
+        self._single = library if len(named) == 1 else None
+        self._family = None
+        self._chosen.clear()
+
+    def select(self) -> Callable[..., Any]:
+        if self._epoch != libraries.epoch:
+            self._chosen.clear()
+            self._epoch = libraries.epoch
+        library = self._single or self._library_by_backend()
+        chosen = self._chosen.get(library)
+        if chosen is None:
+            chosen = self._chosen[library] = self._search(library)
+        return chosen
+
+    def _library_by_backend(self) -> str:
+        if self._family is None:
+            named = {library for library, _ in self.bodies}
+            self._family = family_of(named)
+            if self._family is None:
+                raise BackendError(
+                    f"{self.name} is implemented for {_and(sorted(named))}, which no backend family has together: "
+                    f"register_backend_family(...) says which of them answers."
+                )
+        try:
+            return backend_name(self._family)
+        except BackendError:
+            raise self._nothing_for(f"the family {self._family!r}, of which no library is installed") from None
+
+    def _search(self, library: str) -> Callable[..., Any]:
+        version = libraries.library_version(library)
+        if version is None:
+            raise self._nothing_for(f"{library}, which is not installed")
+        for (candidate, versions), body in self.bodies.items():
+            if candidate == library and version in versions:
+                return body
+        raise self._nothing_for(f"{library} {version}")
+
+    def _nothing_for(self, what: str) -> NoImplementation:
+        rows = "; ".join(_requirement(library, versions) for library, versions in self.bodies)
+        return NoImplementation(f"{self.name} has no implementation for {what}. Implemented for {rows}.")
+
+
+def _make_dispatcher(rows: _Rows, first: Callable[..., Any]) -> Callable[..., Any]:
+    select = rows.select
+
+    @functools.wraps(first)
+    def dispatcher(*args: Any, **kwargs: Any) -> Any:
+        return select()(*args, **kwargs)
+
+    setattr(dispatcher, _ROWS, rows)
+    return dispatcher
+
+
+def _declared_before(scope: Mapping[str, Any], body: Callable[..., Any]) -> _Rows | None:
+    rows = _rows_of(scope.get(body.__name__))
+    if rows is None:
+        return None
+    # An imported function of the same name is another function.
+    same = (rows.dispatcher.__module__, rows.dispatcher.__qualname__) == (body.__module__, body.__qualname__)
+    return rows if same else None
+
+
+def _rows_of(found: Any) -> _Rows | None:
+    """Look through whatever was put around a dispatcher: classmethod, property, another decorator."""
+    while found is not None:
+        rows = getattr(found, _ROWS, None)
+        if isinstance(rows, _Rows):
+            return rows
+        found = getattr(found, "__func__", None) or getattr(found, "fget", None) or getattr(found, "__wrapped__", None)
+    return None
+
+
+def _library_name(library: str | ModuleType | Callable[[], ModuleType]) -> str:
+    if isinstance(library, str):
+        return library
+    if not isinstance(library, ModuleType):
+        try:
+            library = library()
+        except ModuleNotFoundError as error:
+            if error.name is None:
+                raise
+            return error.name.partition(".")[0]
+    return library.__name__.partition(".")[0]
+
+
+def _requirement(library: str, versions: VersionRange) -> str:
+    return f"{library}{versions}" if str(versions) else f"any {library}"
+
+
+def _and(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"

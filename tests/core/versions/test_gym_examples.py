@@ -1,0 +1,108 @@
+"""gym and gymnasium side by side, as the guide to library wrappers shows them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from steppe.versions import gym_backend, implement_for, set_gym_backend
+
+gym = pytest.importorskip("gym")
+gymnasium = pytest.importorskip("gymnasium")
+
+
+def make():
+    return gym_backend().make("Pendulum-v1")
+
+
+def test_the_backend_chooses_the_library():
+    with set_gym_backend(gymnasium):
+        assert gym_backend() is gymnasium
+        env1 = make()
+    with set_gym_backend(gym):
+        assert gym_backend() is gym
+        env2 = make()
+
+    assert isinstance(env1.unwrapped, gymnasium.Env)
+    assert isinstance(env2.unwrapped, gym.Env)
+    assert not isinstance(env2.unwrapped, gymnasium.Env)
+
+
+def test_the_decorator_tells_one_function():
+    @set_gym_backend("gym")
+    def old():
+        return make()
+
+    assert isinstance(old().unwrapped, gym.Env)
+    assert isinstance(make().unwrapped, gymnasium.Env)
+
+
+def test_modules_of_the_backend():
+    with set_gym_backend("gym"):
+        assert gym_backend("wrappers") is gym.wrappers
+    with set_gym_backend("gymnasium"):
+        assert gym_backend("wrappers") is gymnasium.wrappers
+
+
+def test_gymnasium_is_the_default_where_both_are_installed():
+    assert gym_backend() is gymnasium
+
+
+def test_set_holds_for_the_process():
+    set_gym_backend("gym").set()
+
+    assert gym_backend() is gym
+
+
+def test_one_function_for_two_versions():
+    @implement_for("gym", None, "0.26.0")
+    def fun():
+        return 0
+
+    @implement_for("gym", "0.26.0", None)
+    def fun():
+        return 1
+
+    assert fun() == 1
+    with set_gym_backend("gymnasium"):
+        assert fun() == 1
+
+
+def test_one_function_for_two_libraries():
+    @implement_for("gym")
+    def spaces():
+        return gym.spaces
+
+    @implement_for("gymnasium")
+    def spaces():
+        return gymnasium.spaces
+
+    with set_gym_backend("gym"):
+        assert spaces() is gym.spaces
+    with set_gym_backend("gymnasium"):
+        assert spaces() is gymnasium.spaces
+
+
+def test_an_unknown_backend_is_named():
+    with pytest.raises(ValueError, match=r"'gymnasum' is not a backend .* Did you mean 'gymnasium'\?"):
+        set_gym_backend("gymnasum")
+
+
+def test_choosing_imports_no_library():
+    code = """
+import sys
+from steppe.versions import backend_name, effective_backends, implement_for, set_gym_backend
+
+@implement_for("gym", "0.26")
+@implement_for("gymnasium", "0.26")
+def fun(): return 1
+
+set_gym_backend("gym").set()
+fun(), effective_backends(), backend_name("gym")
+print(sorted({"gym", "gymnasium", "torch", "numpy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+
+    assert done.stdout.strip() == "[]"
