@@ -6,9 +6,10 @@ Importing steppe imports nothing else: a public name is fetched from its subpack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # type checkers take it for typing's, which would have to be imported
 if TYPE_CHECKING:
+    from typing import Any
+
     from .batched import AsyncEnvPool as AsyncEnvPool
     from .batched import EnvCreator as EnvCreator
     from .batched import ParallelEnv as ParallelEnv
