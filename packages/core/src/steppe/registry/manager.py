@@ -6,7 +6,7 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -106,6 +106,20 @@ class Registry:
         names = sorted({*self._table.namespaces, *self.namespaces(), *states})
         registered = {name.partition(":")[0] for name in self._registered}
         return {name: name in registered or states.get(name) in ("available", "loaded") for name in names}
+
+    def not_installed(self) -> list[tuple[Kind, str, known.Provider]]:
+        """The known names that no installed package provides."""
+        found = self._found()
+        tables: list[tuple[Kind, Mapping[str, known.Provider]]] = [
+            ("env", self._table.namespaces),
+            ("transform", self._table.transforms),
+        ]
+        return [
+            (kind, name, provider)
+            for kind, table in tables
+            for name, provider in sorted(table.items())
+            if name not in found[kind]
+        ]
 
     def parse(self, text: str) -> EnvId:
         """Split an id; raises `EnvIdError`."""

@@ -1,0 +1,216 @@
+"""``steppe collect``: transitions of one environment into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .output import UsageError, one_line
+
+# A batch is what Ctrl-C may lose: short, and long enough that its overhead does not show.
+_FRAMES_PER_BATCH = 256
+_ROWS_PER_BATCH = 8
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "collect",
+        help="collect transitions into a folder",
+        description="Collect transitions and write them to a folder that TensorDict.load_memmap reads.",
+    )
+    parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
+    parser.add_argument(
+        "--frames", type=_positive, required=True, metavar="N", help="transitions, over all environments"
+    )
+    parser.add_argument("--num-envs", type=_positive, default=1, metavar="K", help="environments (default: 1)")
+    parser.add_argument(
+        "--num-processes",
+        type=_positive,
+        metavar="P",
+        help="processes that share them (default: one per core; a single environment needs none)",
+    )
+    parser.add_argument("--seed", type=_natural, default=0, metavar="S", help="seed of everything random (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is in DIR")
+    parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
+    parser.add_argument("--max-steps", type=_positive, metavar="M", help="truncate episodes after M steps")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..registry import env_factory
+
+    factory = env_factory(args.id)
+    _check_folder(args.out, overwrite=args.overwrite)
+    policy = _import_policy(args.policy) if args.policy else None
+    return _collect(args, factory, policy)
+
+
+def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
+    import torch
+
+    from .dataset import Dataset
+    from .report import Progress, Report, versions
+
+    row_count = -(-args.frames // args.num_envs)
+    rows = min(row_count, max(_ROWS_PER_BATCH, _FRAMES_PER_BATCH // args.num_envs))
+    batches = -(-row_count // rows)
+    if row_count * args.num_envs != args.frames:
+        frames = row_count * args.num_envs
+        print(f"{args.frames} frames are rounded up to {frames}: {row_count} steps of {args.num_envs} environments.")
+
+    torch.manual_seed(args.seed)
+    env = _make_env(args, factory)
+    dataset: Dataset | None = None
+    trouble: BaseException | None = None
+    try:
+        if policy is not None:
+            policy = _checked_policy(policy, env, args.policy)
+            torch.manual_seed(args.seed)
+        dataset = Dataset(args.out, rows=row_count)
+        report = Report(env)
+        started = time.perf_counter()
+        try:
+            with Progress(row_count * args.num_envs) as progress:
+                for batch in _batches(args, env, policy, rows=rows, batches=batches):
+                    taken = dataset.write(batch)
+                    report.add(taken)
+                    progress.advance(taken.numel())
+        except KeyboardInterrupt as error:
+            trouble = error
+        except Exception as error:
+            if _is_policy_error(error) or not dataset.frames:
+                raise
+            trouble = error
+        seconds = time.perf_counter() - started
+        if not dataset.frames:
+            raise KeyboardInterrupt
+        dataset.finish()
+    finally:
+        if dataset is not None:
+            dataset.discard()
+        env.close()
+    report.print(versions(args.id), frames=dataset.frames, seconds=seconds, out=args.out)
+    return _say(trouble, kept=dataset.frames)
+
+
+def _say(trouble: BaseException | None, *, kept: int) -> int:
+    if trouble is None:
+        return 0
+    if isinstance(trouble, KeyboardInterrupt):
+        print(f"steppe collect: interrupted; the {kept} frames collected until then are kept", file=sys.stderr)
+        return 130
+    print(f"steppe collect: {trouble}\nThe {kept} frames collected until then are kept.", file=sys.stderr)
+    return 1
+
+
+def _make_env(args: argparse.Namespace, factory: Any) -> Any:
+    import steppe
+
+    if args.num_envs == 1 and args.num_processes is None:
+        batch = steppe.SerialEnv(1, factory)
+    else:
+        batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
+    try:
+        counter = steppe.StepCounter(max_steps=args.max_steps)
+        return steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
+    except BaseException:
+        batch.close()
+        raise
+
+
+def _batches(args: argparse.Namespace, env: Any, policy: Any, *, rows: int, batches: int) -> Any:
+    import steppe
+
+    per_batch = rows * args.num_envs
+    collector = steppe.Collector(
+        env, policy, frames_per_batch=per_batch, total_frames=per_batch * batches, seed=args.seed
+    )
+    try:
+        yield from collector
+    finally:
+        collector.shutdown()
+
+
+def _import_policy(text: str) -> Any:
+    module_name, colon, attributes = text.partition(":")
+    if not colon or not module_name or not attributes:
+        raise UsageError(f"--policy takes module:callable, got {text!r}")
+    from importlib import import_module
+
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # a console script has its own folder there, `python -m` has this one
+    try:
+        policy: Any = import_module(module_name)
+        for attribute in attributes.split("."):
+            policy = getattr(policy, attribute)
+    # The module is the user's: whatever it raises means that it cannot be imported.
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"the policy {text!r} cannot be imported: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    if not callable(policy):
+        raise UsageError(f"the policy {text!r} is not callable: it is of type {type(policy).__name__}")
+    return policy
+
+
+def _checked_policy(policy: Any, env: Any, name: str) -> Any:
+    """The policy as one on tensordicts, after one action that the environment accepts."""
+    from steppe.envs import as_policy
+
+    adapted = as_policy(policy, env)
+    data = env.reset()
+    try:
+        data = adapted(data)
+    except Exception as error:
+        raise UsageError(f"the policy {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
+    for key in env.action_keys:
+        spec = env.full_action_spec[key]
+        action = data.get(key, None)
+        if action is None:
+            raise UsageError(f"the policy {name!r} gives no {key!r}")
+        if not spec.is_in(action):
+            found = f"shape {tuple(action.shape)}, {action.dtype}"
+            raise UsageError(
+                f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, found {found}"
+            )
+    return adapted
+
+
+def _is_policy_error(error: Exception) -> bool:
+    from ..errors import ActionError, PolicyError
+
+    return isinstance(error, (ActionError, PolicyError))
+
+
+def _check_folder(out: Path, *, overwrite: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {str(out)!r} is a file")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not overwrite:
+        raise UsageError(f"--out {str(out)!r} is not empty; --overwrite replaces what is in it")
+    here = out.resolve()
+    if any(here == one or here in one.parents for one in (Path.cwd().resolve(), Path.home().resolve())):
+        raise UsageError(f"--out {str(out)!r} holds the current or the home folder: it is not overwritten")
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return number
+
+
+def _natural(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return number

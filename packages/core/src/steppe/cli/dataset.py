@@ -1,0 +1,82 @@
+"""A folder of transitions that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDictBase, is_tensor_collection
+from tensordict import cat as cat_tds
+
+from .output import UsageError
+
+
+class Dataset:
+    """Takes batches ``[n, t]`` one after the other and becomes one memory-mapped TensorDict ``[n, rows]``.
+
+    Everything is written to a folder beside `out`, which takes the place of `out` at the end. Tensors go to disk as
+    they come; data that has no fixed shape is kept in memory until the end.
+
+    Args:
+        out: the folder to become.
+        rows: length of the time dimension.
+
+    Raises:
+        UsageError: the folder cannot be made.
+    """
+
+    def __init__(self, out: Path, *, rows: int) -> None:
+        self._out = out.absolute()
+        self._rows = rows
+        self._done = 0
+        self._store: TensorDictBase | None = None
+        self._kept: list[TensorDictBase] = []
+        self.frames = 0
+        try:
+            self._out.parent.mkdir(parents=True, exist_ok=True)
+            self._work = Path(tempfile.mkdtemp(prefix=f".{self._out.name}-", dir=self._out.parent))
+        except OSError as error:
+            raise UsageError(f"--out {str(out)!r} cannot be written: {error}") from error
+
+    def write(self, batch: TensorDictBase) -> TensorDictBase:
+        """Append a batch ``[n, t]``; returns the part that was still wanted."""
+        taken = batch[:, : self._rows - self._done]
+        end = self._done + taken.shape[1]
+        if _fixed(taken):
+            if self._store is None:
+                whole = taken[:, :1].expand(taken.shape[0], self._rows)
+                self._store = whole.memmap_like(prefix=self._work / "data")
+            self._store[:, self._done : end] = taken
+        else:
+            self._kept.append(taken.clone())
+        self._done = end
+        self.frames = self._done * taken.shape[0]
+        return taken
+
+    def finish(self) -> None:
+        """Put the folder in its place, cut to what was written."""
+        source = self._work / "data"
+        if self._store is None:
+            cat_tds(self._kept, 1).memmap(prefix=source)
+        elif self._done < self._rows:
+            source = self._work / "cut"
+            self._store[:, : self._done].contiguous().memmap(prefix=source)
+        self._store = None
+        if self._out.exists():
+            self._out.rename(self._work / "before")
+        os.replace(source, self._out)
+
+    def discard(self) -> None:
+        """Remove what is left of the work; what `finish` put in its place stays."""
+        shutil.rmtree(self._work, ignore_errors=True)
+
+
+def _fixed(data: TensorDictBase) -> bool:
+    if isinstance(data, LazyStackedTensorDict):
+        return False
+    return all(
+        not isinstance(value, (NonTensorData, NonTensorStack)) and (not is_tensor_collection(value) or _fixed(value))
+        for value in data.values()
+    )

@@ -1,0 +1,65 @@
+"""``steppe envs``: the environments of a namespace, or how many each namespace has."""
+
+from __future__ import annotations
+
+import argparse
+from fnmatch import fnmatchcase
+from typing import Any
+
+from .output import UsageError, one_line, print_json, print_table
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("envs", help="list environments")
+    parser.add_argument("namespace", nargs="?", metavar="NAMESPACE", help="such as gym; without it, every namespace")
+    parser.add_argument(
+        "pattern", nargs="?", metavar="PATTERN", help="a part of the name, or a pattern like 'Half*-v5'"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    return _all(args) if args.namespace is None else _one(args)
+
+
+def _one(args: argparse.Namespace) -> int:
+    from ..registry import list_envs
+
+    namespace, colon, rest = args.namespace.partition(":")
+    if colon and rest:
+        raise UsageError(f"expected a namespace such as {namespace!r}, got {args.namespace!r}")
+    names = list_envs(namespace)
+    if args.pattern:
+        names = [name for name in names if _matches(name, args.pattern)]
+    if args.json:
+        print_json(names)
+    elif names:
+        print("\n".join(names))
+    if args.pattern and not names:
+        raise UsageError(f"no environment of '{namespace}:' matches {args.pattern!r}")
+    return 0
+
+
+def _matches(name: str, pattern: str) -> bool:
+    name, pattern = name.lower(), pattern.lower()
+    return fnmatchcase(name, pattern) if any(char in pattern for char in "*?[") else pattern in name
+
+
+def _all(args: argparse.Namespace) -> int:
+    from ..registry import list_envs, list_namespaces
+
+    counts: dict[str, int | str] = {}
+    for namespace in list_namespaces():
+        try:
+            counts[namespace] = len(list_envs(namespace))
+        # A plugin that cannot be used must not hide the others.
+        except Exception as error:
+            counts[namespace] = one_line(error)
+    if args.json:
+        print_json({name: count if isinstance(count, int) else None for name, count in counts.items()})
+    elif not counts:
+        print("No plugin is installed. The first: pip install 'steppe[gym]'.")
+    else:
+        print_table(["namespace", "environments"], [[name, str(count)] for name, count in counts.items()])
+    return 0

@@ -1,0 +1,74 @@
+"""The commands, and what every one of them does with an error."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ..errors import EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
+from . import check, collect, envs, info, plugins
+from .output import UsageError, one_line
+
+_COMMANDS = (plugins, envs, info, check, collect)
+_BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments after ``steppe``; None for those of the process.
+
+    Returns:
+        The exit status: 0, 1 where a check failed, 2 where the input is wrong (one line on stderr), 130 after Ctrl-C.
+    """
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as stop:  # --help, --version and wrong arguments
+        return int(stop.code or 0)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except _BAD_INPUT as error:
+        print(f"steppe {args.command}: {one_line(error)}", file=sys.stderr)
+        return 2
+    except SteppeError as error:
+        print(f"steppe {args.command}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader has gone (`steppe envs gym | head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(f"steppe {args.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} ('{self.prog} --help' says more)\n")
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from ..registry.discovery import steppe_version
+
+        print(f"steppe {steppe_version()}")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="steppe", description="Environments of every library, found in what is installed.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for command in _COMMANDS:
+        command.add(commands)
+    return parser

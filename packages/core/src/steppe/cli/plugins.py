@@ -1,0 +1,117 @@
+"""``steppe plugins``: what is installed, and in which state."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from ..registry import LibraryInfo, PluginRecord
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("plugins", help="list the installed plugins")
+    parser.add_argument("--load", action="store_true", help="import each; exit status 1 if one is broken")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--all", action="store_true", help="each transform, and what could be installed, in rows of its own"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..registry import current
+
+    registry = current()
+    records = registry.records()
+    libraries: dict[str, LibraryInfo | None] = {}
+    if args.load:
+        records = [_loaded(record, libraries) for record in records]
+    failed = args.load and any(record.state == "broken" for record in records)
+    missing = _not_installed(registry) if args.all else []
+    if args.json:
+        print_json([_as_json(record, libraries if args.load else None) for record in records] + missing)
+    else:
+        _print(records, missing, libraries if args.load else None, every_transform=args.all)
+    return 1 if failed else 0
+
+
+def _loaded(record: PluginRecord, libraries: dict[str, LibraryInfo | None]) -> PluginRecord:
+    from dataclasses import replace
+
+    from ..registry import current
+
+    if record.state == "blocked":
+        return record
+    try:
+        if record.state == "conflict":
+            return replace(record, state="broken")
+        current().load(record)
+        if record.kind == "env":
+            libraries[record.name] = current().library(record.name)
+    # Whatever a plugin does when it is imported or asked for its library, the others are still to be listed.
+    except Exception as error:
+        return replace(record, state="broken", problem=str(error) or type(error).__name__)
+    return replace(record, state="loaded")
+
+
+def _not_installed(registry: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": kind,
+            "name": name,
+            "dist": provider.package,
+            "state": "not installed",
+            "problem": f"pip install 'steppe[{provider.extra}]'",
+        }
+        for kind, name, provider in registry.not_installed()
+    ]
+
+
+def _as_json(record: PluginRecord, libraries: dict[str, LibraryInfo | None] | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    told = {**asdict(record), "library_range": record.library_range}
+    if libraries is not None and record.kind == "env":
+        library = libraries.get(record.name)
+        told["library"] = asdict(library) if library else None
+    return told
+
+
+def _print(
+    records: list[PluginRecord],
+    missing: list[dict[str, Any]],
+    libraries: dict[str, LibraryInfo | None] | None,
+    *,
+    every_transform: bool,
+) -> None:
+    groups: dict[tuple[str, ...], list[PluginRecord]] = {}
+    for record in records:
+        alone = record.kind == "env" or every_transform
+        groups.setdefault((record.kind, record.dist, record.state, record.name if alone else ""), []).append(record)
+    rows = [
+        [first.kind, _names(group), first.dist, first.version, first.library_range, _state(first, libraries)]
+        for group in groups.values()
+        for first in group[:1]
+    ]
+    rows += [[one["kind"], one["name"], one["dist"], "", one["problem"], one["state"]] for one in missing]
+    if not rows:
+        print("No plugin is installed. The first: pip install 'steppe[gym]'.")
+        return
+    print_table(["kind", "name", "package", "version", "needs", "state"], rows)
+    for problem in dict.fromkeys(record.problem for record in records if record.problem):
+        print(f"\n{problem}")
+
+
+def _names(group: list[PluginRecord]) -> str:
+    names = [record.name for record in group]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _state(record: PluginRecord, libraries: dict[str, LibraryInfo | None] | None) -> str:
+    if libraries is None or record.state != "loaded":
+        return record.state
+    library = libraries.get(record.name) if record.kind == "env" else None
+    return f"OK ({library.dist} {library.version})" if library else "OK"
