@@ -90,8 +90,5 @@ TRANSFORMS: dict[str, tuple[str, str]] = {
 }
 
 ALTERNATIVES: dict[str, tuple[str, ...]] = {
-    "steppe-gym": (
-        "gymnasium",
-        "gym",
-    ),
+    "steppe-gym": ("gymnasium", "gym"),
 }

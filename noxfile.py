@@ -1,0 +1,159 @@
+"""Every check of this repository: ``nox -l`` lists them, ``nox -s tests`` runs one.
+
+A session that needs torch sees one shared environment (tools/base_env.py). Matrix rows stand in the pyproject.toml of
+the plugin that they test (tools/workspace.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from tools.base_env import CONSTRAINTS, use_base
+from tools.workspace import Package, Row, all_rows, packages
+
+nox.options.sessions = ["lint", "types", "light", "tests"]
+nox.options.reuse_venv = "yes"
+
+# Without a display: MuJoCo draws through EGL, pygame into memory and without sound.
+HEADLESS = {
+    "MUJOCO_GL": "egl",
+    "SDL_VIDEODRIVER": "dummy",
+    "SDL_AUDIODRIVER": "dummy",
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+}
+
+TYPED = [f"packages/core/src/steppe/{name}" for name in ("registry", "versions", "specs", "storage")]
+
+# The libraries that the tests compare with, beside what the packages need themselves.
+TEST_LIBRARIES = [
+    "gymnasium[box2d,classic-control,toy-text,mujoco]",
+    "gym",
+    "ale-py",
+    "minigrid",
+    "mo-gymnasium",
+    "mujoco==3.17.0",
+    "envpool",
+    "hypothesis",
+    "psutil",
+]
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Collect 20,000 transitions of Pendulum with two worker processes."""
+    use_base(session)
+    install_local(session, "steppe", "steppe-gym")
+    session.install("-c", str(CONSTRAINTS), "gymnasium")
+    out = Path(session.create_tmp()) / "pendulum"
+    session.run(
+        *("steppe", "collect", "gym:Pendulum-v1", "--num-envs", "8", "--num-processes", "2", "--frames", "20000"),
+        *("--seed", "0", "--out", str(out), "--overwrite", *session.posargs),
+        env=HEADLESS,
+    )
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run all tests; arguments after -- go to pytest."""
+    use_base(session)
+    install_local(session, *(package.name for package in packages()))
+    session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
+    session.run("pytest", *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check format and style; ``-- --fix`` mends what can be."""
+    session.install("-c", str(CONSTRAINTS), "ruff")
+    mend = "--fix" in session.posargs
+    session.run("ruff", "check", *(["--fix"] if mend else []), ".")
+    session.run("ruff", "format", *([] if mend else ["--check"]), ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types, strictly, where everything else builds on them."""
+    use_base(session)
+    install_local(session, "steppe")
+    session.install("-c", str(CONSTRAINTS), "mypy")
+    session.run("mypy", *TYPED)
+
+
+@nox.session(python=["3.10", "3.11", "3.12", "3.13"])
+def light(session: nox.Session) -> None:
+    """Test the registry, the version dispatch and the command line without torch, on every Python there is."""
+    session.install(
+        "-c", str(CONSTRAINTS), "importlib-metadata", "packaging", "pluggy", "pytest", "pytest-timeout", "rich"
+    )
+    session.install("--no-deps", *editable("steppe", "steppe-gym"))
+    session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")
+    session.run("pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def sync(session: nox.Session) -> None:
+    """Write the core's extras and the table of known names from the packages' pyprojects; ``-- --check`` only looks."""
+    session.run(sys.executable, "tools/sync.py", *session.posargs)
+
+
+@nox.session(venv_backend="venv", default=False)
+@nox.parametrize(
+    "package,row",
+    [
+        nox.param(package, row, id=f"{package.short}, {row.id}", tags=[package.short, *(["ci"] if row.ci else [])])
+        for package, row in all_rows()
+    ],
+)
+def matrix(session: nox.Session, package: Package, row: Row) -> None:
+    """Test a plugin with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -t gym``."""
+    running = str(session.run_install("python", "-c", "import platform as p; print(p.python_version())", silent=True))
+    if running.strip() not in SpecifierSet(row.python):
+        session.skip(f"{row.id} exists for Python {row.python} only")
+    use_base(session)
+    install_local(session, "steppe", "steppe-testing", package.name, dependencies=False)
+    if row.build:
+        session.install(*row.build)
+    constraints = write_constraints(session, row)
+    session.install("-c", constraints, *(["--no-build-isolation"] if row.build else []), *row.install)
+    session.run(
+        "python",
+        "-W",
+        "ignore",
+        "-c",
+        "import torch, tensordict, numpy; print('torch', torch.__version__, 'numpy', numpy.__version__)",
+    )
+    session.run(
+        "pytest", "-m", "matrix", f"tests/envs/{package.short.replace('-', '_')}", *session.posargs, env=HEADLESS
+    )
+
+
+def editable(*names: str) -> list[str]:
+    """The arguments that install these packages of the repository editable."""
+    return [part for package in packages() if package.name in names for part in ("-e", str(package.path))]
+
+
+def install_local(session: nox.Session, *names: str, dependencies: bool = True) -> None:
+    """Install packages of this repository, all in one command: they depend on each other and on no index."""
+    arguments = [] if dependencies else ["--no-deps"]
+    # The build tools are in the base environment already.
+    session.install("-c", str(CONSTRAINTS), "--no-build-isolation", *arguments, *editable(*names))
+
+
+def write_constraints(session: nox.Session, row: Row) -> str:
+    """The usual constraints without the packages for which the row has a word of its own."""
+    own = {Requirement(requirement).name.lower() for requirement in row.install}
+    kept = [
+        line
+        for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#") and Requirement(line).name.lower() not in own
+    ]
+    path = Path(session.create_tmp()) / "constraints.txt"
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    return str(path)

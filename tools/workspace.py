@@ -1,0 +1,104 @@
+"""What is in this repository: its packages, and the matrix rows that they declare."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of this repository.
+
+    Attributes:
+        name: its distribution, such as ``"steppe-gym"``.
+        path: its folder.
+        pyproject: its pyproject.toml, read.
+    """
+
+    name: str
+    path: Path
+    pyproject: dict[str, Any]
+
+    @property
+    def short(self) -> str:
+        """Its name without ``steppe-``: the core's extra that brings it, and its folder under tests/envs or tests/transforms."""
+        return self.name.removeprefix("steppe-")
+
+    @property
+    def version(self) -> str:
+        return str(self.pyproject["project"]["version"])
+
+    @property
+    def extras(self) -> dict[str, list[str]]:
+        return dict(self.pyproject["project"].get("optional-dependencies", {}))
+
+    def entry_points(self, group: str) -> dict[str, str]:
+        return dict(self.pyproject["project"].get("entry-points", {}).get(group, {}))
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """The extras of which one is needed, the preferred first, as ``any-of`` lists them."""
+        return tuple(item.partition("[")[2].rstrip("]") for item in self.extras.get("any-of", []))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a package's test matrix: ``[[tool.steppe.matrix]]`` in its pyproject.toml.
+
+    Attributes:
+        id: name of the row, such as ``"gym-0.26.2"``.
+        install: requirements of the row.
+        build: build tools for libraries whose sources no longer build with new ones; installed first, and the row is
+            then installed without build isolation.
+        python: versions of Python on which the row exists, as a specifier; "" for all.
+        ci: whether the row is among the few that run on each submission.
+    """
+
+    id: str
+    install: tuple[str, ...]
+    build: tuple[str, ...] = ()
+    python: str = ""
+    ci: bool = False
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def packages() -> list[Package]:
+    """Every package, the core first, then by name."""
+    found = [
+        Package(name=content["project"]["name"], path=path.parent, pyproject=content)
+        for path in ROOT.glob("packages/**/pyproject.toml")
+        if "project" in (content := read_toml(path))
+    ]
+    return sorted(found, key=lambda package: (package.name != "steppe", package.name))
+
+
+def package(name: str) -> Package:
+    return next(found for found in packages() if found.name == name)
+
+
+def rows(of: Package) -> list[Row]:
+    declared = of.pyproject.get("tool", {}).get("steppe", {}).get("matrix", [])
+    return [
+        Row(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+        for row in declared
+    ]
+
+
+def all_rows() -> Iterator[tuple[Package, Row]]:
+    for found in packages():
+        for row in rows(found):
+            yield found, row
