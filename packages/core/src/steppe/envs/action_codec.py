@@ -90,6 +90,20 @@ class ActionCodec:
         columns = [self.decoders[key].many(arrays[key]) for key in self.keys]
         return [dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    def check(self, block: dict[Any, torch.Tensor]) -> None:
+        """Refuse rows ``{key: [k, *shape]}`` that do not fit the spec.
+
+        Raises:
+            ActionError: naming the key, what is expected and what was found.
+        """
+        for key in self.keys:
+            leaf, rows = self.spec[key], block[key]
+            if rows.shape[1:] != leaf.shape or rows.dtype is not leaf.dtype:
+                raise ActionError(
+                    f"The action {key!r} must have shape {tuple(leaf.shape)} and dtype {leaf.dtype}, "
+                    f"found {tuple(rows.shape[1:])} and {rows.dtype}."
+                )
+
     def from_tensordict(self, tensordict: TensorDictBase) -> Any:
         """Decode the actions of one environment.
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.storage import entries
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -48,14 +50,19 @@ def action_stream(env: EnvBase) -> Callable[[TensorDictBase], TensorDictBase]:
     generator = env.action_generator()
     queue: list[Any] = []
     keys = list(env.action_keys)
+    flat = all(isinstance(key, str) for key in keys)
 
     def act(td: TensorDictBase) -> TensorDictBase:
         if not queue:
             lead = () if env.batch_locked or env.batch_size else tuple(td.batch_size)
             block = random_block(env, generator, lead)
             queue.extend(reversed(list(zip(*(block[key].unbind(0) for key in keys), strict=True))))
-        for key, value in zip(keys, queue.pop(), strict=True):
-            td.set(key, value)
+        row = queue.pop()
+        if flat and type(td) is TensorDict and not td.is_locked:
+            entries(td).update(zip(keys, row, strict=True))
+        else:
+            for key, value in zip(keys, row, strict=True):
+                td.set(key, value)
         return td
 
     return act

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
 
 from steppe.envs.actions import CHUNK, draws_in_blocks, random_block
-from steppe.envs.rollout import RolloutPlan, next_action, write_action
+from steppe.envs.policies import Policy
+from steppe.envs.rollout import RolloutPlan, out_of_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
@@ -40,11 +43,34 @@ def fits(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> bool:
 def run(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> TensorDictBase:
     """Write up to ``max_steps`` steps into a new storage, and give it away."""
     rollout = _Rollout(env, arrays, plan)
-    if plan.policy is None and plan.actions is None:
-        rollout.with_blocks()
+    if plan.policy is None:
+        rollout.with_blocks(_given_blocks(env, arrays, plan) if plan.actions is not None else _random_blocks(env))
     else:
-        rollout.with_policy()
+        rollout.with_policy(plan.policy)
     return rollout.result()
+
+
+def _random_blocks(env: ArrayEnv) -> Iterator[dict[Any, torch.Tensor]]:
+    generator = env.action_generator()
+    while True:
+        yield random_block(env, generator)
+
+
+def _given_blocks(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> Iterator[dict[Any, torch.Tensor]]:
+    """Gather ``actions=`` into blocks, each checked once."""
+    assert plan.actions is not None
+    left = plan.max_steps
+    while True:
+        entries_ = list(itertools.islice(plan.actions, min(CHUNK, left)))
+        if not entries_:
+            raise out_of_actions()
+        left -= len(entries_)
+        if isinstance(entries_[0], TensorDictBase):
+            block = {key: torch.stack([entry.get(key) for entry in entries_]) for key in arrays.action_keys}
+        else:
+            block = {env.action_key: torch.stack(entries_)}
+        arrays.codec.check(block)
+        yield block
 
 
 class _Rollout:
@@ -106,18 +132,17 @@ class _Rollout:
         self.env.reset_into(out, self.env.take_seed(), None)
         return False
 
-    def with_blocks(self) -> None:
-        """Random actions: drawn, and decoded, a block at a time."""
+    def with_blocks(self, blocks: Iterator[dict[Any, torch.Tensor]]) -> None:
+        """Actions that are known ahead, decoded a block at a time."""
         env, limit = self.env, self.plan.max_steps
-        generator = env.action_generator()
         step_into = env.step_into
         t = 0
         running = True
         while running and t < limit:
-            block = random_block(env, generator)
+            block = next(blocks)
             self.action_blocks.append(block)
             natives = self.arrays.decode({key: value.numpy() for key, value in block.items()})
-            if t + CHUNK > self.capacity and self.capacity < limit:
+            if t + len(natives) > self.capacity and self.capacity < limit:
                 self._grow()
             outs = self.outs
             for action in natives[: limit - t]:
@@ -129,24 +154,19 @@ class _Rollout:
         self.steps = t
         self._fill_roots()
 
-    def with_policy(self) -> None:
-        """A policy, or given actions: each step's root is a TensorDict of views of its row."""
+    def with_policy(self, policy: Policy) -> None:
+        """A policy: each step's root is a TensorDict of views of its row."""
         env, plan, arrays = self.env, self.plan, self.arrays
         builder = TensorDictBuilder(self.root_spec, (), device=self.device)
         flat = not any(isinstance(child, Composite) for child in self.root_spec.values())
         env_keys = set(self.root.arrays)
-        policy = plan.policy
         t = 0
         while True:
             rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
             root = build_td(rows, torch.Size([]), self.device) if flat else builder(rows)
-            if policy is not None:
-                result = policy(root)
-                if not isinstance(result, TensorDictBase):
-                    raise PolicyError(f"The policy must return a TensorDict, found {type(result).__name__}.")
-            else:
-                assert plan.actions is not None
-                result = write_action(env, root, next_action(plan.actions))
+            result = policy(root)
+            if not isinstance(result, TensorDictBase):
+                raise PolicyError(f"The policy must return a TensorDict, found {type(result).__name__}.")
             native = arrays.native(result)
             self._keep(result, env_keys)
             terminated, truncated = env.step_into(native, {key: array[t, ...] for key, array in self.outs})

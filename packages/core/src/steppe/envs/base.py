@@ -17,10 +17,11 @@ from steppe.envs.reset import clear_masks, merge_reset, requested_masks
 from steppe.envs.rows import reset_at, step_at
 from steppe.envs.seeding import next_seed
 from steppe.envs.spec_views import SpecViews
-from steppe.envs.stepping import StepPlan
+from steppe.envs.stepping import StepPlan, put_next
 from steppe.envs.validate import Expectation, check_reset_done, validate
 from steppe.errors import ActionError, ClosedError, NotSupported, SpecError
 from steppe.specs import Composite
+from steppe.storage import entries
 
 __all__ = ["EnvBase"]
 
@@ -286,16 +287,16 @@ class EnvBase(SpecViews, nn.Module):
         """
         self._check_open("step")
         self._check_batch(tensordict, "step")
-        mask = tensordict.pop("_step", None)
-        if mask is None:
+        plain = type(tensordict) is TensorDict
+        if plain and "_step" not in entries(tensordict):
             following = self._whole_step(tensordict)
         else:
-            following = self._partial_step(tensordict, step_mask(tensordict, mask))
-        before = tensordict.get("next", None)
-        if before is not None:
-            following = before.copy().update(following)
-        tensordict.set("next", following)
-        return tensordict
+            mask = tensordict.pop("_step", None)
+            if mask is None:
+                following = self._whole_step(tensordict)
+            else:
+                following = self._partial_step(tensordict, step_mask(tensordict, mask))
+        return put_next(tensordict, following)
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         expectation = self._expectation

@@ -10,6 +10,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.envs.actions import action_stream
+from steppe.envs.done import any_done
 from steppe.envs.policies import Policy, as_policy
 from steppe.errors import NotSupported, SpecError
 from steppe.storage import build_td, entries
@@ -152,7 +153,12 @@ def next_action(actions: Iterator[Any]) -> Any:
     try:
         return next(actions)
     except StopIteration:
-        raise SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps.") from None
+        raise out_of_actions() from None
+
+
+def out_of_actions() -> SpecError:
+    """The error of a rollout whose ``actions=`` are used up."""
+    return SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps or give more.")
 
 
 def write_action(env: EnvBase, td: TensorDictBase, action: Any) -> TensorDictBase:
@@ -182,9 +188,7 @@ def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
 def _ended(env: EnvBase, following: TensorDictBase, *, every: bool) -> bool:
     if every:
         return bool(_rows_done(env, following).all())
-    groups = env._groups
-    deciding = groups[:1] if groups and not groups[0].prefix else groups
-    return any(bool(following.get(group.key("done")).any()) for group in deciding)
+    return any_done(following, env._groups)
 
 
 def _stored(frame: TensorDictBase, device: torch.device | None) -> TensorDictBase:
@@ -237,14 +241,21 @@ def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
     if any(level.keys() != names for level in levels):
         return None
     out: dict[str, Any] = {}
-    for name in list(names):
-        column = [level[name] for level in levels]
+    columns: dict[str, list[Any]] = {name: [level[name] for level in levels] for name in names}
+    following = columns.pop("next", None)
+    if following is not None:
+        nested = _stack_plain(following, dim)
+        if nested is None:
+            return None
+        out["next"] = nested
+    for name, column in columns.items():
         head = column[0]
         if isinstance(head, torch.Tensor):
             shape = head.shape
             if any(value.shape != shape for value in column):
                 return None
-            out[name] = torch.stack(column, dim)
+            moved = _moved_from_next(name, column, following, out.get("next"), dim)
+            out[name] = torch.stack(column, dim) if moved is None else moved
         else:
             nested = _stack_plain(column, dim)
             if nested is None:
@@ -253,6 +264,23 @@ def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
     batch_size = list(first.batch_size)
     batch_size.insert(dim, len(frames))
     return build_td(out, torch.Size(batch_size), first.device)
+
+
+def _moved_from_next(
+    name: str, column: list[torch.Tensor], following: list[Any] | None, stacked: Any, dim: int
+) -> torch.Tensor | None:
+    """Build a root column from the ``next`` column that ``step_mdp`` took it from, where most of it was: one copy."""
+    if following is None or column[0].requires_grad:
+        return None
+    source = [entries(frame).get(name) for frame in following[:-1]]
+    others = [t for t, (value, before) in enumerate(zip(column[1:], source, strict=True), 1) if value is not before]
+    if len(others) * 4 > len(column):
+        return None
+    whole = entries(stacked)[name]
+    moved = torch.cat([column[0].unsqueeze(dim), whole.narrow(dim, 0, len(source))], dim)
+    for t in others:
+        moved.select(dim, t).copy_(column[t])
+    return moved
 
 
 def _difference(frames: list[TensorDictBase]) -> str:

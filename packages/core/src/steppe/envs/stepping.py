@@ -8,7 +8,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.storage import build_td, entries
 
-__all__ = ["StepPlan", "step_mdp"]
+__all__ = ["StepPlan", "put_next", "step_mdp"]
 
 
 def _names(key: Any) -> tuple[str, ...]:
@@ -77,6 +77,21 @@ class StepPlan:
         drop = [*_leaves(drop_root), "next"] if top else _leaves(drop_root)
         kept = root.exclude(*drop) if drop else root.copy()
         return kept.update(taken)
+
+
+def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+    """Write ``following`` under ``"next"``, where entries that it does not replace stay; return ``tensordict``."""
+    if type(tensordict) is TensorDict and not tensordict.is_locked:
+        level = entries(tensordict)
+        before = level.get("next")
+        if before is None and following.batch_size == tensordict.batch_size and tensordict.device == following.device:
+            level["next"] = following
+            return tensordict
+    else:
+        before = tensordict.get("next", None)
+    if before is not None:
+        following = before.copy().update(following)
+    return tensordict.set("next", following)
 
 
 def _tree(keys: list[Any]) -> dict[str, Any]:

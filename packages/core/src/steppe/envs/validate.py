@@ -56,15 +56,16 @@ class Expectation:
             ActionError: naming the key, what is expected and what was found.
         """
         lead = tensordict.batch_size
+        level = entries(tensordict) if type(tensordict) is TensorDict else None
         for key, shape, dtype in self.actions:
-            value = tensordict.get(key, None)
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
             if value is None:
                 raise self.missing_action(tensordict, key)
             if dtype is not None and value.dtype is not dtype:
                 raise ActionError(
                     self._says(f"the action {key!r}", f"dtype {dtype}", str(value.dtype), f".to({dtype})")
                 )
-            if shape is not None and value.shape != lead + shape:
+            if shape is not None and value.shape != (lead + shape if lead else shape):
                 raise ActionError(
                     self._says(f"the action {key!r}", f"shape {tuple(lead + shape)}", str(tuple(value.shape)), None)
                 )
@@ -77,15 +78,19 @@ class Expectation:
         if flat is None or type(following) is not TensorDict or not flat <= entries(following).keys():
             complete_done(following, self.groups, self.done_spec)
         lead = following.batch_size
+        level = entries(following) if type(following) is TensorDict else None
         for key, shape, _ in self.rewards:
-            reward = following.get(key, None)
+            reward = level.get(key) if level is not None and type(key) is str else following.get(key, None)
             if reward is None:
                 raise SpecError(
                     f"{self.name}._step returned no reward at {key!r}. "
                     f"Found {sorted(map(str, following.keys(include_nested=True, leaves_only=True)))}."
                 )
-            if shape is not None and reward.shape != lead + shape and reward.numel() == (lead + shape).numel():
-                following.set(key, reward.reshape(lead + shape))
+            if shape is None:
+                continue
+            expected = lead + shape if lead else shape
+            if reward.shape != expected and reward.numel() == expected.numel():
+                following.set(key, reward.reshape(expected))
 
     def _says(self, what: str, expected: str, found: str, mend: str | None) -> str:
         hint = f" Convert it with {mend}." if mend else ""
