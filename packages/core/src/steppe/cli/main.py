@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from ..errors import EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
-from . import check, collect, envs, info, plugins
 from .output import UsageError, one_line
 
-_COMMANDS = (plugins, envs, info, check, collect)
+_COMMANDS = ("plugins", "envs", "info", "check", "collect")
 _BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError)
 
 
@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 where a check failed, 2 where the input is wrong (one line on stderr), 130 after Ctrl-C.
     """
     try:
-        args = _parser().parse_args(argv)
+        argv = sys.argv[1:] if argv is None else argv
+        args = _parser(argv).parse_args(argv)
     except SystemExit as stop:  # --help, --version and wrong arguments
         return int(stop.code or 0)
     try:
@@ -65,10 +66,11 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="steppe", description="Environments of every library, found in what is installed.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    for command in _COMMANDS:
-        command.add(commands)
+    # Each command is a module: only the one that is asked for is imported, all of them for the help.
+    for name in argv[:1] if argv and argv[0] in _COMMANDS else _COMMANDS:
+        import_module(f".{name}", __package__).add(commands)
     return parser

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .api import (
     env_factory,
     env_not_found,
@@ -16,12 +18,17 @@ from .api import (
     refresh,
     register_env,
 )
-from .factory import EnvFactory
-from .hooks import hookimpl
 from .ids import EnvId
 from .manager import Registry, current, use
 from .records import Alternative, LibraryInfo, PluginRecord
-from .workers import apply_worker_state, worker_state
+
+if TYPE_CHECKING:
+    from .factory import EnvFactory
+    from .hooks import hookimpl
+    from .workers import apply_worker_state, worker_state
+
+# Listing what is installed needs none of these, nor pluggy, and should be quick.
+_LATE = {"EnvFactory": "factory", "hookimpl": "hooks", "apply_worker_state": "workers", "worker_state": "workers"}
 
 __all__ = [
     "Alternative",
@@ -48,3 +55,12 @@ __all__ = [
     "use",
     "worker_state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    return value

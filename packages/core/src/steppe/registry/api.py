@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvNotFound
-from .factory import EnvFactory
 from .manager import current
 from .records import LibraryInfo, PluginRecord
+
+if TYPE_CHECKING:
+    from .factory import EnvFactory
 
 
 def make_env(id: str, /, **kwargs: Any) -> Any:
@@ -48,6 +50,8 @@ def env_factory(id: str, /, **kwargs: Any) -> EnvFactory:
         EnvNotFound: a namespace registered in process has no such name.
         PluginError: no plugin, or one that cannot be used.
     """
+    from .factory import EnvFactory
+
     return EnvFactory(id, kwargs, current().maker(id))
 
 

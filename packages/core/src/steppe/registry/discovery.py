@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import unquote, urlparse
 
-from importlib_metadata import Distribution, PackageNotFoundError, distributions
+from importlib_metadata import Distribution, distributions
 from packaging.requirements import InvalidRequirement
 
 from . import requirements
@@ -35,10 +35,11 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
             # Reading one small file and looking for a word is far cheaper than parsing every package's metadata.
             if "steppe." not in (dist.read_text("entry_points.txt") or ""):
                 continue
-            name = canonical(dist.name)
-            if name in seen or _shadowed(dist, path):
+            fields = _fields(dist)
+            name = canonical(fields["name"][0])
+            if name in seen or _shadowed(dist, name, path):
                 continue
-            found = list(_records(dist, preferred or {}))
+            found = list(_records(dist, fields, preferred or {}))
         except Exception as error:
             warnings.warn(
                 f"steppe leaves out a package in {dist.locate_file('')}: its metadata cannot be read "
@@ -57,28 +58,52 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
 
 def installed(name: str, *, path: Sequence[str] | None = None) -> requirements.Installed | None:
     """The version of an installed distribution and the folder it is in; None where it is not installed."""
-    dist = _first(name, path)
-    if dist is None:
-        return None
-    try:
-        version = dist.version
-    except (KeyError, FileNotFoundError):  # what an interrupted installation leaves behind
-        version = "unknown"
-    return requirements.Installed(version or "unknown", str(dist.locate_file("")))
+    unreadable = None
+    for dist in _discover(path, name=name):
+        location = str(dist.locate_file(""))
+        try:
+            return requirements.Installed(_fields(dist)["version"][0], location)
+        except (KeyError, FileNotFoundError):  # what an interrupted installation leaves behind
+            unreadable = requirements.Installed("unknown", location)
+    return unreadable
 
 
 def steppe_version() -> str:
     """The version of steppe that is running, or ``"0+unknown"`` where it runs without being installed."""
-    try:
-        return Distribution.from_name("steppe").version
-    except PackageNotFoundError:
-        return "0+unknown"
+    found = installed("steppe")
+    return "0+unknown" if found is None else found.version
 
 
-def _records(dist: Distribution, preferred: Mapping[str, Sequence[str]]) -> Iterator[PluginRecord]:
-    name = dist.name
-    lines = dist.requires or []
-    extras = dist.metadata.get_all("Provides-Extra") or []
+def _fields(dist: Distribution) -> dict[str, list[str]]:
+    """The fields at the head of a distribution's metadata, by lower-case name.
+
+    Raises:
+        FileNotFoundError: it has none.
+        KeyError: it has no name or version.
+    """
+    text = dist.read_text("METADATA")
+    if text is None:  # an egg, or nothing at all
+        found = dist.metadata
+        lines = [f"{name}: {found[name]}" for name in ("Name", "Version") if found[name]]
+        lines += [f"Requires-Dist: {line}" for line in dist.requires or []]
+    else:
+        # Distribution.metadata takes the whole of the email package to read these lines: half of what a listing costs.
+        lines = text.partition("\n\n")[0].splitlines()
+    fields: dict[str, list[str]] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip().lower(), []).append(value.strip())
+    for name in ("name", "version"):
+        if not fields.get(name):
+            raise KeyError(f"no field {name!r}")
+    return fields
+
+
+def _records(
+    dist: Distribution, fields: Mapping[str, list[str]], preferred: Mapping[str, Sequence[str]]
+) -> Iterator[PluginRecord]:
+    name, lines, extras = fields["name"][0], fields.get("requires-dist", []), fields.get("provides-extra", [])
     try:
         needed, choices = requirements.split(name, lines, extras=extras, preferred=preferred.get(canonical(name), ()))
     except InvalidRequirement:
@@ -90,7 +115,7 @@ def _records(dist: Distribution, preferred: Mapping[str, Sequence[str]]) -> Iter
                 name=entry.name,
                 target=entry.value.partition("[")[0].replace(" ", ""),
                 dist=name,
-                version=dist.version,
+                version=fields["version"][0],
                 location=_location(dist),
                 requires=needed,
                 alternatives=choices,
@@ -98,15 +123,15 @@ def _records(dist: Distribution, preferred: Mapping[str, Sequence[str]]) -> Iter
 
 
 def _location(dist: Distribution) -> str:
-    origin = dist.origin
-    if getattr(getattr(origin, "dir_info", None), "editable", False):
+    origin = dist.origin if "editable" in (dist.read_text("direct_url.json") or "") else None
+    if origin is not None and getattr(getattr(origin, "dir_info", None), "editable", False):
         return unquote(urlparse(origin.url).path)
     return str(dist.locate_file(""))
 
 
-def _shadowed(dist: Distribution, path: Sequence[str] | None) -> bool:
+def _shadowed(dist: Distribution, name: str, path: Sequence[str] | None) -> bool:
     """Whether another version of the same distribution stands earlier on the path."""
-    first = _first(dist.name, path)
+    first = _first(name, path)
     return first is not None and str(first.locate_file("")) != str(dist.locate_file(""))
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import (
     EnvNotFound,
@@ -21,9 +21,12 @@ from ..errors import (
     PluginNotFound,
     TransformNotFound,
 )
-from . import callers, discovery, known, loader, messages, requirements
+from . import discovery, known, messages, requirements
 from .ids import EnvId
 from .records import Kind, LibraryInfo, PluginRecord, State, canonical
+
+if TYPE_CHECKING:
+    from . import callers
 
 DISABLE = "STEPPE_DISABLE_PLUGINS"
 ONLY = "STEPPE_PLUGINS"
@@ -167,7 +170,7 @@ class Registry:
                 cache[name] = discovery.installed(name, path=self._path)
             return cache[name]
 
-        running = None if self.steppe_version.startswith("0+") else self.steppe_version
+        running = None if self.steppe_version in ("0+unknown", "unknown") else self.steppe_version
         requirements.check(record, installed=installed, steppe_version=running)
 
     @property
@@ -316,6 +319,8 @@ class Registry:
             return plugin
 
     def _import(self, record: PluginRecord) -> Any:
+        from . import callers, loader
+
         start = time.perf_counter()
         plugin = loader.load(record)
         if record.kind == "env":
@@ -334,6 +339,9 @@ class Registry:
     def _hooks(self) -> callers.Callers:
         with self._lock:
             if self._callers is None:
+                # The first use of pluggy: finding plugins does without it.
+                from . import callers
+
                 self._callers = callers.Callers(steppe_version=self.steppe_version)
             return self._callers
 
