@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from steppe.registry import Registry, use
 from steppe.registry.known import Known, Provider
 

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+
 from steppe.errors import PluginBlocked
 from steppe.registry import Registry, get_available_libraries, list_namespaces, list_plugins, make_env, refresh
 

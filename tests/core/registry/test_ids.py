@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from steppe.errors import EnvIdError
 from steppe.registry import EnvId
 

@@ -4,6 +4,7 @@ import sys
 import threading
 
 import pytest
+
 from steppe import LibraryInfo, errors, list_envs, make_env, refresh, register_env
 from steppe.registry import env_not_found, find_library, list_namespaces
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 import pytest
+
 from steppe import errors, make_env
 
 GYM_REQUIRES = [

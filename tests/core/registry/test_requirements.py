@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from packaging.requirements import Requirement
+
 from steppe.errors import LibraryMissing, LibraryVersionError
 from steppe.registry import Alternative, PluginRecord
 from steppe.registry.requirements import Installed, check, show, split

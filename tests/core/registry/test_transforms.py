@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from steppe import errors
 from steppe.registry import find_transform, list_plugins, list_transforms
 

@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+
 from steppe import env_factory, errors, make_env, register_env
 from steppe.registry import Registry, apply_worker_state, use, worker_state
 
