@@ -137,7 +137,7 @@ class ArrayEnv(EnvBase):
         plan = self.__dict__.get("_array_plan", _UNKNOWN)
         if plan is _UNKNOWN:
             plan = self.array_plan
-        if plan is None or type(tensordict) is not TensorDict or tensordict._batch_size:
+        if plan is None or type(tensordict) is not TensorDict or tensordict.batch_size:
             return super().step(tensordict)
         source = entries(tensordict)
         if "_step" in source or self.__dict__["is_closed"] or self.run_type_checks:
@@ -153,7 +153,7 @@ class ArrayEnv(EnvBase):
         plan = self.__dict__.get("_array_plan", _UNKNOWN)
         if plan is _UNKNOWN:
             plan = self.array_plan
-        if plan is None or type(tensordict) is not TensorDict or tensordict._batch_size:
+        if plan is None or type(tensordict) is not TensorDict or tensordict.batch_size:
             return super().step_and_maybe_reset(tensordict)
         source = entries(tensordict)
         if "_step" in source or "next" in source or self.__dict__["is_closed"] or self.run_type_checks:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.storage import build_td, entries
+from steppe.storage import build_td, copy_names, entries
 
 __all__ = ["StepPlan", "put_next", "step_mdp"]
 
@@ -65,9 +65,7 @@ class StepPlan:
             out[name] = value
         batch_size = root.batch_size if root is not None else following.batch_size
         result = build_td(out, batch_size, root.device if root is not None else following.device)
-        if root is not None and root._has_names():
-            result.names = root.names
-        return result
+        return result if root is None else copy_names(root, result)
 
     def _any_class(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool) -> Any:
         """The same for lazy stacks and tensorclasses, whose entries only they know how to take out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steppe.storage.build import TensorDictBuilder, build_td, entries
+from steppe.storage.build import TensorDictBuilder, build_td, copy_names, entries
 from steppe.storage.layout import Field, Layout, storage_problem
 from steppe.storage.storage import Kind, Storage, StorageHandle
 
@@ -14,6 +14,7 @@ __all__ = [
     "StorageHandle",
     "TensorDictBuilder",
     "build_td",
+    "copy_names",
     "entries",
     "storage_problem",
 ]

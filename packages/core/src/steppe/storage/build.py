@@ -14,7 +14,7 @@ from tensordict import TensorDict
 
 from steppe.specs import Composite
 
-__all__ = ["TensorDictBuilder", "build_td", "entries"]
+__all__ = ["TensorDictBuilder", "build_td", "copy_names", "entries"]
 
 _EMPTY = torch.Size([])
 
@@ -49,6 +49,14 @@ def entries(tensordict: TensorDict) -> dict[str, Any]:
     if _HAS_SOURCE:
         return cast("dict[str, Any]", tensordict._tensordict)
     return dict(tensordict.items())
+
+
+def copy_names(source: TensorDict, target: TensorDict) -> TensorDict:
+    """Give ``target`` the dimension names of ``source``, where it has any; returns ``target``."""
+    has_names = getattr(source, "_has_names", None)
+    if has_names is None or has_names():
+        target.names = source.names
+    return target
 
 
 class TensorDictBuilder:

@@ -1,0 +1,134 @@
+"""What a step costs over the raw library, on given actions: the step loop, rollout, and rollout with three transforms.
+
+    python benchmarks/bench_step.py [--steps 2000] [--rounds 9] [--peer-python PYTHON]
+
+``--peer-python`` names the interpreter of an environment with TorchRL, whose figures then stand beside ours. It runs in
+a process of its own, because the two need different versions of tensordict; its rounds are interleaved with ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+IDS = ("CartPole-v1", "Pendulum-v1", "HalfCheetah-v5")
+PEER = Path(__file__).with_name("peer_torchrl.py")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--ids", nargs="*", default=list(IDS))
+    parser.add_argument("--peer-python", default=None)
+    args = parser.parse_args()
+
+    import torch
+    from common import Contest, show
+
+    torch.set_num_threads(1)
+    rows = []
+    for name in args.ids:
+        contest = Contest(name, "us a step")
+        for label, slice_ in contestants(name, args.steps).items():
+            contest.add(label, slice_)
+        peer = Peer(args.peer_python, name, min(args.steps, 500)) if args.peer_python else None
+        if peer is not None:
+            for label in ("torchrl loop", "torchrl rollout", "torchrl rollout + 3 transforms"):
+                contest.add(label, lambda label=label, peer=peer: peer.slice(label))
+        medians = contest.run(args.rounds)
+        if peer is not None:
+            peer.close()
+        raw = medians["raw"]
+        for label, value in medians.items():
+            rows.append([name, label, f"{value:.1f}", f"{value - raw:+.1f}", f"{value / raw:.2f}x"])
+    show("us a step, n=1, given actions", ["environment", "API", "us", "over raw", "of raw"], rows)
+
+
+def contestants(name: str, steps: int) -> dict[str, Any]:
+    """The raw library and ours, on the same actions."""
+    import gymnasium
+
+    from steppe import Compose, DoubleToFloat, RewardSum, StepCounter, TransformedEnv, make_env
+
+    raw_env = gymnasium.make(name)
+    env = make_env(f"gym:{name}")
+    transformed = TransformedEnv(
+        make_env(f"gym:{name}"), Compose(RewardSum(), StepCounter(), DoubleToFloat(in_keys=["observation"]))
+    )
+    actions = env.full_action_spec.rand((steps,))[env.action_key]
+    given = list(actions.unbind(0))
+    discrete = isinstance(raw_env.action_space, gymnasium.spaces.Discrete)
+    native = actions.argmax(-1).tolist() if discrete else [action.numpy() for action in given]
+
+    def raw() -> float:
+        raw_env.reset(seed=0)
+        start = time.perf_counter()
+        for action in native:
+            *_, terminated, truncated, _info = raw_env.step(action)
+            if terminated or truncated:
+                raw_env.reset()
+        return (time.perf_counter() - start) / steps * 1e6
+
+    def loop(which: Any) -> Any:
+        def run() -> float:
+            which.set_seed(0)
+            td = which.reset()
+            start = time.perf_counter()
+            for action in given:
+                td["action"] = action
+                _, td = which.step_and_maybe_reset(td)
+            return (time.perf_counter() - start) / steps * 1e6
+
+        return run
+
+    def rollout(which: Any) -> Any:
+        def run() -> float:
+            which.set_seed(0)
+            start = time.perf_counter()
+            which.rollout(steps, actions=given, break_when_any_done=False)
+            return (time.perf_counter() - start) / steps * 1e6
+
+        return run
+
+    return {
+        "raw": raw,
+        "steppe step loop": loop(env),
+        "steppe rollout": rollout(env),
+        "steppe loop + 3 transforms": loop(transformed),
+        "steppe rollout + 3 transforms": rollout(transformed),
+    }
+
+
+class Peer:
+    """A process with TorchRL that runs slices on request."""
+
+    def __init__(self, python: str, name: str, steps: int) -> None:
+        self.process = subprocess.Popen(
+            [python, str(PEER), "step", name, str(steps)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def slice(self, label: str) -> float:
+        """Run one slice there."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(label) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("the peer's process ended: does its interpreter have torchrl and gymnasium?")
+        return float(json.loads(line))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main()
