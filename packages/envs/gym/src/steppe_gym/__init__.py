@@ -1,0 +1,46 @@
+"""gym and gymnasium environments for steppe, of any version from gym 0.13 and gymnasium 0.26 on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from steppe.versions import gym_backend, set_gym_backend
+
+if TYPE_CHECKING:
+    from .env import GymEnv
+    from .spaces import register_gym_spec_conversion, space_to_spec
+    from .to_space import spec_to_space
+    from .wrapper import GymWrapper
+
+__all__ = [
+    "GymEnv",
+    "GymWrapper",
+    "gym_backend",
+    "register_gym_spec_conversion",
+    "set_gym_backend",
+    "space_to_spec",
+    "spec_to_space",
+]
+
+_MODULES = {
+    "GymEnv": "env",
+    "GymWrapper": "wrapper",
+    "register_gym_spec_conversion": "spaces",
+    "space_to_spec": "spaces",
+    "spec_to_space": "to_space",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The plugin's module lies in this package, and must load without torch.
+    from importlib import import_module
+
+    if name not in _MODULES:
+        raise AttributeError(f"module 'steppe_gym' has no attribute {name!r}")
+    value = getattr(import_module(f"steppe_gym.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,70 @@
+"""GymEnv: an environment of gym or gymnasium by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .compat import adapter_for
+from .making import make_single
+from .wrapper import GymWrapper
+
+__all__ = ["GymEnv"]
+
+# What EnvBase takes; everything else in GymEnv's keyword arguments is the library's.
+_OWN = ("batch_size", "run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace")
+
+
+class GymEnv(GymWrapper):
+    """Make an environment of gym or gymnasium by its name, and wrap it.
+
+    The library is the one that ``set_gym_backend`` chose: gymnasium where nobody chose and it is installed.
+
+    >>> env = GymEnv("Pendulum-v1", frame_skip=2)
+    >>> env.rollout(3)["observation"].shape
+    torch.Size([3, 3])
+
+    Args:
+        name: the id, as the library knows it: ``"CartPole-v1"``, ``"ALE/Pong-v5"``, ``"my.module:Env-v0"``.
+        num_envs: 0 makes one environment; more makes the library's vector environment, a batch ``[num_envs]``.
+        categorical_action_encoding: discrete values as integers instead of one-hot rows.
+        frame_skip: how many times an action is repeated.
+        from_pixels: render a frame at each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.
+        pixels_only: leave the library's own observation out where there are pixels.
+        device: where data comes out and goes in.
+        disable_env_checker: False runs the library's own checker around the environment. None runs none: what the
+            environment returns is checked against its spaces anyway.
+        **kwargs: for the library's ``make``; those of :class:`steppe.envs.EnvBase` (``auto_reset``, ...) go there.
+
+    Raises:
+        EnvNotFound: the library has no such environment.
+        LibraryMissing: the environment needs a package that is not installed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int = 0,
+        *,
+        categorical_action_encoding: bool = False,
+        frame_skip: int | None = None,
+        from_pixels: bool = False,
+        pixels_only: bool = True,
+        device: Any = None,
+        disable_env_checker: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
+        adapter = adapter_for()
+        if from_pixels:
+            kwargs.setdefault("render_mode", "rgb_array")
+        env = make_single(adapter, name, disable_env_checker=disable_env_checker, **kwargs)
+        super().__init__(
+            env,
+            categorical_action_encoding=categorical_action_encoding,
+            frame_skip=frame_skip,
+            from_pixels=from_pixels,
+            pixels_only=pixels_only,
+            device=device,
+            **own,
+        )
+        self.__dict__["name"] = name

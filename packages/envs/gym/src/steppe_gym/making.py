@@ -1,0 +1,108 @@
+"""Making environments by name, with errors that say what to do."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from steppe.errors import EnvNotFound, LibraryMissing
+from steppe.registry import env_not_found
+
+from .compat import Adapter
+from .names import available_names, known_names, provider_of, register_provider, renamed
+
+__all__ = ["make_single"]
+
+# What the environments of the two libraries import, and the extra that brings it.
+_EXTRAS = {
+    "Box2D": "box2d",
+    "mujoco": "mujoco",
+    "mujoco_py": "mujoco_py",
+    "pygame": "classic-control",
+    "cv2": "other",
+    "atari_py": "atari",
+    "jax": "jax",
+}
+_UNKNOWN = (
+    "UnregisteredEnv",
+    "NamespaceNotFound",
+    "NameNotFound",
+    "VersionNotFound",
+    "DeprecatedEnv",
+)
+
+
+def make_single(
+    adapter: Adapter,
+    name: str,
+    *,
+    disable_env_checker: bool | None = None,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Make one environment of the library.
+
+    Raises:
+        EnvNotFound: there is none of this name; the text names the nearest, or the version that replaced it.
+        LibraryMissing: something that the environment imports is not installed.
+    """
+    _register(adapter, name)
+    try:
+        return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
+    except Exception as error:
+        _explain(adapter, name, error)
+
+
+def _register(adapter: Adapter, name: str) -> None:
+    """Import the package that registers a name, which the library knows nothing of before."""
+    provider = provider_of(name)
+    if provider is None or name in known_names(adapter.module):
+        return
+    if not register_provider(provider) and adapter.library == "gymnasium":
+        raise LibraryMissing(
+            f"The environment {name!r} is in the package {provider.install}, which is not installed: "
+            f"pip install {provider.install}"
+        )
+
+
+def _explain(adapter: Adapter, name: str, error: Exception) -> NoReturn:
+    """Raise what the user can act on in place of the library's error, or the error itself."""
+    kinds = {cls.__name__ for cls in type(error).__mro__}
+    plain = name.partition(":")[2] or name
+    if kinds & set(_UNKNOWN) or (kinds & {"Error"} and "deprecated env" in str(error)):
+        newer = renamed(plain, known_names(adapter.module))
+        if newer is not None and newer != plain:
+            raise EnvNotFound(
+                f"{adapter.library} {adapter.version} has no environment {name!r}; it has {newer!r}: "
+                f"make_env('gym:{newer}')."
+            ) from None
+        if ":" not in name:
+            raise env_not_found("gym", name, names=available_names()) from None
+    missing = _missing_module(error)
+    if missing is not None:
+        raise LibraryMissing(
+            f"The environment {name!r} needs {missing}, which is not installed: "
+            f"pip install '{adapter.library}[{_extra_for(adapter, missing)}]'"
+        ) from error
+    raise error
+
+
+def _missing_module(error: BaseException) -> str | None:
+    """The package whose absence an error is about, if it is one of the library's extras."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ModuleNotFoundError) and seen.name is not None:
+            root = seen.name.partition(".")[0]
+            if root in _EXTRAS:
+                return root
+        seen = seen.__cause__ or seen.__context__
+    if type(error).__name__ == "DependencyNotInstalled":
+        text = str(error).lower()
+        return next((module for module, extra in _EXTRAS.items() if module.lower() in text or extra in text), None)
+    return None
+
+
+def _extra_for(adapter: Adapter, module: str) -> str:
+    extra = _EXTRAS[module]
+    if extra == "classic-control" and adapter.library == "gym":
+        return "classic_control"
+    return extra

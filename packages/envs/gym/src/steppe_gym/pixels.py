@@ -1,0 +1,66 @@
+"""Frames as observations: a wrapper of the library's own kind, the same for every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from steppe.errors import NotSupported
+
+from .compat import Adapter
+
+__all__ = ["with_pixels"]
+
+_KEY = "pixels"
+
+
+def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
+    """Wrap an environment so that its observation is a dict with ``"pixels"``, a frame rendered at each step.
+
+    The shape of a frame is known only once one is rendered, so the environment is reset here.
+
+    Args:
+        env: a single environment, made with ``render_mode="rgb_array"`` where its version knows render modes.
+        adapter: how its library is talked to.
+        pixels_only: leave its own observation out. Otherwise a Dict keeps its entries, and anything else becomes
+            ``"observation"``.
+
+    Raises:
+        NotSupported: it renders no frames, or it is a vector environment.
+    """
+    if hasattr(env, "num_envs") and hasattr(env, "single_action_space"):
+        raise NotSupported("A vector environment renders no single frame: GymEnv(name, num_envs, from_pixels=True).")
+    adapter.reset(env)
+    frame = adapter.frame(env)
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+        raise NotSupported(
+            f"{env} renders no frames (found {type(frame).__name__}): make it with render_mode='rgb_array'."
+        )
+    spaces = adapter.submodule("spaces")
+    entries = {_KEY: spaces.Box(0, 255, shape=frame.shape, dtype=np.uint8)}
+    own = env.observation_space
+    named = hasattr(own, "spaces") and hasattr(own.spaces, "keys")
+    if not pixels_only:
+        entries.update(own.spaces if named else {"observation": own})
+
+    class PixelObservation(adapter.module.Wrapper):  # type: ignore[name-defined,misc]
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self.observation_space = spaces.Dict(entries)
+
+        def step(self, action: Any) -> Any:
+            observation, *rest = self.env.step(action)
+            return (self._with_frame(observation), *rest)
+
+        def reset(self, **kwargs: Any) -> Any:
+            observation, info = adapter.sort_reset(self.env.reset(**kwargs))
+            return self._with_frame(observation), info
+
+        def _with_frame(self, observation: Any) -> dict[str, Any]:
+            found = {_KEY: adapter.frame(self.env)}
+            if not pixels_only:
+                found.update(observation if named else {"observation": observation})
+            return found
+
+    return PixelObservation(env)

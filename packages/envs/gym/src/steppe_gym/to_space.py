@@ -1,0 +1,105 @@
+"""From a spec to a space of gym or gymnasium."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.errors import NotSupported
+from steppe.specs import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    Spec,
+    Unbounded,
+)
+from steppe.versions import gym_backend
+
+__all__ = ["spec_to_space"]
+
+_TEXT_LENGTH = 4096
+
+
+def spec_to_space(spec: Spec, *, backend: str | None = None) -> Any:
+    """Convert a spec to a space: the way back of ``space_to_spec``.
+
+    Composite becomes Dict; Bounded and Unbounded Box; OneHot and Categorical Discrete, or MultiDiscrete where they
+    have more dimensions; MultiOneHot and MultiCategorical MultiDiscrete; Binary MultiBinary; a leading dimension of -1
+    a stacked Sequence; NonTensor Text.
+
+    Args:
+        spec: a spec without batch dimensions.
+        backend: ``"gymnasium"`` or ``"gym"``; None for the one that ``set_gym_backend`` chose.
+
+    Raises:
+        NotSupported: no space has this layout, or this version of the library lacks the space.
+    """
+    if backend is None:
+        spaces = gym_backend("spaces")
+    else:
+        import importlib
+
+        spaces = importlib.import_module(f"{backend}.spaces")
+    return _convert(spec, spaces)
+
+
+def _convert(spec: Spec, spaces: Any) -> Any:
+    if isinstance(spec, Composite):
+        return spaces.Dict({str(key): _convert(part, spaces) for key, part in spec.items()})
+    if isinstance(spec, NonTensor):
+        text = _wanted(spaces, "Text")
+        return text(_TEXT_LENGTH, min_length=0, charset=string.printable)
+    if -1 in spec.shape:
+        if spec.shape[0] != -1 or -1 in spec.shape[1:]:
+            raise NotSupported(f"No space has the shape {tuple(spec.shape)}: only the first size may vary (-1).")
+        return _wanted(spaces, "Sequence")(_convert(spec[0], spaces), stack=True)
+    # MultiOneHot and OneHot before Categorical, Binary before both: they may share base classes.
+    if isinstance(spec, Binary):
+        return spaces.MultiBinary(_count(spec.shape)) if spec.shape else spaces.Discrete(2)
+    if isinstance(spec, MultiOneHot | MultiCategorical):
+        return spaces.MultiDiscrete([box.n for box in spec.space])
+    if isinstance(spec, OneHot):
+        return _discrete(spaces, spec.space.n, spec.shape[:-1])
+    if isinstance(spec, Categorical):
+        return _discrete(spaces, spec.space.n, spec.shape)
+    if isinstance(spec, Bounded):
+        low, high = (bound.expand(spec.shape).cpu().numpy() for bound in (spec.space.low, spec.space.high))
+        return spaces.Box(low, high, dtype=low.dtype.type)
+    if isinstance(spec, Unbounded):
+        return _unbounded(spaces, spec)
+    raise NotSupported(f"No space has the layout of {type(spec).__name__}.")
+
+
+def _discrete(spaces: Any, n: int, shape: torch.Size) -> Any:
+    if not shape:
+        return spaces.Discrete(n)
+    counts = np.full(tuple(shape), n)
+    return spaces.MultiDiscrete(counts if counts.ndim > 1 else counts.tolist())
+
+
+def _unbounded(spaces: Any, spec: Spec) -> Any:
+    dtype = torch.empty(0, dtype=spec.dtype).numpy().dtype
+    if dtype.kind == "b":
+        return spaces.MultiBinary(_count(spec.shape))
+    low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    shape = tuple(spec.shape)
+    return spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype.type)
+
+
+def _count(shape: torch.Size) -> Any:
+    return int(shape[0]) if len(shape) == 1 else [int(size) for size in shape]
+
+
+def _wanted(spaces: Any, name: str) -> Any:
+    found = getattr(spaces, name, None)
+    if found is None:
+        raise NotSupported(f"{spaces.__name__.partition('.')[0]} has no space {name} in this version.")
+    return found

@@ -1,0 +1,363 @@
+"""GymWrapper: an environment object of gym or gymnasium, of any version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.envs import GymLikeEnv
+from steppe.errors import SpecError
+from steppe.specs import Binary, Composite, Spec, Unbounded
+from steppe.versions import set_gym_backend
+
+from .compat import adapter_for
+from .names import available_names
+from .spaces import space_to_spec
+from .values import Reader, action_decoder
+
+__all__ = ["GymWrapper"]
+
+Kernel = Callable[[Any, Any], "tuple[bool, bool]"]
+
+
+class _AvailableEnvs:
+    """A property of the class, so that names are listed without an environment."""
+
+    def __get__(self, instance: Any, owner: type) -> list[str]:
+        try:
+            return available_names()
+        except ImportError:
+            return []
+        except ValueError:  # no backend is installed
+            return []
+
+
+class GymWrapper(GymLikeEnv):
+    """An environment of gym or gymnasium as a steppe environment.
+
+    ====================  =========================================================================================
+    Key                   What
+    ====================  =========================================================================================
+    ``"observation"``     the observation; the entries of a Dict space have their own names (``"state"`` becomes
+                          ``"observation"`` where there is none), the parts of a Tuple ``("observation", "0")``, ...
+    ``"pixels"``          ``[H, W, 3]`` uint8, with ``from_pixels``
+    ``"action"``          the action; one-hot (int64) where the space is Discrete
+    ``"reward"``          ``[1]`` float32, or what the environment's ``reward_space`` says
+    ``"done"``            ``[1]`` bool, with ``"terminated"`` and ``"truncated"``
+    ====================  =========================================================================================
+
+    Which library and which generation of its API the environment belongs to is found out once, and kept: environments
+    of gym and gymnasium live side by side whatever the backend is later. The seed given to ``set_seed`` is used by the
+    next reset as ``env.reset(seed=seed)``; resets after that go on with the same generator.
+
+    Attributes that this class lacks are looked up on the environment, through its wrappers.
+
+    Args:
+        env: the environment, made by either library. Vector environments become a batch.
+        categorical_action_encoding: discrete values as integers instead of one-hot rows.
+        frame_skip: how many times an action is repeated; rewards are summed, and the end of the episode stops it.
+        from_pixels: render a frame at each step and add it as ``"pixels"``.
+        pixels_only: leave the library's own observation out where there are pixels.
+        device: where data comes out and goes in. The library computes on the CPU whatever is said here.
+        **kwargs: for :class:`steppe.envs.EnvBase`: ``auto_reset``, ``allow_done_after_reset``, ...
+
+    Raises:
+        NotSupported: a space that has no layout as tensors.
+    """
+
+    available_envs = _AvailableEnvs()
+    """The ids of the library that answers now; empty where none is installed."""
+
+    libname = "gym"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        categorical_action_encoding: bool = False,
+        frame_skip: int | None = None,
+        from_pixels: bool = False,
+        pixels_only: bool = True,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
+            raise TypeError(
+                f"GymWrapper wraps an environment of gym or gymnasium, which has spaces, not {env!r}. "
+                "GymEnv('CartPole-v1') makes one by its name."
+            )
+        library = library_of(env)
+        if library is not None:
+            with set_gym_backend(library):
+                adapter = adapter_for()
+        else:
+            adapter = adapter_for()
+        if from_pixels:
+            from .pixels import with_pixels
+
+            env = with_pixels(env, adapter, pixels_only=pixels_only)
+        super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
+        self.__dict__["_adapter"] = adapter
+        self.__dict__["categorical_action_encoding"] = categorical_action_encoding
+        self.__dict__["_vector"] = None
+        self._make_specs()
+
+    # -- specs ----------------------------------------------------------------------------------------------------
+
+    def _make_specs(self) -> None:
+        env, state = self._env, self.__dict__
+        observation, names = self._to_spec(env.observation_space), {}
+        if isinstance(env.observation_space.__class__.__name__, str) and isinstance(observation, Composite):
+            names = _renamed(env.observation_space, observation)
+        state["_reader"] = Reader(env.observation_space, observation, rename=names)
+        action = self._to_spec(env.action_space)
+        state["_decode"] = action_decoder(env.action_space, action, "action")
+        self.observation_spec = Composite(
+            _rooted(env.observation_space, observation, names), device=self.device, shape=self.batch_size
+        )
+        self.action_spec = Composite({"action": action}, device=self.device, shape=self.batch_size)
+        self.reward_spec = self._reward_spec()
+        flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
+        self.done_spec = Composite(
+            {"done": flag, "terminated": flag.clone(), "truncated": flag.clone()},
+            device=self.device,
+            shape=self.batch_size,
+        )
+
+    def _to_spec(self, space: Any) -> Spec:
+        return space_to_spec(space, categorical_action_encoding=self.categorical_action_encoding, device=self.device)
+
+    def _reward_spec(self) -> Spec:
+        """``[1]`` float32, unless the environment has a ``reward_space`` of its own."""
+        space = find_attribute(self._env, "reward_space", None)
+        if space is None or not space.shape:
+            return Unbounded(shape=(1,), dtype=torch.float32, device=self.device)
+        spec = self._to_spec(space)
+        return spec.to(torch.float32) if spec.dtype.is_floating_point else spec
+
+    # -- the array path -------------------------------------------------------------------------------------------
+
+    def reset_into(self, out: dict[Any, Any], seed: int | None, env_info: dict[str, Any] | None) -> None:
+        """Begin an episode; ``env_info`` is what the library's ``reset`` calls ``options``."""
+        observation, info = self._adapter.reset(self._env, seed, env_info)
+        if "reset" not in self._checked:
+            self._check_observation(observation, "reset")
+        self._reader.write(observation, out)
+        for reader in self.info_dict_reader:
+            for key, array in reader.read(info).items():
+                out[key][...] = array
+
+    def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
+        """Act, with all that the specs decide compiled into one function at the first step."""
+        return self._kernel(action, out)
+
+    def _first_kernel(self, action: Any, out: Any) -> tuple[bool, bool]:
+        """The first step since the specs changed: check what the library returns, then check no more."""
+        result = self._compile_kernel(checked=True)(action, out)
+        self.__dict__["_kernel"] = self._compile_kernel(checked=False)
+        return result
+
+    def _compile_kernel(self, *, checked: bool) -> Kernel:
+        step, write, decode = self._adapter.stepper(self._env), self._reader.write, self._decode
+        if self.frame_skip > 1:
+            step = _repeated(step, self.frame_skip)
+        if checked or self.info_dict_reader:
+            return self._full_kernel(step, checked)
+        if decode is None:
+
+            def kernel(action: Any, out: Any) -> tuple[bool, bool]:
+                observation, reward, terminated, truncated, _ = step(action)
+                write(observation, out)
+                out["reward"][...] = reward
+                return bool(terminated), bool(truncated)
+
+            return kernel
+
+        def decoding_kernel(action: Any, out: Any) -> tuple[bool, bool]:
+            observation, reward, terminated, truncated, _ = step(decode(action))
+            write(observation, out)
+            out["reward"][...] = reward
+            return bool(terminated), bool(truncated)
+
+        return decoding_kernel
+
+    def _full_kernel(self, step: Any, checked: bool) -> Kernel:
+        write, decode, readers = self._reader.write, self._decode, list(self.info_dict_reader)
+
+        def kernel(action: Any, out: Any) -> tuple[bool, bool]:
+            observation, reward, terminated, truncated, info = step(action if decode is None else decode(action))
+            if checked:
+                self._check_observation(observation, "step")
+                self._check_reward(reward)
+            write(observation, out)
+            out["reward"][...] = reward
+            for reader in readers:
+                for key, array in reader.read(info).items():
+                    out[key][...] = array
+            return bool(terminated), bool(truncated)
+
+        return kernel
+
+    def _array_capable(self) -> bool:
+        return self._vector is None and self._reader.fixed and super()._array_capable()
+
+    def _specs_changed(self) -> None:
+        super()._specs_changed()
+        self.__dict__["_kernel"] = self._first_kernel
+        self.__dict__["_checked"] = set()
+
+    # -- checks, at the first reset and the first step ------------------------------------------------------------
+
+    def _check_observation(self, observation: Any, what: str) -> None:
+        self._reader.check(observation, f"{self!r}.{what}")
+        self._checked.add(what)
+
+    def _check_reward(self, reward: Any) -> None:
+        expected = tuple(self.full_reward_spec["reward"].shape)
+        found = np.shape(reward)
+        if found != expected and not (expected == (1,) and np.size(reward) == 1 and reward is not None):
+            raise SpecError(
+                f"{self!r}.step: 'reward' must have shape {expected}; the library returned {reward!r} of shape {found}."
+            )
+
+    # -- the tensordict path --------------------------------------------------------------------------------------
+
+    def read_action(self, action: Any) -> Any:
+        """Turn the action in the data into one of the action space."""
+        native = super().read_action(action.to("cpu") if action.device != _CPU else action)
+        return native if self._decode is None else self._decode(native)
+
+    def read_obs(self, observations: Any) -> dict[Any, Any]:
+        """Turn a value of the observation space into ``{key: tensor}``."""
+        if "read" not in self._checked:
+            self._check_observation(observations, "read_obs")
+            self._checked.add("read")
+        return self._reader.read(observations)
+
+    def _output_transform(self, step_outputs: Any) -> tuple[Any, ...]:
+        observation, reward, terminated, truncated, info = self._adapter.sort_step(step_outputs)
+        return observation, reward, terminated, truncated, terminated | truncated, info
+
+    def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
+        return self._adapter.sort_reset(reset_outputs)
+
+    def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
+        options = kwargs.pop("options", env_info)
+        if kwargs.pop("seed", None) is not None:
+            raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
+        if kwargs:
+            raise TypeError(f"reset does not take {sorted(kwargs)}; the library's reset knows 'options'.")
+        return self._adapter.reset(self._env, seed, options)
+
+    def _sample_infos(self) -> list[Mapping[str, Any]]:
+        adapter, env = self._adapter, self._env
+        step = adapter.stepper(env)
+        found = [adapter.reset(env)[1]]
+        for _ in range(3):
+            _, _, terminated, truncated, info = step(env.action_space.sample())
+            found.append(info)
+            if terminated or truncated:
+                found.append(adapter.reset(env)[1])
+        return found
+
+    # -- the library's own ----------------------------------------------------------------------------------------
+
+    @property
+    def lib(self) -> Any:
+        """The library that the environment was made by."""
+        return self._adapter.module
+
+    def render(self, mode: str | None = None, **kwargs: Any) -> Any:
+        """Render as the library does.
+
+        Args:
+            mode: for libraries from before ``render_mode``: ``"human"`` or ``"rgb_array"``.
+            **kwargs: for the library's ``render``.
+        """
+        return self._adapter.render(self._env, mode, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return torch.nn.Module.__getattr__(self, name)
+        except AttributeError:
+            env = self.__dict__.get("_env")
+            if env is None or name.startswith("__"):
+                raise
+        found = find_attribute(env, name, _MISSING)
+        if found is _MISSING:
+            raise AttributeError(f"Neither {type(self).__name__} nor the environment in it has {name!r}.")
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_kernel", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__["_kernel"] = self._first_kernel
+
+    def __repr__(self) -> str:
+        named = getattr(find_attribute(self._env, "spec", None), "id", None) or type(self._env).__name__
+        batch = f", batch_size={tuple(self.batch_size)}" if self.batch_size else ""
+        return f"{type(self).__name__}({named}{batch})"
+
+
+_CPU = torch.device("cpu")
+_MISSING = object()
+
+
+def find_attribute(env: Any, name: str, default: Any) -> Any:
+    """Look an attribute up on an environment, then on each environment that its wrappers wrap.
+
+    The wrappers of gymnasium 1.0 and later hand nothing through.
+    """
+    seen = 0
+    while env is not None and seen < 64:
+        try:
+            return getattr(env, name)
+        except AttributeError:
+            inner = getattr(env, "__dict__", {}).get("env")
+            env, seen = inner, seen + 1
+    return default
+
+
+def library_of(env: Any) -> str | None:
+    """``"gymnasium"`` or ``"gym"``: whose spaces an environment has; None where they are of neither."""
+    for value in (env.action_space, env.observation_space, env):
+        for cls in type(value).__mro__:
+            root = cls.__module__.partition(".")[0]
+            if root in ("gym", "gymnasium"):
+                return root
+    return None
+
+
+def _renamed(space: Any, spec: Composite) -> dict[str, str]:
+    """A Dict's "state" is called "observation" where nothing else is, as its users expect."""
+    names = set(spec.keys())
+    return {"state": "observation"} if "state" in names and "observation" not in names else {}
+
+
+def _rooted(space: Any, spec: Spec, names: Mapping[str, str]) -> dict[str, Spec]:
+    """The observation spec's entries at the root."""
+    if isinstance(spec, Composite) and hasattr(space.spaces, "keys"):
+        return {names.get(str(key), str(key)): part for key, part in spec.items()}
+    return {"observation": spec}
+
+
+def _repeated(step: Any, times: int) -> Any:
+    """Repeat an action, sum the rewards, stop where the episode ends."""
+
+    def repeated(action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        total: Any = 0
+        for _ in range(times):
+            observation, reward, terminated, truncated, info = step(action)
+            total = total + reward
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+    return repeated
