@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tensordict import MemoryMappedTensor, NonTensorData, TensorDict, lazy_stack  # noqa: E402
+
+from steppe.cli.dataset import Dataset  # noqa: E402
+from steppe.cli.output import UsageError  # noqa: E402
+
+
+def batch(start, length, n=2):
+    values = torch.arange(start, start + length).expand(n, length).clone()
+    data = {"obs": values.unsqueeze(-1).float(), "next": {"done": values.unsqueeze(-1) % 2 == 0}}
+    return TensorDict(data, [n, length], names=[None, "time"])
+
+
+def test_batches_become_one_memory_mapped_tensordict(tmp_path):
+    dataset = Dataset(tmp_path / "out", rows=5)
+    for start in (0, 3):
+        dataset.write(batch(start, 3))
+    dataset.finish()
+    dataset.discard()
+    loaded = TensorDict.load_memmap(tmp_path / "out")
+    assert loaded.batch_size == (2, 5)
+    assert loaded.names == [None, "time"]
+    assert isinstance(loaded["obs"], MemoryMappedTensor)
+    assert (loaded == batch(0, 5)).all()
+    assert dataset.frames == 10
+
+
+def test_only_what_was_wanted_is_returned(tmp_path):
+    dataset = Dataset(tmp_path / "out", rows=5)
+    assert dataset.write(batch(0, 3)).shape == (2, 3)
+    assert dataset.write(batch(3, 3)).shape == (2, 2)
+    dataset.discard()
+
+
+def test_finishing_early_keeps_what_was_written(tmp_path):
+    dataset = Dataset(tmp_path / "out", rows=100)
+    dataset.write(batch(0, 3))
+    dataset.finish()
+    dataset.discard()
+    assert (TensorDict.load_memmap(tmp_path / "out") == batch(0, 3)).all()
+
+
+def test_nothing_is_left_when_it_is_discarded(tmp_path):
+    dataset = Dataset(tmp_path / "out", rows=5)
+    dataset.write(batch(0, 3))
+    dataset.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_beside_a_finished_folder(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.txt").write_text("old")
+    dataset = Dataset(tmp_path / "out", rows=3)
+    dataset.write(batch(0, 3))
+    assert (tmp_path / "out" / "old.txt").exists()
+    dataset.finish()
+    dataset.discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not (tmp_path / "out" / "old.txt").exists()
+
+
+def test_the_folder_can_be_read_by_whom_the_umask_allows(tmp_path):
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    dataset = Dataset(tmp_path / "out", rows=3)
+    dataset.write(batch(0, 3))
+    dataset.finish()
+    dataset.discard()
+    assert (tmp_path / "out").stat().st_mode == reference.stat().st_mode
+
+
+def test_data_that_is_no_tensor_is_kept_too(tmp_path):
+    def texts(*words):
+        rows = [TensorDict({"obs": torch.zeros(1), "text": NonTensorData(word)}) for word in words]
+        return lazy_stack([lazy_stack(rows)])
+
+    dataset = Dataset(tmp_path / "out", rows=3)
+    dataset.write(texts("a", "b"))
+    dataset.write(texts("c", "d"))
+    dataset.finish()
+    dataset.discard()
+    loaded = TensorDict.load_memmap(tmp_path / "out")
+    assert loaded.shape == (1, 3)
+    assert loaded["text"] == [["a", "b", "c"]]
+
+
+def test_a_folder_that_cannot_be_made_is_wrong_input(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        Dataset(tmp_path / "file" / "out", rows=3)
