@@ -8,10 +8,9 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs.done import DoneGroup, done_groups
-from steppe.registry import list_plugins
 from steppe.specs import Composite
 
-__all__ = ["get_available_libraries", "terminated_or_truncated"]
+__all__ = ["terminated_or_truncated"]
 
 
 def terminated_or_truncated(
@@ -60,11 +59,3 @@ def _found_groups(data: TensorDictBase, prefix: tuple[str, ...]) -> list[DoneGro
         if isinstance(value, TensorDictBase) and name != "next":
             groups += _found_groups(value, (*prefix, name))
     return groups
-
-
-def get_available_libraries() -> dict[str, bool]:
-    """Return ``{namespace: usable}`` for every installed environment plugin.
-
-    A plugin is usable when its library is installed in a version that it supports; nothing is imported to find out.
-    """
-    return {record.name: record.state in ("available", "loaded") for record in list_plugins() if record.kind == "env"}
