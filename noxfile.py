@@ -90,9 +90,17 @@ def types(session: nox.Session) -> None:
 def light(session: nox.Session) -> None:
     """Test the registry, the version dispatch and the command line without torch, on every Python there is."""
     session.install(
-        "-c", str(CONSTRAINTS), "importlib-metadata", "packaging", "pluggy", "pytest", "pytest-timeout", "rich"
+        "-c",
+        str(CONSTRAINTS),
+        "cloudpickle",
+        "importlib-metadata",
+        "packaging",
+        "pluggy",
+        "pytest",
+        "pytest-timeout",
+        "rich",
     )
-    session.install("--no-deps", *editable("steppe", "steppe-gym"))
+    session.install("--no-deps", *editable("steppe", "steppe-gym", "steppe-testing"))
     session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")
     session.run("pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli", *session.posargs)
 
@@ -121,7 +129,8 @@ def matrix(session: nox.Session, package: Package, row: Row) -> None:
     if row.build:
         session.install(*row.build)
     constraints = write_constraints(session, row)
-    session.install("-c", constraints, *(["--no-build-isolation"] if row.build else []), *row.install)
+    how = [*(["--no-build-isolation"] if row.build else []), *([] if row.dependencies else ["--no-deps"])]
+    session.install("-c", constraints, *how, *row.install)
     session.run(
         "python",
         "-W",

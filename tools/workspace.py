@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -32,7 +34,7 @@ class Package:
 
     @property
     def short(self) -> str:
-        """Its name without ``steppe-``: the core's extra that brings it, and its folder under tests/envs or tests/transforms."""
+        """Its name without ``steppe-``: the core's extra that brings it."""
         return self.name.removeprefix("steppe-")
 
     @property
@@ -42,6 +44,14 @@ class Package:
     @property
     def extras(self) -> dict[str, list[str]]:
         return dict(self.pyproject["project"].get("optional-dependencies", {}))
+
+    @property
+    def requirements(self) -> list[Requirement]:
+        """What it depends on, with every extra."""
+        texts = [*self.pyproject["project"].get("dependencies", ())]
+        for extra in self.extras.values():
+            texts += extra
+        return [Requirement(text) for text in texts]
 
     def entry_points(self, group: str) -> dict[str, str]:
         return dict(self.pyproject["project"].get("entry-points", {}).get(group, {}))
@@ -61,6 +71,7 @@ class Row:
         install: requirements of the row.
         build: build tools for libraries whose sources no longer build with new ones; installed first, and the row is
             then installed without build isolation.
+        dependencies: whether what the requirements depend on is installed too.
         python: versions of Python on which the row exists, as a specifier; "" for all.
         ci: whether the row is among the few that run on each submission.
     """
@@ -68,6 +79,7 @@ class Row:
     id: str
     install: tuple[str, ...]
     build: tuple[str, ...] = ()
+    dependencies: bool = True
     python: str = ""
     ci: bool = False
 

@@ -1,0 +1,88 @@
+"""The public names: each subpackage says its own, and steppe finds all of them lazily."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from types import ModuleType
+
+import pytest
+
+import steppe
+from tools.workspace import ROOT, packages
+
+SUBPACKAGES = sorted(
+    f"steppe.{path.stem}"
+    for path in (ROOT / "packages/core/src/steppe").iterdir()
+    if not path.name.startswith("_") and (path.suffix == ".py" or (path / "__init__.py").is_file())
+)
+OTHERS = [
+    path.name
+    for package in packages()
+    if package.name != "steppe"
+    for path in (package.path / "src").iterdir()
+    if (path / "__init__.py").is_file()
+]
+
+
+def public(module: ModuleType) -> set[str]:
+    """The classes and functions of steppe that a module shows without an underscore."""
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith("steppe")
+    }
+
+
+@pytest.mark.parametrize("name", [*SUBPACKAGES, *OTHERS])
+def test_what_a_module_exports_is_what_it_says(name):
+    module = importlib.import_module(name)
+    said = list(module.__all__)
+
+    assert len(said) == len(set(said)), "a name stands twice in __all__"
+    assert [each for each in said if not hasattr(module, each)] == []
+    assert public(module) - set(said) == set()
+
+
+@pytest.mark.parametrize("name", [*SUBPACKAGES, *OTHERS])
+def test_public_names_are_documented(name):
+    module = importlib.import_module(name)
+
+    undocumented = [
+        each
+        for each in module.__all__
+        if (inspect.isclass(value := getattr(module, each)) or inspect.isfunction(value)) and not inspect.getdoc(value)
+    ]
+
+    assert undocumented == []
+
+
+def test_steppe_finds_each_of_its_names_where_it_is_public():
+    table = steppe._EXPORTS
+
+    assert [
+        f"{subpackage}.{name}"
+        for name, subpackage in table.items()
+        if name not in importlib.import_module(f"steppe.{subpackage}").__all__
+    ] == []
+    assert all(getattr(steppe, name) is not None for name in table)
+    assert {name for name in steppe.__all__ if name != "__version__"} == set(table)
+
+
+def test_type_checkers_see_the_names_that_are_found_at_run_time():
+    source = ast.parse((ROOT / "packages/core/src/steppe/__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in source.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+
+    assert seen == steppe._EXPORTS
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing_of_that_name'"):
+        steppe.nothing_of_that_name  # noqa: B018

@@ -1,0 +1,155 @@
+"""Imports go one way, and only through public names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.imports import Import, imports_of
+from tools.workspace import ROOT, Package, packages
+
+CHAIN = ("errors", "types", "specs", "storage", "envs", "transforms", "batched", "collectors")
+
+# What stands beside the chain, and the links of the chain that may ask it.
+BESIDE = {
+    "registry": ("batched", "collectors", "cli"),
+    "versions": ("registry", "envs", "transforms", "batched", "collectors", "cli"),
+    "cli": ("__main__",),
+}
+
+# The only imports against the chain: inside a function, at the moment of the call.
+LATE = {
+    ("steppe.envs", "EnvBase.append_transform", "transforms"): "env.append_transform(t) gives a TransformedEnv",
+    ("steppe.transforms", "__getattr__", "registry"): "the transforms of other packages are found by name",
+}
+
+CORE = imports_of(ROOT / "packages/core/src")
+PLUGINS = [package for package in packages() if package.name != "steppe"]
+
+
+def subpackage(module: str) -> str:
+    """The subpackage of steppe that a module is in; "" for steppe itself."""
+    return (module.split(".") + [""])[1]
+
+
+def targets(found: Import) -> set[str]:
+    """The subpackages that an import reaches; ``from steppe import specs`` reaches one by name."""
+    if found.imported != "steppe":
+        return {subpackage(found.imported)}
+    return {name for name in found.names if name in CHAIN or name in BESIDE}
+
+
+def allowed(importer: str, target: str) -> bool:
+    if target in (importer, "errors"):
+        return True
+    if importer in CHAIN and target in CHAIN:
+        return CHAIN.index(target) < CHAIN.index(importer)
+    return importer in BESIDE.get(target, ())
+
+
+def steppe_imports() -> list[tuple[Import, str]]:
+    return [
+        (found, target)
+        for found in CORE
+        if found.imported.split(".")[0] == "steppe" and subpackage(found.importer)
+        for target in targets(found)
+    ]
+
+
+def is_late(found: Import, target: str) -> bool:
+    return any(
+        found.importer.startswith(module) and found.inside.endswith(function) and target == reached
+        for module, function, reached in LATE
+    )
+
+
+def test_the_core_imports_one_way():
+    against = [
+        str(found)
+        for found, target in steppe_imports()
+        if not allowed(subpackage(found.importer), target)
+        # The command line is free of torch until a command must make an environment.
+        and not (found.inside and (is_late(found, target) or subpackage(found.importer) == "cli"))
+    ]
+
+    assert against == []
+
+
+def test_the_core_imports_other_subpackages_by_their_public_names():
+    private = [
+        str(found)
+        for found, target in steppe_imports()
+        if target != subpackage(found.importer)
+        and found.imported.count(".") > 1
+        # To list plugins in milliseconds, a command takes one function without the rest of the registry.
+        and (subpackage(found.importer), target) != ("cli", "registry")
+    ]
+
+    assert private == []
+
+
+@pytest.mark.parametrize("name", ["errors", "registry", "versions"])
+def test_what_lists_plugins_imports_no_torch(name):
+    heavy = [
+        str(found)
+        for found in CORE
+        if subpackage(found.importer) == name and found.imported.split(".")[0] in ("torch", "tensordict", "numpy")
+    ]
+
+    assert heavy == []
+
+
+def test_only_discovery_reads_package_metadata_of_plugins():
+    readers = {found.importer for found in CORE if found.imported.split(".")[0] == "importlib_metadata"}
+
+    assert readers == {"steppe.registry.discovery"}
+
+
+def test_the_base_class_knows_none_of_its_children():
+    envs = [found for found in CORE if subpackage(found.importer) == "envs"]
+
+    assert [str(found) for found in envs if re.match(r"steppe_|gym", found.imported)] == []
+
+
+@pytest.mark.parametrize("package", PLUGINS, ids=lambda package: package.name)
+def test_a_plugin_imports_public_names_of_steppe_only(package: Package):
+    private = []
+    for found in imports_of(package.path / "src"):
+        parts = found.imported.split(".")
+        if parts[0] == "steppe" and (len(parts) > 2 or any(part.startswith("_") for part in (*parts, *found.names))):
+            private.append(str(found))
+
+    assert private == []
+
+
+@pytest.mark.parametrize("package", PLUGINS, ids=lambda package: package.name)
+def test_a_plugin_imports_another_only_as_a_declared_dependency(package: Package):
+    declared = " ".join(package.pyproject["project"]["dependencies"])
+    own = {path.name for path in (package.path / "src").iterdir()}
+    others = {
+        found.imported.split(".")[0]
+        for found in imports_of(package.path / "src")
+        if found.imported.startswith("steppe_") and found.imported.split(".")[0] not in own
+    }
+
+    assert {other for other in others if other.replace("_", "-") not in declared} == set()
+
+
+def test_a_plugin_module_imports_neither_its_library_nor_torch_when_it_is_imported():
+    heavy = []
+    for package in PLUGINS:
+        for target in package.entry_points("steppe.envs").values():
+            path = package.path / "src" / Path(*target.split(":")[0].split(".")).with_suffix(".py")
+            module = ast.parse(path.read_text(encoding="utf-8"))
+            heavy += [
+                f"{package.name}: {ast.unparse(node)}"
+                for node in module.body
+                if isinstance(node, ast.Import | ast.ImportFrom)
+                and not ast.unparse(node).startswith(("from __future__", "from steppe", "import steppe"))
+                and re.search(r"\b(torch|tensordict|gym|gymnasium|numpy)\b", ast.unparse(node))
+            ]
+
+    assert heavy == []

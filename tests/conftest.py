@@ -1,0 +1,108 @@
+"""What holds for every test: fixed seeds, no display, and nothing left behind at the end of the session.
+
+The time limit of a test (60 s) stands in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+for _name, _value in {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}.items():
+    os.environ.setdefault(_name, _value)
+
+_PATIENCE = 5.0  # seconds that a process has to be gone after the last test
+_SHM = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def _seeds() -> None:
+    """Every test starts from the same random state of whatever it may draw from."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+class _LeakCheck:
+    """Fails the session where worker processes, shared mappings or shared-memory files are still there at its end."""
+
+    def __init__(self) -> None:
+        self.files = _shared_files()
+        self.mappings = _memfds()
+        self.found: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        gc.collect()
+        while (processes := _workers()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.found = [f"process {pid}: {command}" for pid, command in processes.items()]
+        self.found += [f"shared-memory file {name}" for name in sorted(_shared_files() - self.files)]
+        # A failed test keeps its frames, and with them the environments in it.
+        if not session.testsfailed and _memfds() > self.mappings:
+            self.found.append(f"{_memfds() - self.mappings} shared mappings are open")
+        if self.found:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.found:
+            terminalreporter.section("left behind", red=True)
+            for line in self.found:
+                terminalreporter.line(line)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if sys.platform == "linux":
+        config.pluginmanager.register(_LeakCheck(), "leak-check")
+
+
+def _workers() -> dict[int, str]:
+    """The processes below this one, but for the servers that live as long as it does."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: dict[int, str] = {}
+    pending = [(pid, True) for pid in children.get(os.getpid(), [])]
+    while pending:
+        pid, direct = pending.pop()
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+        except OSError:
+            continue
+        # A worker is forked from the server and has its command line, so only a direct child is one.
+        if not (direct and ("forkserver" in command or "resource_tracker" in command)):
+            found[pid] = command
+        pending += [(child, False) for child in children.get(pid, [])]
+    return found
+
+
+def _shared_files() -> set[str]:
+    # Elsewhere other programs of the same machine come and go there; a CI machine runs nothing else.
+    mine = ("steppe", f"torch_{os.getpid()}_")
+    every = os.environ.get("CI", "") not in ("", "0", "false")
+    return {path.name for path in _SHM.glob("*") if every or path.name.startswith(mine)} if _SHM.is_dir() else set()
+
+
+def _memfds() -> int:
+    count = 0
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            count += os.readlink(link).startswith("/memfd:")
+        except OSError:
+            continue
+    return count

@@ -1,0 +1,75 @@
+"""The core alone: as after ``pip uninstall steppe-gym``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.workspace import package
+
+
+@pytest.fixture(scope="module")
+def uninstalled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The PYTHONPATH of an interpreter that sees everything installed here but steppe's plugins."""
+    site = tmp_path_factory.mktemp("site")
+    for folder in map(Path, sys.path):
+        if folder.name not in ("site-packages", "dist-packages"):
+            continue
+        for entry in folder.iterdir():
+            hidden = entry.name.startswith(("steppe_", "_steppe_")) or entry.suffix == ".pth"
+            if not hidden and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    return os.pathsep.join([str(package("steppe").path / "src"), str(site)])
+
+
+def run(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-S", *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def test_the_core_works(uninstalled):
+    code = "from steppe import EnvBase, ParallelEnv, SerialEnv, StepCounter, list_plugins; print(list_plugins())"
+
+    done = run(uninstalled, "-c", code)
+
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_an_environment_of_a_known_plugin_says_what_to_install(uninstalled):
+    code = """
+import steppe
+try:
+    steppe.make_env("gym:Pendulum-v1")
+except steppe.errors.PluginNotFound as error:
+    print(error)
+"""
+    done = run(uninstalled, "-c", code)
+
+    assert "It is in the package steppe-gym: pip install 'steppe[gym]'." in done.stdout, done.stderr
+
+
+def test_the_command_line_says_it_in_one_line(uninstalled, tmp_path):
+    out = tmp_path / "data"
+
+    done = run(uninstalled, "-m", "steppe", "collect", "gym:Pendulum-v1", "--frames", "10", "--out", str(out))
+
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'steppe[gym]'" in done.stderr
+    assert not out.exists()
+
+
+def test_plugins_are_listed_as_not_installed(uninstalled):
+    done = run(uninstalled, "-m", "steppe", "plugins")
+
+    assert done.returncode == 0, done.stderr
+    assert "steppe-gym" not in done.stdout

@@ -1,0 +1,82 @@
+"""What the packages say of each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tools.workspace import ROOT, Package, packages, rows
+
+PACKAGES = packages()
+PLUGINS = [package for package in PACKAGES if package.name != "steppe"]
+named = pytest.mark.parametrize("package", PLUGINS, ids=lambda package: package.name)
+
+
+def test_what_is_generated_is_up_to_date():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools/sync.py"), "--check"], capture_output=True, text=True, timeout=50
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_packages_have_one_version():
+    assert len({package.version for package in PACKAGES}) == 1
+
+
+@named
+def test_a_package_asks_for_the_steppe_it_was_made_with(package: Package):
+    pin = next(Requirement(each) for each in package.pyproject["project"]["dependencies"] if each.startswith("steppe>"))
+    major, minor = package.version.split(".")[:2]
+
+    assert pin.specifier == SpecifierSet(f">={major}.{minor},<{major}.{int(minor) + 1}")
+
+
+@named
+def test_the_core_has_an_extra_for_each_package(package: Package):
+    extra = [Requirement(each) for each in PACKAGES[0].extras[package.short]]
+
+    assert [each.name for each in extra] == [package.name]
+    assert package.version in extra[0].specifier
+    assert extra[0].extras <= set(package.extras)
+
+
+@named
+def test_a_package_is_described_typed_and_for_the_pythons_of_the_core(package: Package):
+    project = package.pyproject["project"]
+
+    assert project["description"]
+    assert (package.path / project["readme"]).read_text(encoding="utf-8").count("\n") > 5
+    assert list((package.path / "src").glob("*/py.typed"))
+    assert project["requires-python"].startswith(">=3.1")
+
+
+@named
+def test_matrix_rows_are_within_the_ranges_that_the_package_declares(package: Package):
+    declared = {requirement.name: requirement.specifier for requirement in package.requirements}
+    outside = []
+    for row in rows(package):
+        for requirement in map(Requirement, row.install):
+            for pin in requirement.specifier:
+                if pin.operator == "==" and pin.version not in declared.get(requirement.name, SpecifierSet()):
+                    outside.append(f"{row.id}: {requirement}")
+
+    assert outside == []
+    assert len({row.id for row in rows(package)}) == len(rows(package))
+
+
+def test_each_plugin_with_rows_has_some_for_every_submission():
+    chosen = {package.name: [row.id for row in rows(package) if row.ci] for package in PLUGINS if rows(package)}
+
+    assert chosen["steppe-gym"] == ["gym-0.21.0", "gym-0.26.2", "gymnasium-0.29.1", "gymnasium-newest"]
+    assert all(chosen.values())
+
+
+def test_the_readme_lists_every_plugin():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert [package.name for package in PLUGINS if package.name not in text] == []
