@@ -79,14 +79,14 @@ def _rollout(env: Any) -> None:
 def _batches(factory: Any, workers: int) -> None:
     import steppe
 
-    data = []
-    for kind in (steppe.SerialEnv, steppe.ParallelEnv):
+    def data_of(kind: Any) -> Any:
         env = kind(workers, factory)
         try:
-            data.append(_seeded(env, _actions(env)))
+            return _seeded(env, _actions(env))
         finally:
             env.close()
-    _same(*data, "SerialEnv", "ParallelEnv")
+
+    _same(data_of(steppe.SerialEnv), data_of(steppe.ParallelEnv), "SerialEnv", "ParallelEnv")
 
 
 def _actions(env: Any) -> list[Any]:

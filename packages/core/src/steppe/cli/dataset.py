@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDictBase, is_tensor_collection
+import torch
+from tensordict import LazyStackedTensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
 from .output import UsageError
@@ -77,6 +78,5 @@ def _fixed(data: TensorDictBase) -> bool:
     if isinstance(data, LazyStackedTensorDict):
         return False
     return all(
-        not isinstance(value, (NonTensorData, NonTensorStack)) and (not is_tensor_collection(value) or _fixed(value))
-        for value in data.values()
+        _fixed(value) if isinstance(value, TensorDictBase) else torch.is_tensor(value) for value in data.values()
     )
