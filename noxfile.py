@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools.base_env import CONSTRAINTS, use_base
-from tools.workspace import Package, Row, all_rows, packages
+from tools.workspace import Row, all_rows, packages
 
 nox.options.sessions = ["lint", "types", "light", "tests"]
 nox.options.reuse_venv = "yes"
@@ -115,22 +115,23 @@ def sync(session: nox.Session) -> None:
 @nox.parametrize(
     "package,row",
     [
-        nox.param(package, row, id=f"{package.short}, {row.id}", tags=[package.short, *(["ci"] if row.ci else [])])
-        for package, row in all_rows()
+        nox.param(of.short, row.id, id=f"{of.short}, {row.id}", tags=[of.short, *(["ci"] if row.ci else [])])
+        for of, row in all_rows()
     ],
 )
-def matrix(session: nox.Session, package: Package, row: Row) -> None:
-    """Test a plugin with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -t gym``."""
+def matrix(session: nox.Session, package: str, row: str) -> None:
+    """Test a plugin with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -s matrix -t gym``."""
+    plugin, chosen = next(found for found in all_rows() if (found[0].short, found[1].id) == (package, row))
     running = str(session.run_install("python", "-c", "import platform as p; print(p.python_version())", silent=True))
-    if running.strip() not in SpecifierSet(row.python):
-        session.skip(f"{row.id} exists for Python {row.python} only")
+    if running.strip() not in SpecifierSet(chosen.python):
+        session.skip(f"{row} exists for Python {chosen.python} only")
     use_base(session)
-    install_local(session, "steppe", "steppe-testing", package.name, dependencies=False)
-    if row.build:
-        session.install(*row.build)
-    constraints = write_constraints(session, row)
-    how = [*(["--no-build-isolation"] if row.build else []), *([] if row.dependencies else ["--no-deps"])]
-    session.install("-c", constraints, *how, *row.install)
+    install_local(session, "steppe", "steppe-testing", plugin.name, dependencies=False)
+    if chosen.build:
+        session.install(*chosen.build)
+    constraints = write_constraints(session, chosen)
+    how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
+    session.install("-c", constraints, *how, *chosen.install)
     session.run(
         "python",
         "-W",
@@ -138,9 +139,7 @@ def matrix(session: nox.Session, package: Package, row: Row) -> None:
         "-c",
         "import torch, tensordict, numpy; print('torch', torch.__version__, 'numpy', numpy.__version__)",
     )
-    session.run(
-        "pytest", "-m", "matrix", f"tests/envs/{package.short.replace('-', '_')}", *session.posargs, env=HEADLESS
-    )
+    session.run("pytest", "-m", "matrix", f"tests/envs/{package.replace('-', '_')}", *session.posargs, env=HEADLESS)
 
 
 def editable(*names: str) -> list[str]:

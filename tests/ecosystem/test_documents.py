@@ -1,0 +1,44 @@
+"""The programs in the documents run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.workspace import ROOT
+
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("packages/**/README.md")),
+    *sorted((ROOT / "docs/guides").glob("*.md")),
+]
+
+
+def programs(document: Path) -> list[str]:
+    """The Python blocks of a document; those about acme are about a package that does not exist."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [block for block in blocks if "acme" not in block]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_programs_of_a_document_run(document: Path, tmp_path: Path):
+    for number, program in enumerate(programs(document)):
+        file = tmp_path / f"program_{number}.py"
+        file.write_text(program, encoding="utf-8")
+        done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=50, cwd=tmp_path)
+        assert done.returncode == 0, f"{program}\n{done.stderr}"
+
+
+def test_links_between_documents_lead_somewhere():
+    broken = [
+        f"{document.relative_to(ROOT)}: {link}"
+        for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+        for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+        if not (document.parent / link).exists()
+    ]
+
+    assert broken == []
