@@ -132,13 +132,7 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     constraints = write_constraints(session, chosen)
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
-    session.run(
-        "python",
-        "-W",
-        "ignore",
-        "-c",
-        "import torch, tensordict, numpy; print('torch', torch.__version__, 'numpy', numpy.__version__)",
-    )
+    session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
     session.run("pytest", "-m", "matrix", f"tests/envs/{package.replace('-', '_')}", *session.posargs, env=HEADLESS)
 
 
