@@ -1,0 +1,166 @@
+"""What holds under every version of gym and gymnasium: the data is the library's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from steppe_gym import GymEnv, GymWrapper
+
+from steppe.envs import check_env_specs
+
+pytestmark = pytest.mark.matrix
+
+BASES = ["CartPole", "Pendulum", "MountainCar", "MountainCarContinuous", "Acrobot", "FrozenLake", "Taxi", "Blackjack"]
+STEPS = 260
+
+
+def integers(value, spec_shape):
+    """A library's observation as one array: tuples of integers too."""
+    return np.asarray(value).astype(np.int64).reshape(spec_shape)
+
+
+def assert_rows_equal(rows, observations, following, reward, terminated, truncated):
+    for t, (root, after, gain, end, cut) in enumerate(rows):
+        for expected, found in ((root, observations[t]), (after, following[t])):
+            np.testing.assert_array_equal(np.asarray(expected, found.numpy().dtype), found.numpy(), err_msg=str(t))
+        assert np.float32(gain) == reward[t].item(), t
+        assert (end, cut) == (terminated[t].item(), truncated[t].item()), t
+
+
+def encoded(env, actions):
+    """The library's actions in the layout of the action spec, ``[T, ...]``."""
+    return torch.stack([torch.as_tensor(action, dtype=env.action_spec.dtype) for action in actions])
+
+
+def make(raw, base):
+    name = raw.newest(base)
+    env = GymEnv(name, categorical_action_encoding=True)
+    if len(env.observation_keys) > 1:
+        pytest.skip("compared part by part in test_tuple_observations")
+    return name, env
+
+
+@pytest.mark.parametrize("base", [base for base in BASES if base != "Blackjack"])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_rollout_equals_the_library_over_episode_ends(raw, random_actions, base, seed):
+    name, env = make(raw, base)
+    actions = random_actions(raw.make(name).action_space, STEPS)
+
+    env.set_seed(seed)
+    data = env.rollout(STEPS, actions=encoded(env, actions), break_when_any_done=False)
+
+    rows = raw.play(raw.make(name), seed, actions)
+    after = data["next"]
+    assert_rows_equal(
+        rows, data["observation"], after["observation"], after["reward"], after["terminated"], after["truncated"]
+    )
+
+
+@pytest.mark.parametrize("base", ["CartPole", "Pendulum", "FrozenLake"])
+def test_step_loop_equals_the_library_over_episode_ends(raw, random_actions, base):
+    name, env = make(raw, base)
+    actions = random_actions(raw.make(name).action_space, STEPS)
+
+    env.set_seed(3)
+    root, steps = env.reset(), []
+    for action in encoded(env, actions):
+        root["action"] = action
+        step, root = env.step_and_maybe_reset(root)
+        steps.append(step)
+
+    rows = raw.play(raw.make(name), 3, actions)
+    column = [[step[key] for step in steps] for key in ("observation", ("next", "observation"), ("next", "reward"))]
+    flags = [[step["next", key] for step in steps] for key in ("terminated", "truncated")]
+    assert_rows_equal(rows, *column, *flags)
+
+
+def test_both_code_paths_give_equal_data(raw, random_actions):
+    name = raw.newest("CartPole")
+
+    class Overridden(GymEnv):
+        def read_obs(self, observations):
+            return super().read_obs(observations)
+
+    fast, slow = GymEnv(name), Overridden(name)
+    assert fast.array_plan is not None
+    assert slow.array_plan is None
+    actions = torch.nn.functional.one_hot(torch.arange(STEPS) % 2, 2)
+    found = []
+    for env in (fast, slow):
+        env.set_seed(0)
+        found.append(env.rollout(STEPS, actions=actions, break_when_any_done=False))
+    assert (found[0] == found[1]).all()
+
+
+def test_discrete_actions_are_one_hot_by_default(raw):
+    env = GymEnv(raw.newest("CartPole"))
+
+    assert env.action_spec.shape == (2,)
+    assert env.action_spec.dtype is torch.int64
+
+
+def test_tuple_observations(raw, random_actions):
+    name = raw.newest("Blackjack")
+    env = GymEnv(name)
+    actions = random_actions(raw.make(name).action_space, 40)
+
+    env.set_seed(1)
+    one_hot = torch.nn.functional.one_hot(torch.tensor(actions), 2)
+    data = env.rollout(40, actions=one_hot, break_when_any_done=False)
+
+    for t, (root, after, *_) in enumerate(raw.play(raw.make(name), 1, actions)):
+        for part in range(3):
+            assert data["observation", str(part)][t].argmax().item() == int(root[part])
+            assert data["next", "observation", str(part)][t].argmax().item() == int(after[part])
+
+
+def test_specs_hold(raw):
+    check_env_specs(GymEnv(raw.newest("Pendulum")))
+
+
+def test_wrapper_takes_an_environment_of_the_library(raw):
+    env = GymWrapper(raw.make(raw.newest("CartPole")))
+
+    env.set_seed(0)
+    assert env.rollout(5)["observation"].shape[-1] == 4
+    assert env.lib is raw.module
+
+
+def test_frame_skip_sums_rewards_and_stops_at_the_end(raw):
+    name = raw.newest("CartPole")
+    env = GymEnv(name, frame_skip=4, categorical_action_encoding=True)
+    env.set_seed(0)
+    data = env.rollout(100, actions=torch.ones(100, dtype=torch.int64))
+
+    plain = raw.make(name)
+    raw.reset(plain, 0)
+    played = []
+    while True:
+        observation, reward, terminated, truncated = raw.step(plain, 1)
+        played.append(reward)
+        if terminated or truncated:
+            break
+    assert data["next", "reward"].sum().item() == sum(played)
+    assert data.shape[0] == -(-len(played) // 4)
+    np.testing.assert_array_equal(data["next", "observation"][-1].numpy(), np.asarray(observation, np.float32))
+
+
+def test_attributes_fall_through_wrappers(raw):
+    assert GymEnv(raw.newest("CartPole")).gravity == 9.8
+
+
+def test_a_time_limit_truncates(raw):
+    env = GymEnv(raw.newest("Pendulum"))
+    data = env.rollout(300)
+
+    assert data.shape[0] == 200
+    last = data["next"][-1]
+    assert (last["truncated"].item(), last["terminated"].item(), last["done"].item()) == (True, False, True)
+
+
+def test_closing(raw):
+    env = GymEnv(raw.newest("CartPole"))
+    env.close()
+
+    assert env.is_closed
