@@ -65,7 +65,7 @@ def tests(session: nox.Session) -> None:
     use_base(session)
     install_local(session, *(package.name for package in packages()))
     session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
-    session.run("pytest", *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", *session.posargs, env=HEADLESS)
 
 
 @nox.session
@@ -102,7 +102,9 @@ def light(session: nox.Session) -> None:
     )
     session.install("--no-deps", *editable("steppe", "steppe-gym", "steppe-testing"))
     session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")
-    session.run("pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli", *session.posargs)
+    session.run(
+        "python", "-m", "pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli", *session.posargs
+    )
 
 
 @nox.session(venv_backend="none")
@@ -133,7 +135,16 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
-    session.run("pytest", "-m", "matrix", f"tests/envs/{package.replace('-', '_')}", *session.posargs, env=HEADLESS)
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        "-m",
+        "matrix",
+        f"tests/envs/{package.replace('-', '_')}",
+        *session.posargs,
+        env=HEADLESS,
+    )
 
 
 def editable(*names: str) -> list[str]:

@@ -14,10 +14,8 @@ from steppe.versions import (
     backend_name,
     carry_backends,
     effective_backends,
-    gym_backend,
     register_backend_family,
     set_backend,
-    set_gym_backend,
 )
 
 
@@ -146,11 +144,12 @@ def test_a_carried_function_keeps_the_choices_of_when_it_was_made(family):
 
 
 def test_choices_travel_by_name(family):
+    register_backend_family("other", ("acme_first", "acme_second"))
     set_backend("acme", "acme_second").set()
-    with set_gym_backend("gym"):
+    with set_backend("other", "acme_second"):
         choices = effective_backends()
 
-    assert choices == {"gym": "gym", "acme": "acme_second"}
+    assert {name: choices[name] for name in ("acme", "other")} == {"acme": "acme_second", "other": "acme_second"}
 
     apply_backends({"acme": "acme_first", "not declared here yet": "acme_second"})
     assert name() == "acme_first"
@@ -159,7 +158,7 @@ def test_choices_travel_by_name(family):
 def test_effective_backends_leave_out_what_is_not_installed():
     register_backend_family("acme", ("acme_third",))
 
-    assert effective_backends() == {"gym": "gymnasium"}
+    assert "acme" not in effective_backends()
 
 
 def test_a_backend_is_a_name_a_module_or_a_callable(family):
@@ -245,7 +244,9 @@ def test_a_family_is_declared_once(family):
 
 
 def test_a_submodule_is_imported_at_need():
-    assert gym_backend("wrappers").__name__ == "gymnasium.wrappers"
-    assert gym_backend(".envs.classic_control").__name__ == "gymnasium.envs.classic_control"
+    register_backend_family("acme", ("packaging",))
+
+    assert backend_module("acme", "version").__name__ == "packaging.version"
+    assert backend_module("acme", ".licenses").__name__ == "packaging.licenses"
     with pytest.raises(ModuleNotFoundError):
-        gym_backend("nothing_of_that_name")
+        backend_module("acme", "nothing_of_that_name")
