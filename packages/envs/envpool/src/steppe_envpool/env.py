@@ -1,0 +1,317 @@
+"""MultiThreadedEnv: a batch of environments that EnvPool's threads step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import EnvBase
+from steppe.errors import ActionError, NotSupported, SpecError
+from steppe.registry import env_not_found
+from steppe.specs import Binary, Composite, OneHot, Spec, Unbounded
+from steppe.storage import build_td, entries
+from steppe_gym import space_to_spec
+
+__all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
+
+_FLAGS = ("done", "terminated", "truncated")
+
+
+class MultiThreadedEnvWrapper(EnvBase):
+    """An EnvPool pool (``env_type="gymnasium"``, synchronous) as a batch of environments.
+
+    ==================  ===========================================================================================
+    Key                 What, for a pool of n environments
+    ==================  ===========================================================================================
+    ``"observation"``   ``[n, ...]``, dtype of the space; the entries of a Dict space under their own names
+    ``"action"``        ``[n, k]`` one-hot int64 for k discrete actions (``[n]`` with ``categorical_action_encoding``)
+    ``"reward"``        ``[n, 1]`` float32
+    ``"done"``          ``[n, 1]`` bool, with ``"terminated"`` and ``"truncated"``
+    ``"valid"``         ``[n, 1]`` bool, with ``raw_rows`` only
+    ==================  ===========================================================================================
+
+    Rows that ended are reset at once by their ids, because EnvPool's own reset comes one step late and swallows an
+    action. With ``raw_rows`` that late reset is left to EnvPool: its row has reward 0, done False and
+    ``("next", "valid")`` False.
+
+    Args:
+        env: the pool.
+        categorical_action_encoding: discrete actions as whole numbers instead of one-hot rows.
+        raw_rows: keep EnvPool's rows as they come.
+        **kwargs: for :class:`steppe.envs.EnvBase`.
+
+    Raises:
+        NotSupported: the pool is asynchronous, or has several players.
+    """
+
+    def __init__(
+        self, env: Any, *, categorical_action_encoding: bool = False, raw_rows: bool = False, **kwargs: Any
+    ) -> None:
+        config = env.spec.config
+        if config.batch_size not in (0, config.num_envs):
+            raise NotSupported(
+                f"This pool answers with {config.batch_size} of its {config.num_envs} environments at a time. "
+                "Make it with batch_size=num_envs."
+            )
+        if config.max_num_players > 1:
+            raise NotSupported("A pool with several players has no batch of equal rows.")
+        super().__init__(batch_size=(config.num_envs,), **kwargs)
+        state = self.__dict__
+        state["_env"] = env
+        state["categorical_action_encoding"] = categorical_action_encoding
+        state["raw_rows"] = raw_rows
+        state["_ended"] = np.zeros(config.num_envs, bool)
+        state["_began"] = False
+        self._make_specs()
+
+    def _make_specs(self) -> None:
+        n, space = self.batch_size[0], self._env.observation_space
+        observation = space_to_spec(space, categorical_action_encoding=True)
+        named = observation if isinstance(observation, Composite) else Composite({"observation": observation})
+        action = space_to_spec(self._env.action_space, categorical_action_encoding=self.categorical_action_encoding)
+        self.observation_spec = Composite({key: _batched(leaf, n) for key, leaf in named.items()}, shape=(n,))
+        if self.raw_rows:
+            with self._unlocked_specs():
+                spec = self.full_observation_spec.clone()
+                spec["valid"] = Binary(shape=(n, 1), dtype=torch.bool)
+                self.observation_spec = spec
+        self.action_spec = _batched(action, n)
+        self.reward_spec = Unbounded(shape=(n, 1), dtype=torch.float32)
+        flag = Binary(shape=(n, 1), dtype=torch.bool)
+        self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=(n,))
+        state = self.__dict__
+        state["_one_hot"] = isinstance(action, OneHot)
+        array = self._env.spec.action_array_spec["action"]
+        state["_action_dtype"] = array.dtype
+        state["_dict_obs"] = isinstance(observation, Composite)
+        leaf = self.full_action_spec["action"]
+        state["_action_shape"], state["_action_torch"] = leaf.shape, leaf.dtype
+        state["_obs_dtypes"] = {
+            key: torch.empty(0, dtype=leaf.dtype).numpy().dtype
+            for key, leaf in self.full_observation_spec.items(include_nested=True, leaves_only=True)
+            if key != "valid"
+        }
+
+    # -- data -----------------------------------------------------------------------------------------------------
+
+    def _observation(self, value: Any) -> dict[Any, np.ndarray[Any, Any]]:
+        """The observation arrays of a pool, by their keys. EnvPool gives each answer memory of its own."""
+        if not self._dict_obs:
+            return {"observation": _cast(value, self._obs_dtypes["observation"])}
+        found: dict[Any, Any] = {}
+        for key, dtype in self._obs_dtypes.items():
+            part = value
+            for name in (key,) if isinstance(key, str) else key:
+                part = part[name]
+            found[key] = _cast(part, dtype)
+        return found
+
+    def _native_action(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any]:
+        action = tensordict.get("action", None)
+        if action is None:
+            raise ActionError(
+                "There is no action at 'action' in the data given to step. "
+                f"Found {sorted(map(str, tensordict.keys()))}. Write one first: env.rand_action(td)."
+            )
+        if action.shape != self._action_shape or action.dtype is not self._action_torch:
+            raise ActionError(
+                f"The action 'action' must have shape {tuple(self._action_shape)} and dtype {self._action_torch}, "
+                f"found {tuple(action.shape)} and {action.dtype}."
+            )
+        array = action.detach().cpu().numpy()
+        if self._one_hot:
+            array = array.argmax(-1)
+        return array.astype(self._action_dtype, copy=False)
+
+    def _advance(self, tensordict: TensorDictBase) -> tuple[dict[Any, Any], np.ndarray[Any, Any]]:
+        """Step the pool; return the arrays of ``next`` and which rows ended, ``[n]``."""
+        observation, reward, terminated, truncated, _ = self._env.step(self._native_action(tensordict))
+        arrays: dict[Any, Any] = self._observation(observation)
+        ended = terminated | truncated
+        arrays["reward"] = _cast(reward, np.dtype(np.float32))[:, None]
+        arrays["done"], arrays["terminated"], arrays["truncated"] = (
+            ended[:, None],
+            terminated[:, None],
+            truncated[:, None],
+        )
+        if self.raw_rows:
+            arrays["valid"] = ~self._ended[:, None]
+            self.__dict__["_ended"] = ended
+        return arrays, ended
+
+    def _data(self, arrays: dict[Any, Any]) -> TensorDict:
+        if self._dict_obs:
+            data = TensorDict({}, batch_size=self.batch_size)
+            for key, array in arrays.items():
+                data.set(key, torch.from_numpy(array))
+        else:
+            data = build_td({key: torch.from_numpy(array) for key, array in arrays.items()}, self.batch_size)
+        return data if self.device is None else data.to(self.device)
+
+    def _reset_rows(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[Any, Any]]:
+        """Reset some rows; returns their indices in the order of the arrays that come with them."""
+        observation, info = self._env.reset(rows.astype(np.int32))
+        return info["env_id"], self._observation(observation)
+
+    # -- the contract ---------------------------------------------------------------------------------------------
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        n = self.batch_size[0]
+        mask = tensordict.get("_reset", None) if tensordict is not None else None
+        rows = np.arange(n) if mask is None else mask.reshape(n).cpu().numpy().nonzero()[0]
+        ids, fresh = self._reset_rows(rows)
+        arrays = {key: np.zeros((n, *array.shape[1:]), array.dtype) for key, array in fresh.items()}
+        for key, array in fresh.items():
+            arrays[key][ids] = array
+        self._ended[ids] = False
+        if self.raw_rows:
+            arrays["valid"] = np.ones((n, 1), bool)
+        for name in _FLAGS:
+            arrays[name] = np.zeros((n, 1), bool)
+        return self._data(arrays)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if tensordict.get("_step", None) is not None:
+            raise NotSupported("EnvPool's synchronous pools step all environments: there is no partial step.")
+        return self._data(self._advance(tensordict)[0])
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Act once, and reset the rows that ended by their ids (with ``raw_rows``: EnvPool will, in the next step)."""
+        if self.run_type_checks or "step" not in self._validated or type(tensordict) is not TensorDict:
+            return self._checked_step(tensordict)
+        self._check_open("step")
+        arrays, ended = self._advance(tensordict)
+        following = self._data(arrays)
+        tensordict.set("next", following)
+        root = self.step_mdp(tensordict)
+        if ended.any():
+            self._put_reset(root, arrays, ended)
+        return tensordict, root
+
+    def _checked_step(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """The first step goes the long way, which holds the data against the specs."""
+        tensordict = self.step(tensordict)
+        root = self.step_mdp(tensordict)
+        if self.raw_rows:
+            for name in _FLAGS:
+                root.set(name, torch.zeros_like(root.get(name)))
+            return tensordict, root
+        return tensordict, self.maybe_reset(root)
+
+    def _put_reset(self, root: TensorDictBase, arrays: dict[Any, Any], ended: np.ndarray[Any, Any]) -> None:
+        level = entries(root) if type(root) is TensorDict and self.device is None else None
+        for name in _FLAGS:
+            value = torch.from_numpy(np.zeros((len(ended), 1), bool))
+            if level is not None:
+                level[name] = value
+            else:
+                root.set(name, value.to(self.device) if self.device is not None else value)
+        if self.raw_rows:
+            return
+        ids, fresh = self._reset_rows(ended.nonzero()[0])
+        for key, array in fresh.items():
+            whole = arrays[key].copy()
+            whole[ids] = array
+            value = torch.from_numpy(whole)
+            root.set(key, value.to(self.device) if self.device is not None else value)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Reset, in place, the rows that ended; with ``raw_rows`` EnvPool does so in the next step."""
+        if self.raw_rows:
+            for name in _FLAGS:
+                tensordict.set(name, torch.zeros_like(tensordict.get(name)))
+            return tensordict
+        return super().maybe_reset(tensordict)
+
+    def _set_seed(self, seed: int | None) -> None:
+        raise NotSupported(
+            "EnvPool takes its seed when a pool is made, and this pool was made elsewhere: "
+            "make it with seed=, or use MultiThreadedEnv, which can build its pool anew."
+        )
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Let the pool go; its threads end with it."""
+        was_closed = self.is_closed
+        super().close(raise_if_closed=raise_if_closed)
+        if not was_closed:
+            self._env.close()
+            self.__dict__["_env"] = None
+
+
+class MultiThreadedEnv(MultiThreadedEnvWrapper):
+    """Makes a pool by its name and wraps it.
+
+    Args:
+        num_workers: how many environments the pool has.
+        env_name: a name of ``envpool.list_all_envs()``.
+        create_env_kwargs: for ``envpool.make``: ``seed``, ``num_threads``, ``max_episode_steps``, ...
+        categorical_action_encoding: see :class:`MultiThreadedEnvWrapper`.
+        raw_rows: see :class:`MultiThreadedEnvWrapper`.
+        **kwargs: for :class:`steppe.envs.EnvBase`, and for ``envpool.make``.
+
+    ``set_seed`` builds the pool anew, because ``reset(seed)`` of EnvPool accepts a seed and ignores it. Environment i
+    of the pool is seeded by EnvPool from that number and i.
+
+    Raises:
+        EnvNotFound: EnvPool has no such environment.
+    """
+
+    _BASE_ARGUMENTS = ("device", "run_type_checks", "allow_done_after_reset", "spec_locked")
+
+    def __init__(
+        self,
+        num_workers: int,
+        env_name: str,
+        create_env_kwargs: dict[str, Any] | None = None,
+        *,
+        categorical_action_encoding: bool = False,
+        raw_rows: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
+            raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
+        own = {name: kwargs.pop(name) for name in self._BASE_ARGUMENTS if name in kwargs}
+        settings = {**(create_env_kwargs or {}), **kwargs, "num_envs": num_workers}
+        super().__init__(
+            _make(env_name, settings),
+            categorical_action_encoding=categorical_action_encoding,
+            raw_rows=raw_rows,
+            **own,
+        )
+        self.__dict__["env_name"] = env_name
+        self.__dict__["_settings"] = settings
+
+    def _set_seed(self, seed: int | None) -> None:
+        # EnvPool's seeds are 32-bit signed.
+        value = int(np.random.default_rng().integers(2**31)) if seed is None else int(seed) % (2**31 - 1)
+        self._env.close()
+        self.__dict__["_env"] = _make(self.env_name, {**self._settings, "seed": value})
+        self._ended[:] = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise NotSupported("A pool of EnvPool lives in its process: make it where it is used, with a factory.")
+
+    def __repr__(self) -> str:
+        return f"MultiThreadedEnv({self.batch_size[0]}, {self.env_name!r})"
+
+
+def _make(name: str, settings: dict[str, Any]) -> Any:
+    import envpool
+
+    if name not in envpool.list_all_envs():
+        raise env_not_found("envpool", name)
+    return envpool.make(name, env_type="gymnasium", **settings)
+
+
+def _batched(spec: Spec, n: int) -> Spec:
+    if isinstance(spec, Composite):
+        return Composite({key: _batched(leaf, n) for key, leaf in spec.items()}, shape=(n,))
+    return spec.expand(n, *spec.shape)
+
+
+def _cast(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    out: np.ndarray[Any, Any] = array if array.dtype == dtype else array.astype(dtype)
+    return out

@@ -1,0 +1,33 @@
+"""The plugin of the namespace ``envpool:``. Neither EnvPool nor torch is imported before a hook needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe.registry import LibraryInfo, hookimpl
+
+
+@hookimpl
+def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """Make a ``MultiThreadedEnv``; ``num_workers`` says how many environments, 1 by default."""
+    from .env import MultiThreadedEnv
+
+    return MultiThreadedEnv(kwargs.pop("num_workers", 1), name, **kwargs)
+
+
+@hookimpl
+def steppe_env_names() -> Iterable[str]:
+    """The ids that EnvPool has."""
+    import envpool
+
+    return sorted(envpool.list_all_envs())
+
+
+@hookimpl
+def steppe_library() -> LibraryInfo:
+    """EnvPool's version and file."""
+    import envpool
+    from importlib_metadata import version
+
+    return LibraryInfo("envpool", version("envpool"), envpool.__file__)

@@ -1,0 +1,156 @@
+"""EnvPool's pools through steppe, held against the pools themselves."""
+
+from __future__ import annotations
+
+import envpool
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe import check_env_specs, make_env
+from steppe.errors import ActionError, EnvNotFound, NotSupported
+from steppe_envpool import MultiThreadedEnv, MultiThreadedEnvWrapper
+
+STEPS = 60
+
+
+def play(env: MultiThreadedEnv, actions: torch.Tensor) -> list[TensorDict]:
+    env.set_seed(3)
+    td, steps = env.reset(), []
+    for action in actions:
+        td["action"] = action
+        step, td = env.step_and_maybe_reset(td)
+        steps.append(step)
+    return steps
+
+
+def given_actions(env: MultiThreadedEnv) -> torch.Tensor:
+    return env.full_action_spec.rand((STEPS,), generator=torch.Generator().manual_seed(0))["action"]
+
+
+def test_every_row_is_a_transition_with_its_true_last_observation() -> None:
+    env = make_env("envpool:CartPole-v1", num_workers=3)
+    actions = given_actions(env)
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
+    observation, _ = pool.reset()
+
+    for action, step in zip(actions, play(env, actions), strict=True):
+        np.testing.assert_array_equal(step["observation"].numpy(), observation)
+        following, reward, terminated, truncated, _ = pool.step(action.argmax(-1).numpy().astype(np.int32))
+        np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+        np.testing.assert_array_equal(step["next", "reward"].squeeze(-1).numpy(), reward)
+        np.testing.assert_array_equal(step["next", "terminated"].squeeze(-1).numpy(), terminated)
+        observation = following.copy()
+        ended = (terminated | truncated).nonzero()[0].astype(np.int32)
+        if len(ended):
+            fresh, info = pool.reset(ended)
+            observation[info["env_id"]] = fresh
+    env.close()
+
+
+def test_some_episode_ends_in_the_comparison() -> None:
+    env = MultiThreadedEnv(3, "CartPole-v1")
+
+    ended = [bool(step["next", "done"].any()) for step in play(env, given_actions(env))]
+
+    assert sum(ended) >= 3
+
+
+def test_raw_rows_are_those_of_the_pool_and_say_which_are_no_transition() -> None:
+    env = MultiThreadedEnv(3, "CartPole-v1", raw_rows=True)
+    actions = given_actions(env)
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
+    pool.reset()
+    ended = np.zeros(3, bool)
+
+    for action, step in zip(actions, play(env, actions), strict=True):
+        following, _, terminated, truncated, _ = pool.step(action.argmax(-1).numpy().astype(np.int32))
+        np.testing.assert_array_equal(step["next", "observation"].numpy(), following)
+        np.testing.assert_array_equal(step["next", "valid"].squeeze(-1).numpy(), ~ended)
+        assert not step["next", "reward"][torch.from_numpy(ended)].any()
+        assert not step["next", "done"][torch.from_numpy(ended)].any()
+        ended = terminated | truncated
+
+
+def test_a_seed_repeats_the_data_and_another_does_not() -> None:
+    env = MultiThreadedEnv(2, "Pendulum-v1")
+
+    first = env.set_seed(5), env.reset()["observation"]
+    again = env.set_seed(5), env.reset()["observation"]
+    other = env.set_seed(6), env.reset()["observation"]
+
+    assert first[0] == again[0]
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[1], other[1])
+
+
+def test_a_partial_reset_leaves_other_rows_alone() -> None:
+    env = MultiThreadedEnv(4, "CartPole-v1")
+    td = env.rand_step(env.reset())
+    root = env.step_mdp(td)
+    before = root["observation"].clone()
+    root["_reset"] = torch.tensor([[True], [False], [True], [False]])
+
+    after = env.reset(root)["observation"]
+
+    assert torch.equal(after[[1, 3]], before[[1, 3]])
+    assert not torch.equal(after[[0, 2]], before[[0, 2]])
+
+
+def test_earlier_steps_do_not_change() -> None:
+    env = MultiThreadedEnv(4, "CartPole-v1")
+    td = env.rand_step(env.reset())
+    held = td.clone()
+
+    root = env.step_mdp(td)
+    for _ in range(30):
+        root = env.step_and_maybe_reset(env.rand_action(root))[1]
+
+    assert (td == held).all()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Pong-v5", "Ant-v4", "FrozenLake-v1", "Acrobot-v1"])
+def test_specs_describe_the_data(name: str) -> None:
+    env = MultiThreadedEnv(2, name)
+
+    check_env_specs(env)
+
+    env.close()
+
+
+def test_dict_observations_keep_their_names() -> None:
+    env = MultiThreadedEnv(2, "MiniGrid-Empty-5x5-v0")
+
+    assert {"image", "direction", "mission"} <= set(env.reset().keys())
+    env.close()
+
+
+def test_a_name_that_does_not_exist_comes_with_the_closest() -> None:
+    with pytest.raises(EnvNotFound, match="Did you mean 'CartPole-v1'"):
+        make_env("envpool:CartPol-v1")
+
+
+def test_a_missing_and_a_wrong_action_are_refused() -> None:
+    env = MultiThreadedEnv(2, "CartPole-v1")
+    td = env.reset()
+
+    with pytest.raises(ActionError, match="no action at 'action'"):
+        env.step_and_maybe_reset(td)
+    td["action"] = torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(ActionError, match=r"must have shape \(2, 2\).*found \(2, 3\)"):
+        env.step_and_maybe_reset(td)
+
+
+def test_an_asynchronous_pool_is_refused() -> None:
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, batch_size=2)
+
+    with pytest.raises(NotSupported, match="batch_size=num_envs"):
+        MultiThreadedEnvWrapper(pool)
+
+
+def test_a_foreign_pool_cannot_be_seeded() -> None:
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2)
+
+    with pytest.raises(NotSupported, match="make it with seed="):
+        MultiThreadedEnvWrapper(pool).set_seed(0)
