@@ -107,6 +107,21 @@ def light(session: nox.Session) -> None:
     )
 
 
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build every package, install the core with its extra ``all`` from the wheels, and load each plugin."""
+    use_base(session)
+    house = Path(session.create_tmp()) / "wheels"
+    local = [str(package.path) for package in packages()]
+    session.run(
+        "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(house), *local
+    )
+    core = packages()[0]
+    session.install("--force-reinstall", "--no-deps", *(str(wheel) for wheel in sorted(house.glob("*.whl"))))
+    session.install("-c", str(CONSTRAINTS), f"steppe[all]=={core.version}")
+    session.run("steppe", "plugins", "--load")
+
+
 @nox.session(venv_backend="none")
 def sync(session: nox.Session) -> None:
     """Write the core's extras and the table of known names from the packages' pyprojects; ``-- --check`` only looks."""
