@@ -107,18 +107,15 @@ def light(session: nox.Session) -> None:
     )
 
 
-@nox.session
+@nox.session(reuse_venv=False)
 def wheels(session: nox.Session) -> None:
     """Build every package, install the core with its extra ``all`` from the wheels, and load each plugin."""
     use_base(session)
-    house = Path(session.create_tmp()) / "wheels"
-    local = [str(package.path) for package in packages()]
-    session.run(
-        "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(house), *local
-    )
-    core = packages()[0]
-    session.install("--force-reinstall", "--no-deps", *(str(wheel) for wheel in sorted(house.glob("*.whl"))))
-    session.install("-c", str(CONSTRAINTS), f"steppe[all]=={core.version}")
+    house = str(Path(session.create_tmp()) / "wheels")
+    local = packages()
+    build = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", house)
+    session.run(*build, *(str(package.path) for package in local))
+    session.install("-c", str(CONSTRAINTS), "--find-links", house, f"steppe[all]=={local[0].version}")
     session.run("steppe", "plugins", "--load")
 
 
