@@ -1,0 +1,300 @@
+"""What every spec can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import torch
+
+from steppe.errors import NotSupported, SpecError
+
+from .shapes import ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["DeviceLike", "Key", "Spec", "named"]
+
+Key: TypeAlias = "str | tuple[str, ...] | None"
+DeviceLike: TypeAlias = "torch.device | str | int | None"
+
+# An error that lists more than this is not read.
+_MOST_FAULTS = 10
+
+
+def named(key: Key, spec: Spec) -> str:
+    """How an error calls a spec: by its key where it has one, else by its class."""
+    return type(spec).__name__ if key is None or key == () else repr(key)
+
+
+class Spec(ABC):
+    """A description of data: its shape, its dtype and the values it may take.
+
+    The shape is that of the whole datum, batch dimensions of an environment included. A size of -1 is dynamic: any size
+    is in the spec, and ``zero`` and ``rand`` make it 1. ``device`` may be None: data is then made on the CPU, and
+    encoded data stays where it is.
+
+    Operations on shapes mean what they mean for a tensor of that shape and return a new spec. They never change the
+    spec they are called on; methods that do end with an underscore, or say so.
+    """
+
+    TORCH_FUNCTIONS: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    """What torch functions such as ``torch.stack`` do with specs."""
+
+    # Attributes --------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size:
+        """Shape of the data, batch dimensions included; -1 where a size is dynamic."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device | None:
+        """Device of the data, or None for no claim."""
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Dtype of the data; None where there is no single one."""
+        return None
+
+    @property
+    def space(self) -> Any:
+        """The set of values, as one of the boxes; None where there is none."""
+        return None
+
+    @property
+    def domain(self) -> str | None:
+        """``"continuous"``, ``"discrete"``, or None."""
+        return None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the shape."""
+        return len(self.shape)
+
+    def ndimension(self) -> int:
+        """Return the number of dimensions of the shape."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Return the number of elements, a dynamic size counted as 1."""
+        out = 1
+        for n in self.shape:
+            out *= 1 if n < 0 else n
+        return out
+
+    # Making data -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+        """Draw data from the spec, uniformly where it is bounded.
+
+        Args:
+            shape: leading dimensions to draw at once, in one vectorised call.
+            generator: source of randomness; torch's global one by default.
+
+        Returns:
+            Data of shape ``[*shape, *spec.shape]``.
+        """
+
+    @abstractmethod
+    def zero(self, shape: ShapeLike = ()) -> Any:
+        """Return zeros of shape ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
+
+    @abstractmethod
+    def one(self, shape: ShapeLike = ()) -> Any:
+        """Return ones of shape ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
+
+    def sample(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+        """Same as :meth:`rand`."""
+        return self.rand(shape, generator=generator)
+
+    def zeros(self, shape: ShapeLike = ()) -> Any:
+        """Same as :meth:`zero`."""
+        return self.zero(shape)
+
+    def ones(self, shape: ShapeLike = ()) -> Any:
+        """Same as :meth:`one`."""
+        return self.one(shape)
+
+    # Checking and converting data --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
+        """Yield a sentence for everything about ``val`` that is not as the spec says.
+
+        Args:
+            val: anything.
+            key: how the sentences call the data.
+        """
+
+    def is_in(self, val: Any) -> bool:
+        """Whether ``val`` has the shape and the dtype of the spec and lies in its domain.
+
+        The shape is the spec's exactly. To check a block of rows, expand: ``spec.expand(128, *spec.shape).is_in(rows)``.
+        Never raises, and returns a Python bool.
+        """
+        return next(self.faults(val), None) is None
+
+    def contains(self, item: Any) -> bool:
+        """Same as :meth:`is_in`."""
+        return self.is_in(item)
+
+    def assert_is_in(self, value: Any, *, key: Key = None) -> None:
+        """Raise unless ``value`` is in the spec.
+
+        Raises:
+            SpecError: it is not; the text says what was expected and found, for every entry at fault.
+        """
+        found = list(self.faults(value, key))
+        if found:
+            more = [f"... and {len(found) - _MOST_FAULTS} more."] if len(found) > _MOST_FAULTS else []
+            raise SpecError("\n".join(found[:_MOST_FAULTS] + more))
+
+    @abstractmethod
+    def project(self, val: Any, *, key: Key = None) -> Any:
+        """Return the datum of the spec that is nearest to ``val``; ``val`` itself where it is in the spec.
+
+        Args:
+            val: data of the spec's shape. Further leading dimensions are allowed.
+            key: how an error calls the data.
+
+        Raises:
+            SpecError: the shape is not that of the spec.
+        """
+
+    @abstractmethod
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+        """Turn a library's value into data of the spec: a tensor of its dtype, on its device.
+
+        Values are cast, never reshaped, and not checked against the domain.
+
+        Args:
+            val: array, tensor, number or nested list of the spec's shape.
+            ignore_device: leave the data on the device where it is.
+            key: how an error calls the data.
+
+        Raises:
+            SpecError: the shape is not that of the spec, or the value is not numeric.
+        """
+
+    @abstractmethod
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Turn data into what a library takes: an array; category numbers for one-hot data.
+
+        Args:
+            val: data of the spec. Further leading dimensions are allowed.
+            safe: check first that it is in the spec.
+            key: how an error calls the data.
+        """
+
+    @abstractmethod
+    def type_check(self, value: Any, key: Key = None) -> None:
+        """Raise a SpecError unless ``value`` has the dtype of the spec."""
+
+    def index(self, index: Any, tensor_to_index: Any) -> Any:
+        """Pick from ``tensor_to_index``, which has an entry per category, the entries that the data ``index`` chooses."""
+        raise self._unsupported("index", "it has no categories to choose among")
+
+    def cardinality(self) -> int | float:
+        """Return how many choices there are, batch dimensions being filled alike; ``inf`` where they are uncountable."""
+        return float("inf")
+
+    def enumerate(self, use_mask: bool = False) -> Any:
+        """Return every choice, stacked along a new first dimension, repeated along batch dimensions.
+
+        Args:
+            use_mask: leave out what the mask excludes.
+
+        Raises:
+            NotSupported: there are infinitely many, or rows with different masks.
+        """
+        raise self._unsupported("enumerate", "its values are not countable")
+
+    # Shapes ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def expand(self, *sizes: Any) -> Self:
+        """Return the spec of data repeated to a larger shape; -1 keeps a size."""
+
+    @abstractmethod
+    def squeeze(self, dim: int | None = None) -> Spec:
+        """Return the spec without a dimension of size 1, or without any of them."""
+
+    @abstractmethod
+    def unsqueeze(self, dim: int) -> Self:
+        """Return the spec with a new dimension of size 1 at ``dim``."""
+
+    @abstractmethod
+    def reshape(self, *sizes: Any) -> Spec:
+        """Return the spec of the same elements in another shape; one -1 is worked out."""
+
+    def view(self, *sizes: Any) -> Spec:
+        """Same as :meth:`reshape`."""
+        return self.reshape(*sizes)
+
+    @abstractmethod
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
+        """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
+
+    @abstractmethod
+    def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
+        """Return the spec with the dimension ``dim`` split into ``sizes``."""
+
+    @abstractmethod
+    def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
+        """Return the specs along a dimension."""
+
+    @abstractmethod
+    def __getitem__(self, index: Any) -> Any:
+        """Index the batch dimensions, as a tensor is indexed."""
+
+    @abstractmethod
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``."""
+
+    # Copies and devices ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def clone(self) -> Self:
+        """Return an independent, unlocked copy."""
+
+    @abstractmethod
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec on another device, or of another dtype; itself where nothing changes."""
+
+    def cpu(self) -> Self:
+        """Return the spec on the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: torch.device | str | int | None = None) -> Self:
+        """Return the spec on a CUDA device, the current one by default."""
+        return self.to("cuda" if device is None else device)
+
+    @abstractmethod
+    def clear_device_(self) -> Self:
+        """Make the device None, in place; return the spec."""
+
+    @abstractmethod
+    def __eq__(self, other: object) -> bool:
+        """Whether two specs describe the same data: class, shape, dtype, device and domain (bounds up to rounding)."""
+
+    # Specs can be edited, and compare by value.
+    __hash__ = None  # type: ignore[assignment]
+
+    # Shared by the classes ---------------------------------------------------------------------------------------
+
+    def _unsupported(self, what: str, why: str) -> Exception:
+        return NotSupported(f"{type(self).__name__}.{what} is not possible: {why}.")
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        function = Spec.TORCH_FUNCTIONS.get(func)
+        if function is None:
+            return NotImplemented
+        return function(*args, **(kwargs or {}))

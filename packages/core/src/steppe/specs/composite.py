@@ -1,0 +1,484 @@
+"""A spec of a tensordict: named specs, nested."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from tensordict import TensorDict
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import DeviceLike, Spec
+from .composite_data import CompositeData
+from .composite_shape import CompositeShape
+from .shapes import ShapeLike
+from .shaping import as_device
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Composite", "SpecKeys"]
+
+IsLeaf: TypeAlias = "Callable[[type], bool] | None"
+
+_NOTHING: Any = object()
+
+
+class SpecKeys(Set[Any]):
+    """The keys of a Composite: a view that follows its edits; nested keys are tuples.
+
+    Args:
+        spec: the Composite.
+        include_nested: go into nested specs.
+        leaves_only: leave out the keys of nested specs themselves.
+        is_leaf: given a class of spec, whether it counts as a leaf.
+    """
+
+    def __init__(self, spec: Composite, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf) -> None:
+        self._spec = spec
+        self._how = (include_nested, leaves_only, is_leaf)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:  # type: ignore[override]
+        return set(it)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._spec._walk(*self._how))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, tuple) and len(key) == 1:
+            key = key[0]
+        return any(key == mine for mine in self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
+
+
+class Composite(CompositeData, CompositeShape):
+    """A spec of a TensorDict: specs under names, which may be Composites themselves.
+
+    The shape is the batch size of the data; the shape of every entry starts with it. An entry may be None: any value
+    is in the spec there, and none is made by ``rand`` and ``zero``.
+
+    Args:
+        *args: at most one mapping of keys to specs, mappings or None. Tuple keys nest.
+        shape: batch size of the data; ``()`` by default.
+        batch_size: same as ``shape``.
+        device: device of the data; entries are moved there. With None each entry keeps its own.
+        names: names of the batch dimensions.
+        **kwargs: more entries.
+
+    Raises:
+        SpecError: an entry's shape does not start with the batch size, or is no spec.
+    """
+
+    def __init__(
+        self,
+        *args: Mapping[Any, Any] | Composite,
+        shape: ShapeLike | None = None,
+        batch_size: ShapeLike | None = None,
+        device: DeviceLike = None,
+        names: list[str | None] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        if len(args) > 1:
+            raise SpecError(f"Composite: expected at most one mapping of keys to specs, found {len(args)} arguments.")
+        if shape is not None and batch_size is not None and shapes.size(shape) != shapes.size(batch_size):
+            raise SpecError(f"Composite: shape={shape} and batch_size={batch_size} are the same thing: give one.")
+        self._shape = shapes.size(batch_size if shape is None else shape)
+        self._device = as_device(device)
+        self._names: list[str | None] = self._checked_names(names)
+        self._specs: dict[str, Spec | None] = {}
+        for entries in (*args, kwargs):
+            for key, spec in entries.items():
+                self.set(key, spec)
+
+    @property
+    def _children(self) -> Mapping[str, Spec | None]:
+        return self._specs
+
+    # Attributes --------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> torch.Size:
+        """Batch size of the data. Assigning it changes that of nested Composites, where theirs is shorter."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, value: ShapeLike) -> None:
+        self._check_unlocked("change its shape")
+        shape = shapes.size(value)
+        for key, child in self._children.items():
+            if isinstance(child, Composite) and child.ndim < len(shape):
+                child.shape = shape
+            elif child is not None:
+                self._check_prefix(key, child, shape)
+        self._names = (self._names + [None] * len(shape))[: len(shape)]
+        self._shape = shape
+
+    @property
+    def batch_size(self) -> torch.Size:
+        """Same as :attr:`shape`."""
+        return self.shape
+
+    @batch_size.setter
+    def batch_size(self, value: ShapeLike) -> None:
+        self.shape = value  # type: ignore[assignment]
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the data, or None. Assigning it moves the entries."""
+        return self._device
+
+    @device.setter
+    def device(self, value: DeviceLike) -> None:
+        self._check_unlocked("change its device")
+        if value is None:
+            self.clear_device_()
+            return
+        self._device = as_device(value)
+        self._specs = {key: None if child is None else child.to(self._device) for key, child in self._specs.items()}
+
+    @property
+    def names(self) -> list[str | None]:
+        """Names of the batch dimensions; None where there is none."""
+        return list(self._names)
+
+    @names.setter
+    def names(self, value: list[str | None] | None) -> None:
+        self._check_unlocked("change its names")
+        self._names = self._checked_names(value)
+
+    def refine_names(self, *names: Any) -> Self:
+        """Name the batch dimensions that have no name, in place; ``...`` stands for those not listed.
+
+        Raises:
+            SpecError: a dimension has another name already, or there are too many names.
+        """
+        self._check_unlocked("change its names")
+        given = list(names)
+        if Ellipsis in given:
+            at = given.index(Ellipsis)
+            given[at : at + 1] = self._names[at : self.ndim - (len(given) - at - 1)]
+        refined = self._checked_names(given)
+        for old, new in zip(self._names, refined, strict=True):
+            if old is not None and old != new:
+                raise SpecError(f"Composite: the dimension {old!r} cannot be renamed to {new!r} by refine_names.")
+        self._names = refined
+        return self
+
+    def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
+        given = [None] * self.ndim if names is None else list(names)
+        if len(given) != self.ndim:
+            raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self._shape)}, found {given}.")
+        return given
+
+    # Reading entries ---------------------------------------------------------------------------------------------
+
+    def _walk(
+        self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf, prefix: tuple[str, ...] = ()
+    ) -> Iterator[tuple[Any, Spec | None]]:
+        for name, child in self._children.items():
+            nested = isinstance(child, Composite) and not (is_leaf is not None and is_leaf(type(child)))
+            if not (nested and leaves_only):
+                yield ((*prefix, name) if prefix else name), child
+            if nested and include_nested:
+                assert isinstance(child, Composite)
+                yield from child._walk(include_nested, leaves_only, is_leaf, (*prefix, name))
+
+    def keys(self, include_nested: bool = False, leaves_only: bool = False, *, is_leaf: IsLeaf = None) -> SpecKeys:
+        """Return a view of the keys.
+
+        Args:
+            include_nested: go into nested Composites; their keys are tuples.
+            leaves_only: leave out the keys of Composites.
+            is_leaf: given a class of spec, whether it counts as a leaf although it is a Composite.
+        """
+        return SpecKeys(self, include_nested, leaves_only, is_leaf)
+
+    def items(
+        self, include_nested: bool = False, leaves_only: bool = False, *, is_leaf: IsLeaf = None
+    ) -> list[tuple[Any, Any]]:
+        """Return pairs of key and spec, chosen as :meth:`keys` does."""
+        return list(self._walk(include_nested, leaves_only, is_leaf))
+
+    def values(self, include_nested: bool = False, leaves_only: bool = False, *, is_leaf: IsLeaf = None) -> list[Any]:
+        """Return the specs, chosen as :meth:`keys` does."""
+        return [child for _, child in self._walk(include_nested, leaves_only, is_leaf)]
+
+    def get(self, key: Any, default: Any = _NOTHING) -> Any:
+        """Return the entry at a name or a tuple of names.
+
+        Raises:
+            KeyError: there is none, and no default is given; the text has near matches.
+        """
+        spec: Any = self
+        path = _path(key)
+        for name in path:
+            if not isinstance(spec, Composite) or name not in spec._children:
+                if default is not _NOTHING:
+                    return default
+                raise KeyError(self._not_found(key))
+            spec = spec._children[name]
+        return spec
+
+    def _not_found(self, key: Any) -> str:
+        known = {str(mine): mine for mine in self.keys(include_nested=True)}
+        near = [repr(known[match]) for match in difflib.get_close_matches(str(key), known, n=3)]
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"There is no entry {key!r} in this {type(self).__name__}. It has {list(known.values())}.{hint}"
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the entry at a key, or index the batch dimensions."""
+        if isinstance(index, str) or (isinstance(index, tuple) and index and _is_key(index)):
+            return self.get(index)
+        return self._index(index)
+
+    def __contains__(self, key: object) -> bool:
+        return _is_key(key) and self.get(key, _MISSING) is not _MISSING
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._children)
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def __bool__(self) -> bool:
+        # A spec without entries is still a spec.
+        return True
+
+    def is_empty(self, recurse: bool = False) -> bool:
+        """Whether there are no entries; with ``recurse``, none but empty Composites."""
+        if not recurse:
+            return not self._children
+        return all(isinstance(child, Composite) and child.is_empty(recurse=True) for child in self._children.values())
+
+    # Editing -----------------------------------------------------------------------------------------------------
+
+    def set(self, name: Any, spec: Any) -> Self:
+        """Put a spec under a name or a tuple of names, in place; missing Composites on the way are made.
+
+        Args:
+            name: where.
+            spec: a spec whose shape starts with the batch size, a mapping (made a Composite of this batch size), or None.
+
+        Raises:
+            StateError: the spec is locked.
+            SpecError: ``spec`` does not fit, or a part of ``name`` is taken by a spec that holds no others.
+        """
+        first, *rest = _path(name)
+        self._check_unlocked(f"set {name!r}")
+        if not rest:
+            self._specs[first] = self._fitted(name, spec)
+            return self
+        child = self._specs.get(first)
+        if child is None:
+            child = self._specs[first] = Composite(shape=self._shape, device=self._device)
+        if not isinstance(child, Composite):
+            raise SpecError(f"{name!r} cannot be set: the entry {first!r} is a {type(child).__name__}, not a Composite.")
+        child.set(tuple(rest), spec)
+        return self
+
+    def _fitted(self, key: Any, spec: Any) -> Spec | None:
+        if spec is None:
+            return None
+        if not isinstance(spec, Spec):
+            if not isinstance(spec, Mapping):
+                raise SpecError(f"{key!r}: expected a spec, a mapping or None, found {type(spec).__name__} {spec!r}.")
+            spec = Composite(spec, shape=self._shape, device=self._device)
+        self._check_prefix(key, spec, self._shape)
+        return spec.to(self._device) if self._device is not None and spec.device != self._device else spec
+
+    def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
+        if spec.shape[: len(shape)] != shape:
+            raise SpecError(
+                f"{key!r}: expected a spec whose shape starts with the batch size {tuple(shape)}, found "
+                f"{type(spec).__name__} of shape {tuple(spec.shape)}. "
+                f"Expand it: spec.expand({', '.join(map(str, shape))}, *spec.shape)."
+            )
+
+    def __setitem__(self, key: Any, spec: Any) -> None:
+        """Put a spec under a key; see :meth:`set`."""
+        if not _is_key(key):
+            raise SpecError(f"Expected a name or a tuple of names, found {key!r}: the rows of a spec cannot be assigned.")
+        self.set(key, spec)
+
+    def pop(self, key: Any, default: Any = _NOTHING) -> Any:
+        """Remove the entry at a key, in place, and return it.
+
+        Raises:
+            KeyError: there is none, and no default is given.
+            StateError: the spec is locked.
+        """
+        *way, last = _path(key)
+        self._check_unlocked(f"remove {key!r}")
+        holder = self.get(tuple(way), None) if way else self
+        if not isinstance(holder, Composite) or last not in holder._children:
+            if default is not _NOTHING:
+                return default
+            raise KeyError(self._not_found(key))
+        holder._check_unlocked(f"remove {key!r}")
+        return holder._remove(last)
+
+    def _remove(self, name: str) -> Any:
+        return self._specs.pop(name)
+
+    def __delitem__(self, key: Any) -> None:
+        self.pop(key)
+
+    def update(self, other: Mapping[Any, Any] | Composite) -> Self:
+        """Add and replace entries, in place; Composites on both sides are merged.
+
+        Raises:
+            StateError: the spec is locked.
+        """
+        self._check_unlocked("update it")
+        for key, spec in other.items():
+            mine = self.get(key, None)
+            if isinstance(mine, Composite) and isinstance(spec, (Composite, Mapping)):
+                mine.update(spec)
+            else:
+                self.set(key, spec)
+        return self
+
+    def select(self, *keys: Any, strict: bool = True) -> Composite:
+        """Return a Composite of some entries, which are shared.
+
+        Args:
+            *keys: names or tuples of names.
+            strict: a missing key is a KeyError.
+        """
+        out = self.empty()
+        for key in keys:
+            spec = self.get(key) if strict else self.get(key, _MISSING)
+            if spec is not _MISSING:
+                out.set(key, spec.clone(recurse=False) if isinstance(spec, Composite) else spec)
+        return out
+
+    def exclude(self, *keys: Any) -> Composite:
+        """Return a Composite without some entries; those that stay are shared. Missing keys are ignored."""
+        out = self.clone(recurse=False)
+        for key in keys:
+            out.pop(key, None)
+        return out
+
+    def separates(self, *keys: Any, default: Any = _NOTHING) -> Composite:
+        """Move entries out of this spec, in place, into a new Composite that is returned.
+
+        Args:
+            *keys: names or tuples of names.
+            default: entry for a key that is missing; a KeyError by default.
+        """
+        out = self.empty()
+        for key in keys:
+            out.set(key, self.pop(key, default))
+        return out
+
+    def empty(self) -> Composite:
+        """Return a Composite of the same shape, device and names without entries."""
+        return Composite(shape=self._shape, device=self._device, names=list(self._names))
+
+    # Copies and devices ------------------------------------------------------------------------------------------
+
+    def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Composite:
+        """A Composite of another shape with every entry changed."""
+        out = Composite(shape=shape, device=self._device, names=names)
+        out._specs.update({key: None if child is None else change(child) for key, child in self._children.items()})
+        return out
+
+    def _nested_specs(self) -> Iterable[Composite]:
+        return [child for child in self._specs.values() if isinstance(child, Composite)]
+
+    def clone(self, recurse: bool = True) -> Self:
+        """Return an unlocked copy.
+
+        Args:
+            recurse: copy the leaves too. Nested Composites are copied in any case.
+        """
+
+        def copied(child: Spec) -> Spec:
+            if isinstance(child, Composite):
+                return child.clone(recurse=recurse)
+            return child.clone() if recurse else child
+
+        out: Any = self._remake(self._shape, copied, self.names)
+        return out  # type: ignore[no-any-return]
+
+    def __copy__(self) -> Self:
+        return self.clone(recurse=False)
+
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec with every entry on another device, or of another dtype; itself where nothing changes."""
+        if dest is None:
+            return self
+        leaves = (child for child in self._children.values() if child is not None)
+        if isinstance(dest, torch.dtype):
+            if all(child.to(dest) is child for child in leaves):
+                return self
+        elif self._device == as_device(dest) and all(child.device == self._device for child in leaves):
+            return self
+        out: Any = self._remake(self._shape, lambda child: child.to(dest), self.names)
+        if not isinstance(dest, torch.dtype):
+            out._device = as_device(dest)
+        return out  # type: ignore[no-any-return]
+
+    def clear_device_(self) -> Self:
+        """Make the device None here and in every entry, in place; return the spec."""
+        self._check_unlocked("clear its device")
+        self._device = None
+        for child in self._specs.values():
+            if child is not None:
+                child.clear_device_()
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        """Whether shape, device and all entries are equal; their order and the names of dimensions do not matter."""
+        if type(self) is not type(other):
+            return NotImplemented
+        assert isinstance(other, Composite)
+        if (self._shape, self._device) != (other._shape, other._device):
+            return False
+        return self._specs.keys() == other._specs.keys() and all(
+            child == other._specs[key] for key, child in self._specs.items()
+        )
+
+    def __repr__(self) -> str:
+        head = f"shape={tuple(self.shape)}, device={None if self.device is None else str(self.device)!r}"
+        return f"{type(self).__name__}({head}){_listing(self._children)}"
+
+    def _data(self, source: dict[str, Any], lead: torch.Size) -> Any:
+        """A TensorDict of entries, ``[*lead, *shape]``."""
+        size = torch.Size((*lead, *shapes.static(self._shape)))
+        names = [None] * len(lead) + self._names if any(self._names) else None
+        return TensorDict(source, batch_size=size, device=self._device, names=names)
+
+
+_MISSING: Any = object()
+
+
+def _listing(entries: Mapping[str, Any]) -> str:
+    if not entries:
+        return " {}"
+    lines = [f"{name}: {child!r}".replace("\n", "\n    ") for name, child in entries.items()]
+    return " {" + "".join(f"\n    {line}" for line in lines) + "\n}"
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) or (isinstance(key, tuple) and bool(key) and all(_is_key(part) for part in key))
+
+
+def _path(key: Any) -> tuple[str, ...]:
+    """A key as a tuple of names."""
+    if isinstance(key, str):
+        return (key,)
+    if not _is_key(key):
+        raise SpecError(f"Expected a name or a tuple of names, found {key!r}.")
+    return tuple(name for part in key for name in _path(part))

@@ -1,0 +1,110 @@
+"""What the operations on shapes do to a Composite: they act on the batch dimensions of every entry."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import Spec
+from .shapes import Change, ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CompositeShape"]
+
+
+class CompositeShape(Spec):
+    """The part of a Composite that is about shapes. Results are unlocked.
+
+    Names of dimensions are kept by ``expand`` and dropped by the other operations.
+    """
+
+    @abstractmethod
+    def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Any:
+        """A Composite of another shape with every entry changed."""
+
+    def _after(self, doing: str, change: Change) -> torch.Size:
+        try:
+            return shapes.shape_after(self.shape, change)
+        except RuntimeError as error:
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {error}") from None
+
+    def _dim(self, dim: int) -> int:
+        return shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
+
+    def expand(self, *sizes: Any) -> Self:
+        """Return the spec of data repeated to a larger batch size; -1 keeps a size."""
+        target = shapes.flat_sizes(sizes)
+        shape = self._after(f"expand to {tuple(target)}", lambda t: t.expand(target))
+        names = [None] * (len(shape) - self.ndim) + list(getattr(self, "names", [None] * self.ndim))
+        out: Self = self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
+        return out
+
+    def squeeze(self, dim: int | None = None) -> Any:
+        """Return the spec without a batch dimension of size 1, or without any of them."""
+        if dim is not None:
+            at = self._dim(dim)
+            shape = self._after("squeeze", lambda t: t.squeeze(at))
+            return self._remake(shape, lambda child: child.squeeze(at), None)
+        out: Any = self
+        for at in reversed(range(self.ndim)):
+            if self.shape[at] == 1:
+                out = out.squeeze(at)
+        return self.clone() if out is self else out
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Return the spec with a new batch dimension of size 1 at ``dim``."""
+        at = shapes.normal_dim(dim, self.ndim + 1, what=f"the batch size {tuple(self.shape)} with one more")
+        shape = self._after("unsqueeze", lambda t: t.unsqueeze(at))
+        out: Self = self._remake(shape, lambda child: child.unsqueeze(at), None)
+        return out
+
+    def reshape(self, *sizes: Any) -> Any:
+        """Return the spec with the batch dimensions in another shape; one -1 is worked out."""
+        target = shapes.flat_sizes(sizes)
+        shape = self._after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
+        return self._remake(shape, lambda child: child.reshape(*shape, *child.shape[self.ndim :]), None)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
+        """Return the spec with the batch dimensions from ``start_dim`` to ``end_dim`` joined."""
+        if self.ndim == 0:
+            return self.unsqueeze(0)
+        first, last = self._dim(start_dim), self._dim(end_dim)
+        shape = self._after("flatten", lambda t: t.flatten(first, last))
+        return self._remake(shape, lambda child: child.flatten(first, last), None)
+
+    def unflatten(self, dim: int, sizes: ShapeLike) -> Any:
+        """Return the spec with the batch dimension ``dim`` split into ``sizes``."""
+        at, parts = self._dim(dim), shapes.size(sizes)
+        shape = self._after(f"unflatten into {tuple(parts)}", lambda t: t.unflatten(at, parts))
+        return self._remake(shape, lambda child: child.unflatten(at, parts), None)
+
+    def unbind(self, dim: int = 0) -> tuple[Any, ...]:
+        """Return the specs along a batch dimension.
+
+        Raises:
+            SpecError: there is no batch dimension, or this one is dynamic.
+        """
+        at = self._dim(dim)
+        if self.ndim == 0 or self.shape[at] < 0:
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
+        return tuple(self._index((*[slice(None)] * at, i)) for i in range(self.shape[at]))
+
+    def _index(self, index: Any) -> Any:
+        ready = shapes.expand_index(index, self.ndim)
+        shape = self._after(f"index with {index!r}", lambda t: t[ready])
+        return self._remake(shape, lambda child: child[ready], None)
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic batch size at ``dim``."""
+        at = self._dim(dim)
+        shape = torch.Size((*self.shape[:at], -1, *self.shape[at + 1 :]))
+        out: Self = self._remake(shape, lambda child: child.make_neg_dim(at), None)
+        return out

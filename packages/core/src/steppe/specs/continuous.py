@@ -1,0 +1,285 @@
+"""Numbers with and without bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+
+from . import sampling, shapes
+from .base import DeviceLike, Spec
+from .boxes import ContinuousBox, brief
+from .dtypes import to_torch_dtype
+from .leaf import Leaf
+from .shapes import Change, ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Bounded", "Unbounded"]
+
+
+def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
+    """The smallest and largest value of a dtype; infinities for floats."""
+    if dtype.is_floating_point:
+        return -math.inf, math.inf
+    if dtype is torch.bool:
+        return 0, 1
+    info = torch.iinfo(dtype)
+    return info.min, info.max
+
+
+def _ordered(tensor: torch.Tensor) -> torch.Tensor:
+    """The values in a dtype that torch can compare."""
+    if tensor.dtype in (torch.uint16, torch.uint32, torch.bool):
+        return tensor.to(torch.int64)
+    return tensor
+
+
+class Bounded(Leaf):
+    """Numbers from ``low`` to ``high``, both included, element by element.
+
+    A bound may be infinite: ``rand`` then draws from the inside of the other bound, or from a normal distribution where
+    there is none. NaN is never in the spec. ``zero`` returns zeros even where zero is out of bounds.
+
+    Args:
+        low: smallest values: a number, an array or a tensor that broadcasts to ``shape``. Infinities in the bounds of
+            an integer dtype mean the limits of the dtype.
+        high: largest values, likewise.
+        shape: shape of the data; by default the broadcast shape of the bounds.
+        device: device of the data, or None.
+        dtype: dtype of the data; torch's default float by default, whatever the bounds are.
+
+    Raises:
+        SpecError: ``low > high`` somewhere, a bound is NaN or outside the dtype, or a shape does not fit.
+    """
+
+    def __init__(
+        self,
+        low: Any,
+        high: Any,
+        shape: ShapeLike | None = None,
+        device: DeviceLike = None,
+        dtype: Any = None,
+    ) -> None:
+        dtype = torch.get_default_dtype() if dtype is None else to_torch_dtype(dtype)
+        if dtype is torch.uint64 or dtype.is_complex:
+            raise SpecError(f"Bounded: expected a dtype whose values torch can compare, found {dtype}. Use torch.int64.")
+        least, most = _bound(low, dtype, "low"), _bound(high, dtype, "high")
+        if shape is None:
+            try:
+                shape = torch.broadcast_shapes(least.shape, most.shape)
+            except RuntimeError:
+                raise SpecError(
+                    f"Bounded: low of shape {tuple(least.shape)} and high of shape {tuple(most.shape)} do not broadcast."
+                ) from None
+        super().__init__(shape=shape, device=device, dtype=dtype)
+        for name, bound in (("low", least), ("high", most)):
+            _check_broadcasts(name, bound, self._shape)
+        if bool((_ordered(least) > _ordered(most)).any()):
+            raise SpecError(f"Bounded: low must not exceed high, found low={brief(least)} and high={brief(most)}.")
+        self._box = ContinuousBox(least.to(self._device), most.to(self._device), self._shape)
+
+    @property
+    def space(self) -> ContinuousBox:
+        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape."""
+        return self._box
+
+    @property
+    def low(self) -> torch.Tensor:
+        """Smallest values, of the full shape."""
+        return self._box.low
+
+    @property
+    def high(self) -> torch.Tensor:
+        """Largest values, of the full shape."""
+        return self._box.high
+
+    def _bounds(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        return _ordered(self._box.least.to(device)), _ordered(self._box.most.to(device))
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        low, high = self._bounds(val.device)
+        val = _ordered(val)
+        return bool(((val >= low) & (val <= high)).all())
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        low, high = self._bounds(val.device)
+        if self._dtype.is_floating_point:
+            val = val.to(self._dtype)
+            # NaN is nowhere, so it goes to the bound nearest to zero that exists.
+            home = torch.clamp(torch.zeros_like(low), low, high)
+            return torch.where(val.isnan(), home, torch.clamp(val, low, high))
+        if not val.dtype.is_floating_point:
+            return torch.clamp(_ordered(val).to(torch.int64), low, high).to(self._dtype)
+        # The largest int64 is no float: compare first, and convert only what lies strictly inside.
+        val = val.double()
+        home = torch.clamp(torch.zeros_like(low), low, high)
+        inside = torch.where((val > low.double()) & (val < high.double()), val, 0.0).to(torch.int64)
+        out = torch.where(val >= high.double(), high, torch.where(val <= low.double(), low, inside.to(low.dtype)))
+        return torch.where(val.isnan(), home, torch.clamp(out, low, high)).to(self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        draw = sampling.floats if self._dtype.is_floating_point else sampling.integers
+        return draw(
+            self._box.least, self._box.most, self._full(lead), dtype=self._dtype, generator=generator, device=device
+        )
+
+    def _domain_text(self) -> str:
+        return f"values from {brief(self._box.least)} to {brief(self._box.most)}"
+
+    def _change(self, change: Change) -> Spec:
+        shape = shapes.shape_after(self._shape, change)
+        low = shapes.change_param(self._box.least, self._shape, change)
+        high = shapes.change_param(self._box.most, self._shape, change)
+        return self._with(_shape=shape, _box=ContinuousBox(low, high, shape))
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``.
+
+        Raises:
+            SpecError: the bounds differ along that dimension.
+        """
+        out = super().make_neg_dim(dim)
+        bounds = []
+        for bound in (self._box.least, self._box.most):
+            # Counted from the back, where bounds and shape are aligned.
+            at = dim % self.ndim - self.ndim
+            if bound.ndim < -at:
+                bounds.append(bound)
+                continue
+            one = bound.narrow(at, 0, min(1, bound.shape[at]))
+            if not bool((bound == one).all()):
+                raise SpecError(f"Bounded: the bounds differ along dimension {dim}, so its size cannot be dynamic.")
+            bounds.append(one)
+        return out._with(_box=ContinuousBox(bounds[0], bounds[1], out._shape))
+
+    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        return self._with(_box=ContinuousBox(function(self._box.least), function(self._box.most), self._shape))
+
+    def _to_dtype(self, dtype: torch.dtype) -> Self:
+        return type(self)(_cast(self._box.least, dtype), _cast(self._box.most, dtype), self._shape, self._device, dtype)
+
+    def cardinality(self) -> int | float:
+        """Return how many data there are: ``inf`` for floats, the product over all elements for integers."""
+        if self._dtype.is_floating_point:
+            return math.inf
+        low, high = self._box.low.flatten().tolist(), self._box.high.flatten().tolist()
+        return math.prod(int(b) - int(a) + 1 for a, b in zip(low, high, strict=True))
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return every datum of an integer spec, ``[cardinality, *shape]``.
+
+        Raises:
+            NotSupported: the spec is of floats, or has more than 2**24 data.
+        """
+        n = self.cardinality()
+        if n > 2**24:
+            raise self._unsupported("enumerate", "its values are not countable" if n == math.inf else f"it has {n} data")
+        low, high = self._box.low.flatten().tolist(), self._box.high.flatten().tolist()
+        columns = [torch.arange(int(a), int(b) + 1, device=self._device) for a, b in zip(low, high, strict=True)]
+        grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0)
+        return grid.reshape(-1, *self._box.low.shape).to(self._dtype)
+
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and self._box == other._box
+
+    def _arguments(self) -> list[str]:
+        return [f"low={brief(self._box.least)}", f"high={brief(self._box.most)}"]
+
+
+def _bound(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor:
+    """A bound in the dtype of the spec, on its own storage."""
+    try:
+        tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"Bounded: {name} must be numbers, found {value!r} ({error}).") from None
+    if tensor.is_floating_point() and bool(tensor.isnan().any()):
+        raise SpecError(f"Bounded: {name} holds NaN, and nothing lies between NaN and anything.")
+    if dtype.is_floating_point:
+        out = tensor.to(dtype, copy=True)
+        if bool((out == (math.inf if name == "low" else -math.inf)).any()):
+            raise SpecError(f"Bounded: {name} is {brief(out)}, which leaves no finite value.")
+        return out
+    least, most = _limits(dtype)
+    if tensor.is_floating_point():
+        # The bounds of integers inside float bounds; infinities are the limits of the dtype.
+        inward = tensor.double().ceil() if name == "low" else tensor.double().floor()
+        at_least, at_most = inward <= float(least), inward >= float(most)
+        finite = torch.where(at_least | at_most, 0.0, inward).to(torch.int64)
+        if bool(((at_least | at_most) & ~tensor.isinf() & (inward != float(least)) & (inward != float(most))).any()):
+            raise SpecError(f"Bounded: {name}={brief(tensor)} is outside of {dtype}, which holds {least} to {most}.")
+        wide = torch.where(at_least, int(least), torch.where(at_most, int(most), finite))
+    else:
+        wide = tensor.to(torch.int64)
+        if bool(((wide < int(least)) | (wide > int(most))).any()):
+            raise SpecError(f"Bounded: {name}={brief(tensor)} is outside of {dtype}, which holds {least} to {most}.")
+    return wide.to(dtype)
+
+
+def _cast(bound: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A bound for another dtype; where that holds less, its limit."""
+    if dtype.is_floating_point or bound.dtype.is_floating_point:
+        least, most = (float(limit) for limit in _limits(dtype))
+        wide = bound.double()
+        wide = torch.where(wide <= least, -math.inf, torch.where(wide >= most, math.inf, wide))
+        return wide
+    least, most = (int(limit) for limit in _limits(dtype))
+    return bound.to(torch.int64).clamp(least, most)
+
+
+def _check_broadcasts(name: str, bound: torch.Tensor, shape: torch.Size) -> None:
+    try:
+        bound.expand(shapes.static(shape))
+    except RuntimeError:
+        raise SpecError(
+            f"Bounded: {name} has shape {tuple(bound.shape)}, which does not broadcast to the shape {tuple(shape)}."
+        ) from None
+
+
+class Unbounded(Leaf):
+    """Any numbers of a dtype, NaN included.
+
+    ``rand`` draws from a standard normal distribution, or from the whole range of an integer dtype.
+
+    Args:
+        shape: shape of the data.
+        device: device of the data, or None.
+        dtype: dtype of the data; torch's default float by default.
+    """
+
+    def __init__(self, shape: ShapeLike = (1,), device: DeviceLike = None, dtype: Any = None) -> None:
+        super().__init__(shape=shape, device=device, dtype=torch.get_default_dtype() if dtype is None else dtype)
+
+    @property
+    def space(self) -> ContinuousBox:
+        """The whole range of the dtype, as a ContinuousBox."""
+        # torch.uint64 and complex dtypes have no comparable limits; those of the next dtype say enough.
+        dtype = torch.float64 if self._dtype.is_complex else self._dtype
+        least, most = _limits(dtype)
+        held = torch.float64 if dtype is torch.uint64 else dtype
+        low = torch.tensor(least, dtype=held, device=self._device)
+        return ContinuousBox(low, torch.tensor(most, dtype=held, device=self._device), self._shape)
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        return True
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        return val.to(self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        size = self._full(lead)
+        if self._dtype.is_floating_point or self._dtype.is_complex:
+            return sampling.normal(size, dtype=self._dtype, generator=generator, device=device)
+        dtype = torch.int64 if self._dtype is torch.uint64 else self._dtype
+        least, most = (torch.tensor(int(limit)) for limit in _limits(dtype))
+        out = sampling.integers(least, most, size, dtype=dtype, generator=generator, device=device)
+        return out.view(torch.uint64) if self._dtype is torch.uint64 else out
+
+    def _domain_text(self) -> str:
+        return "any value"

@@ -1,0 +1,405 @@
+"""One choice among ``n``, as a number or as a one-hot row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steppe.errors import NotSupported, SpecError
+
+from . import masks, sampling, shapes
+from .base import DeviceLike, Key, Spec, named
+from .boxes import CategoricalBox
+from .leaf import Leaf, shape_fault
+from .shapes import Change, ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Categorical", "OneHot"]
+
+
+def most_categories(dtype: torch.dtype) -> int | float:
+    """How many categories the values of a dtype can number."""
+    if dtype is torch.bool:
+        return 2
+    if dtype.is_floating_point:
+        # All integers up to here are exact.
+        return 2.0 / torch.finfo(dtype).eps
+    return torch.iinfo(dtype).max + 1
+
+
+def whole(val: torch.Tensor) -> torch.Tensor:
+    """Category numbers of any dtype as int64, to the nearest whole one."""
+    return val.nan_to_num().round().to(torch.int64) if val.dtype.is_floating_point else val.to(torch.int64)
+
+
+def is_whole(val: torch.Tensor) -> bool:
+    """Whether all values are whole numbers."""
+    return not val.dtype.is_floating_point or bool((val == val.round()).all())
+
+
+class Categorical(Leaf):
+    """One of ``n`` categories, as a number from 0 to ``n - 1``, for every element of a shape.
+
+    Args:
+        n: number of categories; -1 where it is not known yet (see :meth:`set_provisional_n`).
+        shape: shape of the data.
+        device: device of the data, or None.
+        dtype: dtype of the data; with ``torch.bool`` and ``n=2`` it describes flags.
+        mask: bool tensor that broadcasts to ``[*shape, n]``, True where a category is allowed. A row that allows nothing
+            restricts nothing.
+
+    Raises:
+        SpecError: the dtype cannot number ``n`` categories, or the mask does not fit.
+    """
+
+    _tensors = ("_mask",)
+
+    def __init__(
+        self,
+        n: int,
+        shape: ShapeLike = (),
+        device: DeviceLike = None,
+        dtype: Any = torch.int64,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(shape=shape, device=device, dtype=dtype)
+        self._n = _count(n, self)
+        self._provisional: int | None = None
+        self._mask: torch.Tensor | None = None
+        self.update_mask(mask)
+
+    @property
+    def n(self) -> int:
+        """Number of categories; the provisional one, or -1, where it is not known."""
+        return self._n if self._n > 0 or self._provisional is None else self._provisional
+
+    @property
+    def space(self) -> CategoricalBox:
+        """The categories, as a CategoricalBox."""
+        return CategoricalBox(self.n)
+
+    @property
+    def domain(self) -> str:
+        """``"discrete"``."""
+        return "discrete"
+
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """What is allowed, ``[*shape, n]`` bool, or None."""
+        return self._mask
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Set or remove the mask, in place.
+
+        Args:
+            mask: bool tensor that broadcasts to ``[*shape, n]``, or None.
+        """
+        full = torch.Size((*self._shape, self.n))
+        self._mask = masks.checked(mask, full, name=type(self).__name__, device=self._device)
+
+    def set_provisional_n(self, n: int) -> None:
+        """Say how many categories there are for now, in place, where the spec was made with ``n=-1``.
+
+        Raises:
+            SpecError: the number is known already.
+        """
+        if self._n > 0:
+            raise SpecError(f"Categorical: n is {self._n} already, and cannot be {n} for now.")
+        self._provisional = _count(n, self)
+
+    def _known_n(self, what: str) -> int:
+        if self.n < 0:
+            raise NotSupported(f"Categorical.{what} needs the number of categories: call set_provisional_n(n) first.")
+        return self.n
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        if not is_whole(val):
+            return False
+        index = val.to(torch.int64)
+        if bool((index < 0).any()) or (self.n > 0 and bool((index >= self.n).any())):
+            return False
+        if self._mask is None:
+            return True
+        mask = masks.allowed(self._mask).to(val.device).expand(*index.shape, self.n)
+        return bool(mask.gather(-1, index.unsqueeze(-1)).all())
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        index = whole(val).clamp(min=0)
+        if self.n > 0:
+            index = index.clamp(max=self.n - 1)
+        if self._mask is not None:
+            index = masks.nearest(index, self._mask)
+        return index.to(self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        n = self._known_n("rand")
+        if self._mask is not None:
+            return masks.draw(self._mask, lead, generator=generator, device=device).to(self._dtype)
+        last = torch.tensor(n - 1)
+        return sampling.integers(
+            torch.zeros_like(last), last, self._full(lead), dtype=self._dtype, generator=generator, device=device
+        )
+
+    def _domain_text(self) -> str:
+        if self._mask is not None:
+            return f"categories from 0 to {self.n - 1} that the mask allows"
+        return f"categories from 0 to {self.n - 1}" if self.n > 0 else "categories of 0 or more"
+
+    def _change(self, change: Change) -> Spec:
+        out = super()._change(change)
+        if self._mask is None:
+            return out
+        return self._with(_shape=out.shape, _mask=masks.moved(self._mask, shapes.positions(self._shape, change)))
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``; a spec with a mask cannot have one."""
+        if self._mask is not None:
+            raise self._unsupported("make_neg_dim", "a mask needs static sizes")
+        return super().make_neg_dim(dim)
+
+    def _to_dtype(self, dtype: torch.dtype) -> Self:
+        out = self._with(_dtype=dtype)
+        _count(self._n, out)
+        return out
+
+    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return categories ``[..., *shape]`` as one-hot rows ``[..., *shape, n]``, bool.
+
+        Args:
+            val: data of the spec, with any leading dimensions.
+            safe: check first that it is in the spec.
+        """
+        if safe:
+            self.assert_is_in(val)
+        return sampling.one_hot(val.to(torch.int64), self._known_n("to_one_hot"), dtype=torch.bool)
+
+    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return ``val``, which is categorical already."""
+        if safe:
+            self.assert_is_in(val)
+        return val
+
+    def to_one_hot_spec(self) -> OneHot:
+        """Return the spec of the same choice as one-hot rows, ``[*shape, n]`` bool."""
+        n = self._known_n("to_one_hot_spec")
+        return OneHot(n, (*self._shape, n), self._device, torch.bool, self._mask)
+
+    def to_categorical_spec(self) -> Categorical:
+        """Return a copy."""
+        return self.clone()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Pick the chosen entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``."""
+        rows = tensor_to_index.expand(*index.shape, tensor_to_index.shape[-1])
+        return rows.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
+
+    def cardinality(self) -> int:
+        """Return the number of categories."""
+        return self._known_n("cardinality")
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return every category, ``[n, *shape]``, all elements alike."""
+        n = self._known_n("enumerate")
+        each = masks.allowed_categories(self._mask, n, use_mask=use_mask, device=self._device).to(self._dtype)
+        return each.view(-1, *[1] * self.ndim).expand(-1, *shapes.static(self._shape)).clone()
+
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and (self._n, self.n) == (other._n, other.n)
+
+    def _arguments(self) -> list[str]:
+        return [f"n={self.n}", *(["mask=..."] if self._mask is not None else [])]
+
+
+class OneHot(Leaf):
+    """One of ``n`` categories, as a row with a single one in the last dimension.
+
+    ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
+    indexed, split or joined with others.
+
+    Args:
+        n: number of categories.
+        shape: shape of the data, whose last size is ``n``; ``[n]`` by default.
+        device: device of the data, or None.
+        dtype: dtype of the data.
+        mask: bool tensor that broadcasts to ``shape``, True where a category is allowed. A row that allows nothing
+            restricts nothing.
+
+    Raises:
+        SpecError: the last size of the shape is not ``n``, or the mask does not fit.
+    """
+
+    _tensors = ("_mask",)
+
+    def __init__(
+        self,
+        n: int,
+        shape: ShapeLike | None = None,
+        device: DeviceLike = None,
+        dtype: Any = torch.bool,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(shape=(n,) if shape is None else shape, device=device, dtype=dtype)
+        if n < 1 or not self._shape or self._shape[-1] != n:
+            raise SpecError(
+                f"OneHot: expected a shape whose last size is the number of categories, found n={n} and shape "
+                f"{tuple(self._shape)}."
+            )
+        self._n = n
+        self._mask: torch.Tensor | None = None
+        self.update_mask(mask)
+
+    @property
+    def n(self) -> int:
+        """Number of categories."""
+        return self._n
+
+    @property
+    def space(self) -> CategoricalBox:
+        """The categories, as a CategoricalBox."""
+        return CategoricalBox(self._n)
+
+    @property
+    def domain(self) -> str:
+        """``"discrete"``."""
+        return "discrete"
+
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """What is allowed, of the shape of the data, bool; or None."""
+        return self._mask
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Set or remove the mask, in place.
+
+        Args:
+            mask: bool tensor that broadcasts to ``shape``, or None.
+        """
+        self._mask = masks.checked(mask, self._shape, name="OneHot", device=self._device)
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        hot = val.to(torch.bool)
+        if val.dtype is not torch.bool and not bool((val == hot).all()):
+            return False
+        if not bool((hot.sum(-1) == 1).all()):
+            return False
+        return self._mask is None or not bool((hot & ~masks.allowed(self._mask).to(val.device)).any())
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        score = val.double().nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        if self._mask is not None:
+            # Lower than the lowest score, so that an allowed category wins over it.
+            open_ = masks.allowed(self._mask).to(val.device).expand(score.shape)
+            best = score.masked_fill(~open_, -torch.inf).amax(-1, keepdim=True)
+            return sampling.one_hot(((score == best) & open_).to(torch.uint8).argmax(-1), self._n, dtype=self._dtype)
+        return sampling.one_hot(score.argmax(-1), self._n, dtype=self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        if self._mask is not None:
+            index = masks.draw(self._mask, lead, generator=generator, device=device)
+        else:
+            index = torch.randint(0, self._n, self._full(lead)[:-1], generator=generator, device=device)
+        return sampling.one_hot(index, self._n, dtype=self._dtype)
+
+    def _domain_text(self) -> str:
+        among = " where the mask allows it" if self._mask is not None else ""
+        return f"a single one among the {self._n} entries of each row{among}"
+
+    def _change(self, change: Change) -> Spec:
+        shape = self._event_shape(change)
+        if self._mask is None:
+            return self._with(_shape=shape)
+        rows = shapes.positions(self._shape[:-1], lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0])
+        return self._with(_shape=shape, _mask=masks.moved(self._mask, rows))
+
+    def _event_shape(self, change: Change) -> torch.Size:
+        if not shapes.event_survives(self._shape, change):
+            raise IndexError(
+                f"The last dimension of a {type(self).__name__} of shape {tuple(self._shape)} holds the categories: it "
+                f"cannot be indexed, resized or moved."
+            )
+        return shapes.shape_after(self._shape, change)
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``, which cannot be the last; a spec with a mask cannot have one."""
+        if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="OneHot") == self.ndim - 1:
+            raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
+        return super().make_neg_dim(dim)
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
+        """Turn category numbers ``[*shape[:-1]]``, or one-hot rows, into rows of the spec.
+
+        Raises:
+            SpecError: the shape is neither, or a number is not a category.
+        """
+        tensor = self._tensor(val, key)
+        rows = self._shape[:-1]
+        if tensor.ndim == self.ndim - 1 and shapes.fits(tensor.shape, rows):
+            if not is_whole(tensor) or bool(((whole(tensor) < 0) | (whole(tensor) >= self._n)).any()):
+                raise SpecError(f"{named(key, self)}: expected categories from 0 to {self._n - 1}, found {val!r}.")
+            tensor = sampling.one_hot(whole(tensor), self._n, dtype=self._dtype)
+        elif not shapes.fits(tensor.shape, self._shape):
+            fault = shape_fault(named(key, self), self._shape, tensor.shape)
+            raise SpecError(f"{fault} Category numbers of shape {tuple(rows)} are encoded as one-hot rows.")
+        return tensor.to(device=None if ignore_device else self._device, dtype=self._dtype)
+
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Return the category numbers ``[..., *shape[:-1]]`` as an int64 array."""
+        if safe:
+            self.assert_is_in(val, key=key)
+        return self.to_categorical(val).detach().cpu().numpy()
+
+    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return rows ``[..., n]`` as category numbers ``[...]``, int64.
+
+        Args:
+            val: data of the spec, with any leading dimensions.
+            safe: check first that it is in the spec.
+        """
+        if safe:
+            self.assert_is_in(val)
+        return (val.to(torch.uint8) if val.dtype is torch.bool else val).argmax(-1)
+
+    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return ``val``, which is one-hot already."""
+        if safe:
+            self.assert_is_in(val)
+        return val
+
+    def to_categorical_spec(self) -> Categorical:
+        """Return the spec of the same choice as numbers, ``[*shape[:-1]]`` int64."""
+        return Categorical(self._n, self._shape[:-1], self._device, torch.int64, self._mask)
+
+    def to_one_hot_spec(self) -> OneHot:
+        """Return a copy."""
+        return self.clone()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Pick the chosen entry of each row: one-hot rows ``[..., n]`` and a tensor ``[..., n]`` give ``[...]``."""
+        return self.to_categorical_spec().index(self.to_categorical(index), tensor_to_index)
+
+    def cardinality(self) -> int:
+        """Return the number of categories."""
+        return self._n
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return every category, ``[n, *shape]``, all rows alike."""
+        index = self.to_categorical_spec().enumerate(use_mask)
+        return sampling.one_hot(index, self._n, dtype=self._dtype)
+
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and self._n == other._n
+
+    def _arguments(self) -> list[str]:
+        return [f"n={self._n}", *(["mask=..."] if self._mask is not None else [])]
+
+
+def _count(n: int, spec: Leaf) -> int:
+    """The number of categories, when the dtype of the spec can number them."""
+    if n != -1 and n < 1:
+        raise SpecError(f"{type(spec).__name__}: expected at least one category, or -1 for unknown, found n={n}.")
+    if n > most_categories(spec.dtype):
+        raise SpecError(f"{type(spec).__name__}: {spec.dtype} cannot number {n} categories. Use torch.int64.")
+    return int(n)

@@ -1,0 +1,42 @@
+"""The dtypes of numpy and torch, each under the name of the other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+
+__all__ = ["numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
+
+_NAMES = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+numpy_to_torch_dtype_dict: Final[dict[Any, torch.dtype]] = {np.dtype(name): getattr(torch, name) for name in _NAMES}
+"""From ``np.dtype`` to ``torch.dtype``; numpy has no bfloat16."""
+
+torch_to_numpy_dtype_dict: Final[dict[torch.dtype, np.dtype[Any]]] = {
+    value: key for key, value in numpy_to_torch_dtype_dict.items()
+}
+"""From ``torch.dtype`` to ``np.dtype``; torch.bfloat16 has no entry."""
+
+
+def to_torch_dtype(dtype: Any) -> torch.dtype:
+    """Return the torch dtype that ``dtype`` names.
+
+    Args:
+        dtype: a torch dtype, or anything that ``numpy.dtype`` understands.
+
+    Raises:
+        SpecError: neither torch nor numpy knows it, or torch has no such dtype.
+    """
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    try:
+        return numpy_to_torch_dtype_dict[np.dtype(dtype)]
+    except (TypeError, KeyError):
+        raise SpecError(f"Expected a torch dtype or the name of one, found {dtype!r}.") from None

@@ -1,0 +1,237 @@
+"""A spec of one tensor."""
+
+from __future__ import annotations
+
+import numbers
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import DeviceLike, Key, named
+from .dtypes import to_torch_dtype
+from .shapes import ShapeLike
+from .shaping import Shaped, as_device
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Leaf", "shape_fault"]
+
+
+def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
+    """The sentence about a wrong shape, with what to do where that can be seen."""
+    text = f"{name}: expected shape {tuple(expected)}, found {tuple(found)}."
+    lead = len(found) - len(expected)
+    if lead > 0 and shapes.fits(found[lead:], expected):
+        rows = ", ".join(map(str, found[:lead]))
+        return f"{text} If the leading dimensions are a batch, use spec.expand({rows}, *spec.shape)."
+    if sorted(found) == sorted(expected):
+        return f"{text} The dimensions are in another order: permute the data, or change the shape of the spec."
+    if found.numel() == shapes.static(expected).numel():
+        return f"{text} Nothing is reshaped silently: reshape the data, or change the shape of the spec."
+    return f"{text} Change the data, or the shape of the spec."
+
+
+class Leaf(Shaped):
+    """Base of the specs of one tensor: shape, dtype, device and the operations on shapes.
+
+    A subclass says what its domain is (``_contains``, ``_nearest``, ``_draw``, ``_domain_text``), and how its parameters
+    follow an operation on the shape (``_change``).
+    """
+
+    _tensors: ClassVar[tuple[str, ...]] = ()
+    """Attributes that hold parameters: tensors, or None."""
+
+    def __init__(self, *, shape: ShapeLike, device: DeviceLike, dtype: Any) -> None:
+        super().__init__(shape=shape, device=device)
+        self._dtype: torch.dtype = to_torch_dtype(dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the data."""
+        return self._dtype
+
+    @property
+    def domain(self) -> str | None:
+        """``"continuous"`` for floating-point data, ``"discrete"`` otherwise."""
+        return "continuous" if self._dtype.is_floating_point or self._dtype.is_complex else "discrete"
+
+    # What a subclass says ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _contains(self, val: torch.Tensor) -> bool:
+        """Whether values of the right dtype, ``[..., *shape]``, lie in the domain."""
+
+    @abstractmethod
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        """The values of the domain nearest to ``val``, ``[..., *shape]`` of any dtype; in the spec's dtype."""
+
+    @abstractmethod
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        """Random values ``[*lead, *shape]`` made on ``device``."""
+
+    @abstractmethod
+    def _domain_text(self) -> str:
+        """The domain in words, after "expected"."""
+
+    def _to_dtype(self, dtype: torch.dtype) -> Self:
+        return self._with(_dtype=dtype)
+
+    # Making data -------------------------------------------------------------------------------------------------
+
+    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> torch.Tensor:
+        """Draw data ``[*shape, *spec.shape]`` from the spec in one vectorised call; see :meth:`Spec.rand`."""
+        own = self._device or torch.get_default_device()
+        where = own if generator is None else generator.device
+        out = self._draw(shapes.size(shape), generator, where)
+        return out if where == own else out.to(own)
+
+    def zero(self, shape: ShapeLike = ()) -> torch.Tensor:
+        """Return zeros ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
+        return torch.zeros(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device)
+
+    def one(self, shape: ShapeLike = ()) -> torch.Tensor:
+        """Return ones ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
+        return torch.ones(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device)
+
+    def _full(self, lead: torch.Size) -> torch.Size:
+        return torch.Size((*lead, *shapes.static(self._shape)))
+
+    # Checking and converting data --------------------------------------------------------------------------------
+
+    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
+        """Yield a sentence for everything about ``val`` that is not as the spec says."""
+        name = named(key, self)
+        if not isinstance(val, torch.Tensor):
+            yield f"{name}: expected a tensor, found {type(val).__name__}. Turn it into one with spec.encode(value)."
+            return
+        shape_fits = shapes.fits(val.shape, self._shape)
+        if not shape_fits:
+            yield shape_fault(name, self._shape, val.shape)
+        if val.dtype is not self._dtype:
+            yield self._dtype_fault(name, val.dtype)
+        elif shape_fits and not self._contains(val):
+            yield f"{name}: expected {self._domain_text()}, found {_excerpt(val)}. Use spec.project(value) to bring it in."
+
+    def project(self, val: Any, *, key: Key = None) -> torch.Tensor:
+        """Return the nearest datum of the spec; see :meth:`Spec.project`."""
+        tensor = self._tensor(val, key)
+        if not shapes.fits(tensor.shape[tensor.ndim - self.ndim :] if tensor.ndim >= self.ndim else (), self._shape):
+            raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
+        if tensor.dtype is self._dtype and self._contains(tensor):
+            return tensor
+        return self._nearest(tensor)
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
+        """Turn a value into a tensor of the spec's dtype, on its device; see :meth:`Spec.encode`.
+
+        Arrays are copied, since environments reuse theirs; tensors only where dtype or device differ.
+        """
+        tensor = self._tensor(val, key)
+        if not shapes.fits(tensor.shape, self._shape):
+            raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
+        return tensor.to(device=None if ignore_device else self._device, dtype=self._dtype)
+
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Return the data as an array; see :meth:`Spec.to_numpy`. bfloat16 becomes float32, which numpy has."""
+        if safe:
+            self.assert_is_in(val, key=key)
+        return _array(val)
+
+    def type_check(self, value: Any, key: Key = None) -> None:
+        """Raise a SpecError unless ``value`` is a tensor of the spec's dtype."""
+        found = getattr(value, "dtype", type(value).__name__)
+        if found is not self._dtype:
+            raise SpecError(self._dtype_fault(named(key, self), found))
+
+    def _dtype_fault(self, name: str, found: Any) -> str:
+        return f"{name}: expected dtype {self._dtype}, found {found}. Cast the data, or give the spec dtype={found}."
+
+    def _tensor(self, val: Any, key: Key) -> torch.Tensor:
+        """``val`` as a tensor: of its own dtype where it has one, of the spec's where it is Python numbers."""
+        if isinstance(val, torch.Tensor):
+            return val
+        try:
+            if isinstance(val, numbers.Number):
+                return torch.tensor(val, dtype=self._dtype)
+            if isinstance(val, (list, tuple)) and val and isinstance(val[0], torch.Tensor):
+                return torch.stack(list(val))
+            return torch.from_numpy(np.array(val))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SpecError(
+                f"{named(key, self)}: expected numbers of shape {tuple(self._shape)} and dtype {self._dtype}, "
+                f"found {type(val).__name__} that is no tensor ({error})."
+            ) from None
+
+    # Copies and devices ------------------------------------------------------------------------------------------
+
+    def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        held = {name: getattr(self, name) for name in self._tensors}
+        return self._with(**{name: function(value) for name, value in held.items() if value is not None})
+
+    def clone(self) -> Self:
+        """Return an independent copy."""
+        return self._map_tensors(torch.clone)
+
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec on another device, or of another dtype; itself where nothing changes."""
+        if isinstance(dest, torch.dtype):
+            return self if dest is self._dtype else self._to_dtype(dest)
+        device = as_device(dest)
+        if device is None or device == self._device:
+            return self
+        return self._map_tensors(lambda t: t.to(device))._with(_device=device)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two specs describe the same data."""
+        return type(self) is type(other) and self._same(other)
+
+    def _same(self, other: Any) -> bool:
+        if (self._shape, self._dtype, self._device) != (other._shape, other._dtype, other._device):
+            return False
+        for name in self._tensors:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if (mine is None) != (theirs is None) or (mine is not None and not torch.equal(mine, theirs)):
+                return False
+        return True
+
+    def __contains__(self, item: Any) -> bool:
+        return self.is_in(item)
+
+    def _arguments(self) -> list[str]:
+        """What ``repr`` shows before the shape."""
+        return []
+
+    def __repr__(self) -> str:
+        shown = [*self._arguments(), f"shape={tuple(self._shape)}", f"dtype={str(self._dtype).removeprefix('torch.')}"]
+        if self._device is not None:
+            shown.append(f"device={str(self._device)!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _array(val: Any) -> Any:
+    if not isinstance(val, torch.Tensor):
+        return np.asarray(val)
+    val = val.detach().cpu()
+    return (val.float() if val.dtype is torch.bfloat16 else val).numpy()
+
+
+def _excerpt(val: torch.Tensor) -> str:
+    """A few of the values, for an error."""
+    if val.numel() == 1:
+        return str(val.tolist())
+    if val.numel() <= 16:
+        return str(val.tolist())
+    if val.dtype.is_complex:
+        return f"{val.numel()} values"
+    numbers_ = val.detach().double()
+    known = numbers_[~numbers_.isnan()]
+    missing = val.numel() - known.numel()
+    text = f"values from {known.min().item():.6g} to {known.max().item():.6g}" if known.numel() else "no number"
+    return f"{text}, {missing} NaN" if missing else text

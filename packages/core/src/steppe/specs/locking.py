@@ -1,0 +1,101 @@
+"""Locks: a spec that an environment has read keys and shapes from must not change under it."""
+
+from __future__ import annotations
+
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from steppe.errors import StateError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Lockable"]
+
+
+class Lockable:
+    """A spec that can be locked, with everything nested in it.
+
+    A lock forbids to add, replace and remove entries, and to change shape, device or names. What is nested in a locked
+    spec cannot be unlocked alone.
+    """
+
+    _locked: bool = False
+
+    def __init__(self) -> None:
+        self._holders: dict[int, weakref.ref[Lockable]] = {}
+
+    @abstractmethod
+    def _nested_specs(self) -> Iterable[Lockable]:
+        """The specs nested directly in this one that can be locked."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the spec is locked. Assigning locks or unlocks it."""
+        return self._locked
+
+    @is_locked.setter
+    def is_locked(self, value: bool) -> None:
+        self.lock_() if value else self.unlock_()
+
+    @property
+    def locked(self) -> bool:
+        """Same as :attr:`is_locked`."""
+        return self._locked
+
+    def lock_(self, recurse: bool = True) -> Self:
+        """Forbid edits, in place.
+
+        Args:
+            recurse: lock nested specs too, which then stay locked as long as this one is.
+        """
+        self._locked = True
+        if recurse:
+            for nested in self._nested_specs():
+                nested.lock_()
+                nested._holders[id(self)] = weakref.ref(self)
+        return self
+
+    def unlock_(self, recurse: bool = True) -> Self:
+        """Allow edits again, in place.
+
+        Args:
+            recurse: unlock nested specs too, unless another locked spec holds them.
+
+        Raises:
+            StateError: a locked spec holds this one.
+        """
+        if self._held():
+            raise StateError(
+                f"This {type(self).__name__} is part of a locked spec, so it cannot be unlocked alone. "
+                f"Unlock the whole, or edit a copy: spec.clone()."
+            )
+        self._locked = False
+        for nested in self._nested_specs():
+            nested._holders.pop(id(self), None)
+            if recurse and not nested._held():
+                nested.unlock_()
+        return self
+
+    def _held(self) -> bool:
+        holders = [ref() for ref in self._holders.values()]
+        return any(holder is not None and holder._locked for holder in holders)
+
+    def _check_unlocked(self, doing: str) -> None:
+        if self._locked:
+            whole = "the spec that holds it" if self._held() else "it"
+            raise StateError(
+                f"This {type(self).__name__} is locked: cannot {doing}. "
+                f"Unlock {whole} with spec.unlock_(), or edit a copy: spec.clone()."
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_holders"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._holders = {}
+        if self._locked:
+            self.lock_()

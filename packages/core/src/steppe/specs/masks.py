@@ -1,0 +1,79 @@
+"""Masks: which categories are allowed, row by row.
+
+A mask is a bool tensor with one entry per category in its last dimension. A row that allows nothing restricts nothing:
+it belongs to an agent that is gone, whose actions are not used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.errors import NotSupported, SpecError
+
+__all__ = ["allowed", "allowed_categories", "checked", "draw", "moved", "nearest"]
+
+
+def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
+    """Return ``mask`` as a bool tensor of the shape ``full``, or None.
+
+    Raises:
+        SpecError: it is not bool, does not broadcast, or the shape is dynamic.
+    """
+    if mask is None:
+        return None
+    if -1 in full:
+        raise SpecError(f"{name}: a mask needs static sizes, found shape {tuple(full[:-1])} and {full[-1]} categories.")
+    mask = torch.as_tensor(mask, device=device)
+    if mask.dtype is not torch.bool:
+        raise SpecError(f"{name}: expected a mask of dtype torch.bool, found {mask.dtype}. Use mask.bool().")
+    try:
+        return mask.expand(full)
+    except RuntimeError:
+        raise SpecError(f"{name}: expected a mask that broadcasts to {tuple(full)}, found {tuple(mask.shape)}.") from None
+
+
+def allowed(mask: torch.Tensor) -> torch.Tensor:
+    """Return the mask with rows that allow nothing opened."""
+    return mask | ~mask.any(-1, keepdim=True)
+
+
+def draw(
+    mask: torch.Tensor, lead: torch.Size, *, generator: torch.Generator | None, device: torch.device
+) -> torch.Tensor:
+    """Draw allowed categories ``[*lead, *mask.shape[:-1]]``, int64, uniformly in each row."""
+    rows = allowed(mask).to(device).reshape(-1, mask.shape[-1])
+    size = torch.Size((*lead, *mask.shape[:-1]))
+    if size.numel() == 0:
+        return torch.zeros(size, dtype=torch.int64, device=device)
+    drawn = torch.multinomial(rows.float(), lead.numel(), replacement=True, generator=generator)
+    return drawn.T.reshape(size)
+
+
+def nearest(index: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return, for each category of ``index``, the allowed one nearest to it; the smaller of two."""
+    n = mask.shape[-1]
+    distance = (torch.arange(n, device=index.device) - index.unsqueeze(-1)).abs()
+    return distance.masked_fill(~allowed(mask).to(index.device), n).argmin(-1)
+
+
+def moved(mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor | None:
+    """Return the mask with its rows at new ``positions`` of the flattened batch."""
+    if mask is None:
+        return None
+    return mask.reshape(-1, mask.shape[-1])[positions.to(mask.device)]
+
+
+def allowed_categories(mask: torch.Tensor | None, n: int, *, use_mask: bool, device: torch.device | None) -> torch.Tensor:
+    """Return the categories that all rows allow, ``[k]`` int64.
+
+    Raises:
+        NotSupported: rows allow different categories.
+    """
+    if not use_mask or mask is None:
+        return torch.arange(n, device=device)
+    rows = allowed(mask).reshape(-1, n)
+    if len(rows) > 1 and not bool((rows == rows[0]).all()):
+        raise NotSupported("The rows allow different categories, so there is no one list of them: enumerate spec[i].")
+    return rows[0].nonzero().squeeze(-1)

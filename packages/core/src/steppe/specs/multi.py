@@ -1,0 +1,422 @@
+"""Several choices at once, each with its own number of categories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from steppe.errors import SpecError
+
+from . import masks, sampling, shapes
+from .base import DeviceLike, Key, Spec, named
+from .boxes import BoxList
+from .discrete import Categorical, is_whole, most_categories, whole
+from .leaf import Leaf, shape_fault
+from .shapes import Change, ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["MultiCategorical", "MultiOneHot"]
+
+Counts: TypeAlias = "Sequence[int] | torch.Tensor | int | Sequence[Any]"
+
+
+def _counts(nvec: Counts, name: str) -> torch.Tensor:
+    counts = torch.as_tensor(nvec, device="cpu")
+    counts = counts.reshape(1) if counts.ndim == 0 else counts
+    if counts.dtype.is_floating_point or counts.numel() == 0 or bool((counts < 1).any()):
+        raise SpecError(f"{name}: expected numbers of categories of 1 or more, found nvec={nvec!r}.")
+    return counts.to(torch.int64)
+
+
+def _parts(counts: torch.Tensor) -> list[int]:
+    out: list[int] = counts.tolist()
+    return out
+
+
+class MultiCategorical(Leaf):
+    """Several choices, each a number from 0 to its own ``n - 1``.
+
+    Args:
+        nvec: number of categories of each choice; nested where it differs along further dimensions.
+        shape: shape of the data, which ends with the shape of ``nvec``; that shape by default.
+        device: device of the data, or None.
+        dtype: dtype of the data.
+        mask: bool tensor that broadcasts to ``[*shape[:-1], sum(nvec)]``, True where a category is allowed; the choices
+            one behind another. Only for a flat ``nvec``.
+
+    Raises:
+        SpecError: ``nvec`` does not fit the shape or the dtype, or the mask does not fit.
+    """
+
+    _tensors = ("_mask",)
+
+    def __init__(
+        self,
+        nvec: Counts,
+        shape: ShapeLike | None = None,
+        device: DeviceLike = None,
+        dtype: Any = torch.int64,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        counts = _counts(nvec, "MultiCategorical")
+        super().__init__(shape=counts.shape if shape is None else shape, device=device, dtype=dtype)
+        if self._shape[max(0, self.ndim - counts.ndim) :] != counts.shape:
+            raise SpecError(
+                f"MultiCategorical: expected a shape that ends with {tuple(counts.shape)}, one element for each number "
+                f"in nvec, found {tuple(self._shape)}."
+            )
+        if int(counts.max()) > most_categories(self._dtype):
+            raise SpecError(f"MultiCategorical: {self._dtype} cannot number {int(counts.max())} categories.")
+        self._nvec = counts
+        self._mask: torch.Tensor | None = None
+        self.update_mask(mask)
+
+    @property
+    def nvec(self) -> torch.Tensor:
+        """Number of categories of each choice, int64 on the CPU; the shape of the data ends with its shape."""
+        return self._nvec
+
+    @property
+    def space(self) -> BoxList:
+        """The choices, as a BoxList (nested ones in order)."""
+        return BoxList.from_nvec(self._nvec)
+
+    @property
+    def domain(self) -> str:
+        """``"discrete"``."""
+        return "discrete"
+
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """What is allowed, ``[*shape[:-1], sum(nvec)]`` bool, or None."""
+        return self._mask
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Set or remove the mask, in place.
+
+        Args:
+            mask: bool tensor that broadcasts to ``[*shape[:-1], sum(nvec)]``, or None.
+        """
+        if mask is not None and self._nvec.ndim > 1:
+            raise SpecError(f"MultiCategorical: a mask needs a flat nvec, found nvec of shape {tuple(self._nvec.shape)}.")
+        full = torch.Size((*self._shape[:-1], int(self._nvec.sum())))
+        self._mask = masks.checked(mask, full, name="MultiCategorical", device=self._device)
+
+    def _split(self) -> list[Categorical]:
+        """One Categorical for each choice of a flat nvec, each with its part of the mask."""
+        parts = _parts(self._nvec)
+        pieces: Sequence[torch.Tensor | None] = [None] * len(parts)
+        if self._mask is not None:
+            pieces = self._mask.split(parts, -1)
+        return [
+            Categorical(n, self._shape[:-1], self._device, self._dtype, piece)
+            for n, piece in zip(parts, pieces, strict=True)
+        ]
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        if not is_whole(val):
+            return False
+        index = val.to(torch.int64)
+        if not bool(((index >= 0) & (index < self._nvec.to(val.device))).all()):
+            return False
+        if self._mask is None:
+            return True
+        return all(part._contains(column) for part, column in zip(self._split(), val.unbind(-1), strict=True))
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        index = torch.minimum(whole(val).clamp(min=0), self._nvec.to(val.device) - 1)
+        if self._mask is not None:
+            columns = zip(self._split(), index.unbind(-1), strict=True)
+            index = torch.stack([part._nearest(column) for part, column in columns], -1)
+        return index.to(self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        if self._mask is not None:
+            return torch.stack([part._draw(lead, generator, device) for part in self._split()], -1)
+        out = sampling.below(shapes.compress(self._nvec), self._full(lead), generator=generator, device=device)
+        return out.to(self._dtype)
+
+    def _domain_text(self) -> str:
+        mask = " that the mask allows" if self._mask is not None else ""
+        return f"categories below {self._nvec.tolist()}{mask}"
+
+    def _change(self, change: Change) -> Spec:
+        shape = shapes.shape_after(self._shape, change)
+        if shapes.event_survives(self._shape, change) and self._nvec.ndim == 1:
+            mask = self._mask
+            if mask is not None:
+                to_rows = lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0]  # noqa: E731
+                mask = masks.moved(mask, shapes.positions(self._shape[:-1], to_rows))
+            return self._with(_shape=shape, _mask=mask)
+        if self._mask is not None:
+            raise SpecError("MultiCategorical: the choices that a mask is about cannot be indexed, resized or moved.")
+        counts = shapes.compress(change(self._nvec.expand(shapes.static(self._shape))))
+        if counts.numel() == 0:
+            counts = self._nvec.max()
+        if counts.ndim == 0:
+            return Categorical(int(counts), shape, self._device, self._dtype)
+        return self._with(_shape=shape, _nvec=counts.clone())
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``, before the dimensions of ``nvec``; not with a mask."""
+        at = shapes.normal_dim(dim, self.ndim, what="MultiCategorical")
+        if self._mask is not None or at >= self.ndim - self._nvec.ndim:
+            raise self._unsupported("make_neg_dim", "a mask and the choices need static sizes")
+        return super().make_neg_dim(dim)
+
+    def _flat(self, what: str) -> list[int]:
+        if self._nvec.ndim > 1:
+            raise self._unsupported(what, f"nvec is nested, of shape {tuple(self._nvec.shape)}")
+        return _parts(self._nvec)
+
+    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return numbers ``[..., k]`` as one-hot rows one behind another, ``[..., sum(nvec)]`` bool."""
+        if safe:
+            self.assert_is_in(val)
+        return _hot(val.to(torch.int64), self._flat("to_one_hot"), torch.bool)
+
+    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return ``val``, which is categorical already."""
+        if safe:
+            self.assert_is_in(val)
+        return val
+
+    def to_one_hot_spec(self) -> MultiOneHot:
+        """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool."""
+        parts = self._flat("to_one_hot_spec")
+        return MultiOneHot(parts, (*self._shape[:-1], sum(parts)), self._device, torch.bool, self._mask)
+
+    def to_categorical_spec(self) -> MultiCategorical:
+        """Return a copy."""
+        return self.clone()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Pick one entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``."""
+        starts = _starts(self._flat("index")).to(index.device)
+        rows = tensor_to_index.expand(*index.shape[:-1], tensor_to_index.shape[-1])
+        return rows.gather(-1, index.to(torch.int64) + starts)
+
+    def cardinality(self) -> int:
+        """Return the product of the numbers of categories."""
+        return math.prod(_parts(self._nvec.flatten()))
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
+        if self.cardinality() > 2**24:
+            raise self._unsupported("enumerate", f"it has {self.cardinality()} data")
+        if use_mask and self._mask is not None:
+            pieces = self._mask.split(_parts(self._nvec), -1)
+        else:
+            pieces = tuple(torch.ones(n, dtype=torch.bool) for n in _parts(self._nvec.flatten()))
+        columns = [masks.allowed_categories(m, m.shape[-1], use_mask=True, device=None) for m in pieces]
+        rows = torch.cartesian_prod(*columns).reshape(-1, *self._nvec.shape).to(self._device, self._dtype)
+        batch = shapes.static(self._shape[: self.ndim - self._nvec.ndim])
+        return rows.view(-1, *[1] * len(batch), *self._nvec.shape).expand(-1, *batch, *self._nvec.shape).clone()
+
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and torch.equal(self._nvec, other._nvec)
+
+    def _arguments(self) -> list[str]:
+        return [f"nvec={self._nvec.tolist()}", *(["mask=..."] if self._mask is not None else [])]
+
+
+class MultiOneHot(Leaf):
+    """Several choices as one-hot rows, one behind another in the last dimension.
+
+    ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
+    indexed, split or joined with others.
+
+    Args:
+        nvec: number of categories of each choice.
+        shape: shape of the data, whose last size is ``sum(nvec)``; ``[sum(nvec)]`` by default.
+        device: device of the data, or None.
+        dtype: dtype of the data.
+        mask: bool tensor that broadcasts to ``shape``, True where a category is allowed.
+
+    Raises:
+        SpecError: ``nvec`` is nested or does not fit the shape, or the mask does not fit.
+    """
+
+    _tensors = ("_mask",)
+
+    def __init__(
+        self,
+        nvec: Counts,
+        shape: ShapeLike | None = None,
+        device: DeviceLike = None,
+        dtype: Any = torch.bool,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        counts = _counts(nvec, "MultiOneHot")
+        if counts.ndim > 1:
+            raise SpecError(f"MultiOneHot: expected a flat nvec, found one of shape {tuple(counts.shape)}.")
+        self._parts = _parts(counts)
+        width = sum(self._parts)
+        super().__init__(shape=(width,) if shape is None else shape, device=device, dtype=dtype)
+        if not self._shape or self._shape[-1] != width:
+            raise SpecError(
+                f"MultiOneHot: expected a shape whose last size is sum(nvec) = {width}, found {tuple(self._shape)}."
+            )
+        self._mask: torch.Tensor | None = None
+        self.update_mask(mask)
+
+    @property
+    def nvec(self) -> torch.Tensor:
+        """Number of categories of each choice, ``[k]`` int64 on the CPU."""
+        return torch.tensor(self._parts)
+
+    @property
+    def space(self) -> BoxList:
+        """The choices, as a BoxList."""
+        return BoxList.from_nvec(self._parts)
+
+    @property
+    def domain(self) -> str:
+        """``"discrete"``."""
+        return "discrete"
+
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """What is allowed, of the shape of the data, bool; or None."""
+        return self._mask
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Set or remove the mask, in place.
+
+        Args:
+            mask: bool tensor that broadcasts to ``shape``, or None.
+        """
+        self._mask = masks.checked(mask, self._shape, name="MultiOneHot", device=self._device)
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        hot = val.to(torch.bool)
+        if val.dtype is not torch.bool and not bool((val == hot).all()):
+            return False
+        if not all(bool((part.sum(-1) == 1).all()) for part in hot.split(self._parts, -1)):
+            return False
+        return self._mask is None or not bool((hot & ~self._open().to(val.device)).any())
+
+    def _open(self) -> torch.Tensor:
+        assert self._mask is not None
+        return torch.cat([masks.allowed(part) for part in self._mask.split(self._parts, -1)], -1)
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        pieces: Sequence[torch.Tensor | None] = [None] * len(self._parts)
+        if self._mask is not None:
+            pieces = self._mask.split(self._parts, -1)
+        best = []
+        for part, piece in zip(val.split(self._parts, -1), pieces, strict=True):
+            from_part = Categorical(part.shape[-1], self._shape[:-1], mask=piece).to_one_hot_spec()
+            best.append(from_part._nearest(part))
+        return torch.cat(best, -1).to(self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        return _hot(self.to_categorical_spec()._draw(lead, generator, device), self._parts, self._dtype)
+
+    def _domain_text(self) -> str:
+        mask = " where the mask allows it" if self._mask is not None else ""
+        return f"a single one in each part of sizes {self._parts}{mask}"
+
+    def _change(self, change: Change) -> Spec:
+        if not shapes.event_survives(self._shape, change):
+            raise IndexError(
+                f"The last dimension of a MultiOneHot of shape {tuple(self._shape)} holds the categories: it cannot be "
+                f"indexed, resized or moved."
+            )
+        shape, mask = shapes.shape_after(self._shape, change), self._mask
+        if mask is not None:
+            to_rows = lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0]  # noqa: E731
+            mask = masks.moved(mask, shapes.positions(self._shape[:-1], to_rows))
+        return self._with(_shape=shape, _mask=mask)
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``, which cannot be the last; a spec with a mask cannot have one."""
+        if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="MultiOneHot") == self.ndim - 1:
+            raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
+        return super().make_neg_dim(dim)
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
+        """Turn category numbers ``[*shape[:-1], k]``, or one-hot rows, into rows of the spec.
+
+        Raises:
+            SpecError: the shape is neither, or a number is not a category.
+        """
+        tensor = self._tensor(val, key)
+        numbers = torch.Size((*self._shape[:-1], len(self._parts)))
+        if not shapes.fits(tensor.shape, self._shape):
+            if not shapes.fits(tensor.shape, numbers):
+                fault = shape_fault(named(key, self), self._shape, tensor.shape)
+                raise SpecError(f"{fault} Category numbers of shape {tuple(numbers)} are encoded as one-hot rows.")
+            index, counts = whole(tensor), self.nvec.to(tensor.device)
+            if not is_whole(tensor) or bool(((index < 0) | (index >= counts)).any()):
+                raise SpecError(f"{named(key, self)}: expected categories below {self._parts}, found {val!r}.")
+            tensor = _hot(index, self._parts, self._dtype)
+        return tensor.to(device=None if ignore_device else self._device, dtype=self._dtype)
+
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Return the category numbers ``[..., *shape[:-1], k]`` as an int64 array."""
+        if safe:
+            self.assert_is_in(val, key=key)
+        return self.to_categorical(val).detach().cpu().numpy()
+
+    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return rows ``[..., sum(nvec)]`` as category numbers ``[..., k]``, int64.
+
+        Args:
+            val: data of the spec, with any leading dimensions.
+            safe: check first that it is in the spec.
+        """
+        if safe:
+            self.assert_is_in(val)
+        val = val.to(torch.uint8) if val.dtype is torch.bool else val
+        return torch.stack([part.argmax(-1) for part in val.split(self._parts, -1)], -1)
+
+    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+        """Return ``val``, which is one-hot already."""
+        if safe:
+            self.assert_is_in(val)
+        return val
+
+    def to_categorical_spec(self) -> MultiCategorical:
+        """Return the spec of the same choices as numbers, ``[*shape[:-1], k]`` int64."""
+        shape = (*self._shape[:-1], len(self._parts))
+        return MultiCategorical(self._parts, shape, self._device, torch.int64, self._mask)
+
+    def to_one_hot_spec(self) -> MultiOneHot:
+        """Return a copy."""
+        return self.clone()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Pick one entry per choice: rows ``[..., sum(nvec)]`` and a tensor of that shape give ``[..., k]``."""
+        return self.to_categorical_spec().index(self.to_categorical(index), tensor_to_index)
+
+    def cardinality(self) -> int:
+        """Return the product of the numbers of categories."""
+        return math.prod(self._parts)
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
+        return _hot(self.to_categorical_spec().enumerate(use_mask), self._parts, self._dtype)
+
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and self._parts == other._parts
+
+    def _arguments(self) -> list[str]:
+        return [f"nvec={self._parts}", *(["mask=..."] if self._mask is not None else [])]
+
+
+def _starts(parts: list[int]) -> torch.Tensor:
+    """Where each choice begins in the last dimension."""
+    return torch.tensor([0, *parts[:-1]]).cumsum(0)
+
+
+def _hot(index: torch.Tensor, parts: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Numbers ``[..., k]`` as one-hot rows ``[..., sum(parts)]``."""
+    out = torch.zeros((*index.shape[:-1], sum(parts)), dtype=dtype, device=index.device)
+    return out.scatter_(-1, index + _starts(parts).to(index.device), 1)
+

@@ -1,0 +1,146 @@
+"""Data that is not a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import DeviceLike, Key, named
+from .shapes import ShapeLike
+from .shaping import Shaped, as_device
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["NonTensor"]
+
+
+class NonTensor(Shaped):
+    """Anything that is not a tensor, such as text; a shape says how many.
+
+    Data is ``NonTensorData`` or ``NonTensorStack`` of tensordict; where the shape is empty, a bare value is data too.
+    ``zero``, ``one`` and ``rand`` repeat the example.
+
+    Args:
+        shape: batch shape of the data.
+        device: device that tensordicts with such data claim, or None.
+        example_data: a value as the data holds them.
+    """
+
+    def __init__(self, shape: ShapeLike = (), device: DeviceLike = None, *, example_data: Any = None) -> None:
+        super().__init__(shape=shape, device=device)
+        self._example = example_data
+
+    @property
+    def example_data(self) -> Any:
+        """The value that ``zero`` and ``rand`` repeat."""
+        return self._example
+
+    def zero(self, shape: ShapeLike = ()) -> Any:
+        """Return the example, ``[*shape, *spec.shape]`` times."""
+        size = torch.Size((*shapes.size(shape), *shapes.static(self._shape)))
+        return NonTensorData(self._example, batch_size=size, device=self._device)
+
+    def one(self, shape: ShapeLike = ()) -> Any:
+        """Same as :meth:`zero`."""
+        return self.zero(shape)
+
+    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+        """Same as :meth:`zero`."""
+        return self.zero(shape)
+
+    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
+        """Yield a sentence for everything about ``val`` that is not as the spec says."""
+        name = named(key, self)
+        if isinstance(val, (NonTensorData, NonTensorStack)):
+            if not shapes.fits(val.batch_size, self._shape):
+                yield f"{name}: expected non-tensor data of shape {tuple(self._shape)}, found {tuple(val.batch_size)}."
+        elif isinstance(val, (torch.Tensor, TensorDictBase)):
+            yield f"{name}: expected non-tensor data, found a {type(val).__name__}."
+        elif self._shape:
+            yield (
+                f"{name}: expected non-tensor data of shape {tuple(self._shape)}, found a bare {type(val).__name__}. "
+                f"Wrap it with spec.encode(value)."
+            )
+
+    def project(self, val: Any, *, key: Key = None) -> Any:
+        """Return ``val``: there is nothing to project on.
+
+        Raises:
+            SpecError: it is not non-tensor data of this shape.
+        """
+        self.assert_is_in(val, key=key)
+        return val
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+        """Wrap a value; one for each element where the spec has a shape and ``val`` is a list or array of that shape.
+
+        Raises:
+            SpecError: ``val`` is wrapped already, in another shape.
+        """
+        if isinstance(val, (NonTensorData, NonTensorStack)):
+            self.assert_is_in(val, key=key)
+            return val
+        if self._shape and isinstance(val, (list, tuple, np.ndarray)):
+            parts = self._nested(list(val), self._shape)
+            if parts is None:
+                raise SpecError(
+                    f"{named(key, self)}: expected {tuple(self._shape)} values in nested lists, found {val!r}."
+                )
+            return NonTensorStack.from_list(parts)
+        return NonTensorData(val, batch_size=shapes.static(self._shape), device=self._device)
+
+    def _nested(self, val: Any, shape: torch.Size) -> Any:
+        if not shape:
+            return val
+        if not isinstance(val, (list, tuple, np.ndarray)) or shape[0] not in (-1, len(val)):
+            return None
+        parts = [self._nested(part, shape[1:]) for part in val]
+        return None if len(shape) > 1 and any(part is None for part in parts) else parts
+
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Return the bare value, or nested lists of them."""
+        if safe:
+            self.assert_is_in(val, key=key)
+        if isinstance(val, NonTensorStack):
+            return val.tolist()
+        return val.data if isinstance(val, NonTensorData) else val
+
+    def type_check(self, value: Any, key: Key = None) -> None:
+        """Raise a SpecError where ``value`` is a tensor."""
+        if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
+            raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``."""
+        at = shapes.normal_dim(dim, self.ndim, what="NonTensor")
+        return self._with(_shape=torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :])))
+
+    def clone(self) -> Self:
+        """Return a copy; the example is shared."""
+        return self._with()
+
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec on another device; a dtype changes nothing."""
+        device = None if isinstance(dest, torch.dtype) else as_device(dest)
+        return self if device is None or device == self._device else self._with(_device=device)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether shape, device and example are equal."""
+        if not isinstance(other, NonTensor):
+            return NotImplemented
+        if (self._shape, self._device) != (other._shape, other._device):
+            return False
+        same = self._example is other._example or self._example == other._example
+        return bool(np.all(same)) if isinstance(same, np.ndarray) else bool(same)
+
+    def __repr__(self) -> str:
+        device = f", device={str(self._device)!r}" if self._device is not None else ""
+        return f"NonTensor(shape={tuple(self._shape)}{device}, example_data={self._example!r})"

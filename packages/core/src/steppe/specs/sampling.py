@@ -1,0 +1,99 @@
+"""Random numbers between bounds, ends included, for whole blocks at once."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["below", "floats", "integers", "normal", "one_hot"]
+
+_LONG = torch.iinfo(torch.int64)
+# torch draws no integers of these dtypes, and compares none.
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
+
+def normal(
+    size: torch.Size, *, dtype: torch.dtype, generator: torch.Generator | None, device: torch.device
+) -> torch.Tensor:
+    """Standard normal floats, or complex numbers."""
+    wide = dtype if dtype.is_complex or dtype.itemsize >= 4 else torch.float32
+    return torch.randn(size, dtype=wide, generator=generator, device=device).to(dtype)
+
+
+def floats(
+    low: torch.Tensor,
+    high: torch.Tensor,
+    size: torch.Size,
+    *,
+    dtype: torch.dtype,
+    generator: torch.Generator | None,
+    device: torch.device,
+) -> torch.Tensor:
+    """Floats in ``[low, high]``.
+
+    Uniform between finite bounds; one-sided bounds are approached from inside by the absolute value of a normal
+    variable, and none by the variable itself. Arithmetic is done in float32 at least, and rounding cannot leave the
+    bounds.
+    """
+    low, high = low.to(device), high.to(device)
+    wide = dtype if dtype.itemsize >= 4 else torch.float32
+    least, most = low.to(wide), high.to(wide)
+    has_low, has_high = ~least.isinf(), ~most.isinf()
+    bounded = has_low & has_high
+    if bool(bounded.all()):
+        u = torch.rand(size, dtype=wide, generator=generator, device=device)
+        # In this form the span, which may exceed the largest float, is never computed.
+        return torch.clamp(((1 - u) * least + u * most).to(dtype), low, high)
+    z = torch.randn(size, dtype=wide, generator=generator, device=device)
+    out = torch.where(has_low, least + z.abs(), torch.where(has_high, most - z.abs(), z))
+    if bool(bounded.any()):
+        u = torch.rand(size, dtype=wide, generator=generator, device=device)
+        out = torch.where(bounded, (1 - u) * least + u * most, out)
+    largest = torch.finfo(dtype).max
+    return torch.clamp(out.to(dtype).clamp(-largest, largest), low, high)
+
+
+def integers(
+    low: torch.Tensor,
+    high: torch.Tensor,
+    size: torch.Size,
+    *,
+    dtype: torch.dtype,
+    generator: torch.Generator | None,
+    device: torch.device,
+) -> torch.Tensor:
+    """Integers in ``[low, high]``, drawn as int64; spans up to the whole of int64 do not overflow."""
+    if low.ndim == 0 and high.ndim == 0:
+        first, last = int(low.item()), int(high.item())
+        out = torch.empty(size, dtype=torch.int64 if dtype in _UNSIGNED else dtype, device=device)
+        if first == last:
+            out.fill_(first)
+        elif last == _LONG.max:
+            out.random_(first, None, generator=generator)
+        else:
+            out.random_(first, last + 1, generator=generator)
+        return out.to(dtype)
+    low, high = low.to(device, torch.int64), high.to(device, torch.int64)
+    span = high - low + 1  # Wraps around to zero or less where it is 2**63 or more.
+    drawn = torch.empty(size, dtype=torch.int64, device=device)
+    if bool((span > 0).all()):
+        offset = drawn.random_(0, None, generator=generator) % span
+    else:
+        drawn.random_(_LONG.min, None, generator=generator)
+        small = (drawn & _LONG.max) % span.clamp(min=1)
+        # Unsigned drawn % span: at most one subtraction, and none for the span 2**64, which reads 0.
+        inside = (span == 0) | ((drawn ^ _LONG.min) < (span ^ _LONG.min))
+        offset = torch.where(span > 0, small, torch.where(inside, drawn, drawn - span))
+    return (low + offset).to(dtype)
+
+
+def below(
+    n: torch.Tensor, size: torch.Size, *, generator: torch.Generator | None, device: torch.device
+) -> torch.Tensor:
+    """Integers in ``[0, n)`` as int64, ``n`` broadcast to ``size``."""
+    return integers(torch.zeros_like(n), n - 1, size, dtype=torch.int64, generator=generator, device=device)
+
+
+def one_hot(index: torch.Tensor, n: int, *, dtype: torch.dtype) -> torch.Tensor:
+    """Rows ``[*index.shape, n]`` with a one at ``index``."""
+    out = torch.zeros((*index.shape, n), dtype=dtype, device=index.device)
+    return out.scatter_(-1, index.unsqueeze(-1), 1)

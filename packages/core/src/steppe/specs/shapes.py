@@ -1,0 +1,174 @@
+"""Shapes, what an operation does to them, and how parameters of a spec follow.
+
+An operation on a spec is an operation on a tensor of its shape. It is tried on a *probe*: a tensor that owns one
+element, expanded to the shape. A dynamic size (-1) is given to the probe as a number larger than any that the static
+sizes could produce, and read back as -1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+
+__all__ = [
+    "ShapeLike",
+    "Change",
+    "change_param",
+    "compress",
+    "event_survives",
+    "expand_index",
+    "fits",
+    "flat_sizes",
+    "is_index",
+    "normal_dim",
+    "positions",
+    "shape_after",
+    "size",
+    "static",
+    "torch_index",
+]
+
+ShapeLike: TypeAlias = "int | Sequence[int] | torch.Size"
+Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+
+def size(shape: ShapeLike | None) -> torch.Size:
+    """Return ``shape`` as a torch.Size; an int is one dimension, None is none."""
+    if shape is None:
+        return torch.Size(())
+    if isinstance(shape, torch.Size):
+        return shape
+    return torch.Size((shape,)) if isinstance(shape, int) else torch.Size(shape)
+
+
+def flat_sizes(sizes: tuple[Any, ...]) -> torch.Size:
+    """Read ``f(2, 3)``, ``f((2, 3))`` and ``f(torch.Size([2, 3]))`` alike."""
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        return torch.Size(sizes[0])
+    return torch.Size(sizes)
+
+
+def static(shape: Sequence[int]) -> torch.Size:
+    """Return ``shape`` with 1 in place of every dynamic size."""
+    return torch.Size([1 if n < 0 else n for n in shape])
+
+
+def fits(found: Sequence[int], expected: Sequence[int]) -> bool:
+    """Whether a shape is the expected one, where -1 stands for any size."""
+    return len(found) == len(expected) and all(e in (-1, f) or f == -1 for f, e in zip(found, expected, strict=True))
+
+
+def normal_dim(dim: int, ndim: int, *, what: str) -> int:
+    """Return ``dim`` counted from the front.
+
+    Raises:
+        IndexError: it is not in ``[-ndim, ndim)``.
+    """
+    if not -ndim <= dim < ndim:
+        raise IndexError(f"Dimension {dim} is out of range: {what} has {ndim} dimension(s).")
+    return dim % ndim if ndim else dim
+
+
+def compress(param: torch.Tensor) -> torch.Tensor:
+    """Return the smallest tensor that broadcasts to ``param``: no repeated leading dimensions, one number if all agree."""
+    while param.ndim and (param.shape[0] == 1 or (param.stride(0) == 0 and param.shape[0])):
+        param = param[0]
+    if param.ndim and param.numel():
+        first = param[(0,) * param.ndim]
+        if bool((param == first).all()):
+            return first.clone()
+    return param
+
+
+def _sentinel(shape: Sequence[int]) -> int:
+    return 2 * math.prod(n for n in shape if n > 0) + 1009
+
+
+def _probe_shape(shape: torch.Size) -> torch.Size:
+    unknown = _sentinel(shape)
+    return torch.Size([unknown if n < 0 else n for n in shape])
+
+
+def shape_after(shape: torch.Size, change: Change) -> torch.Size:
+    """Return the shape that ``change`` gives a tensor of ``shape``."""
+    out = change(torch.zeros((), dtype=torch.int8).expand(_probe_shape(shape))).shape
+    if -1 not in shape:
+        return out
+    limit = _sentinel(shape) // 2
+    return torch.Size([-1 if n > limit else n for n in out])
+
+
+def change_param(param: torch.Tensor, shape: torch.Size, change: Change) -> torch.Tensor:
+    """Apply ``change`` to a parameter that broadcasts to ``shape``; the result broadcasts to the new shape."""
+    if param.ndim == 0:
+        return param
+    out = change(param.expand(_probe_shape(shape)))
+    if -1 in shape:
+        limit = _sentinel(shape) // 2
+        for dim, n in enumerate(out.shape):
+            if n > limit:
+                out = out.narrow(dim, 0, 1)
+    return compress(out)
+
+
+def event_survives(shape: torch.Size, change: Change) -> bool:
+    """Whether ``change`` leaves the last dimension last, whole and in order."""
+    mark = torch.arange(shape[-1])
+    out = change(mark.expand(_probe_shape(shape)))
+    return out.ndim > 0 and out.shape[-1] == shape[-1] and bool((out == mark).all())
+
+
+def positions(shape: torch.Size, change: Change) -> torch.Tensor:
+    """Return, for every element after ``change``, where in the flattened tensor of ``shape`` it stood."""
+    return change(torch.arange(math.prod(shape)).view(shape))
+
+
+def is_index(value: Any) -> bool:
+    """Whether ``value`` can be one part of an index into dimensions."""
+    return value is None or value is Ellipsis or isinstance(
+        value, (int, slice, list, range, torch.Tensor, np.ndarray, np.integer, np.bool_)
+    )
+
+
+def torch_index(index: Any) -> Any:
+    """Return ``index`` with lists, ranges and arrays as tensors, which torch reads without ambiguity."""
+    if isinstance(index, tuple):
+        return tuple(torch_index(part) for part in index)
+    if not is_index(index):
+        raise SpecError(
+            f"Cannot index a spec with {index!r}: expected ints, slices, None, ..., lists, arrays or tensors."
+        )
+    if isinstance(index, (list, range, np.ndarray)):
+        as_tensor = torch.as_tensor(np.asarray(index))
+        return as_tensor.long() if as_tensor.numel() == 0 and not isinstance(index, np.ndarray) else as_tensor
+    if isinstance(index, (np.integer, np.bool_)):
+        return index.item()
+    return index
+
+
+def expand_index(index: Any, ndim: int) -> tuple[Any, ...]:
+    """Return ``index`` as a tuple that covers exactly ``ndim`` dimensions, with ``...`` written out as slices.
+
+    Raises:
+        IndexError: it covers more than ``ndim`` dimensions, or holds ``...`` twice.
+    """
+    parts = torch_index(index if isinstance(index, tuple) else (index,))
+    used = 0
+    for part in parts:
+        if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
+            used += part.ndim
+        elif part is not None and part is not Ellipsis and not isinstance(part, bool):
+            used += 1
+    if used > ndim:
+        raise IndexError(f"Too many indices: {used} for {ndim} batch dimension(s).")
+    gaps = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(gaps) > 1:
+        raise IndexError("An index can hold only one '...'.")
+    at = gaps[0] if gaps else len(parts)
+    return (*parts[:at], *[slice(None)] * (ndim - used), *parts[at + 1 :])

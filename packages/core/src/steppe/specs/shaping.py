@@ -1,0 +1,143 @@
+"""The operations on shapes, for specs whose shape is all that these change."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import DeviceLike, Spec
+from .shapes import Change, ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Shaped", "as_device"]
+
+
+def as_device(device: DeviceLike) -> torch.device | None:
+    """Return ``device`` as a torch.device with its index, or None."""
+    if device is None:
+        return None
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+class Shaped(Spec):
+    """Base of the specs that are no Composite: a shape, a device, and the operations on shapes.
+
+    Every operation is a function of a tensor. A subclass with parameters overrides :meth:`_change` to have them follow.
+    """
+
+    def __init__(self, *, shape: ShapeLike, device: DeviceLike) -> None:
+        self._shape = shapes.size(shape)
+        if any(n < -1 for n in self._shape):
+            raise SpecError(
+                f"{type(self).__name__}: expected sizes of 0 or more, or -1 for a dynamic one, found {tuple(self._shape)}."
+            )
+        self._device = as_device(device)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the data, batch dimensions included; -1 where a size is dynamic."""
+        return self._shape
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the data, or None for no claim."""
+        return self._device
+
+    def _with(self, **attributes: Any) -> Self:
+        """A shallow copy with some attributes replaced."""
+        out = copy.copy(self)
+        out.__dict__.update(attributes)
+        return out
+
+    def _change(self, change: Change) -> Spec:
+        """The spec of ``change(data)``."""
+        return self._with(_shape=shapes.shape_after(self._shape, change))
+
+    def clear_device_(self) -> Self:
+        """Make the device None, in place; return the spec."""
+        self._device = None
+        return self
+
+    def _try(self, doing: str, change: Change) -> Any:
+        try:
+            return self._change(change)
+        except RuntimeError as error:
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot {doing}: {error}") from None
+
+    def expand(self, *sizes: Any) -> Self:
+        """Return the spec of data repeated to a larger shape; -1 keeps a size."""
+        target = shapes.flat_sizes(sizes)
+        out: Self = self._try(f"expand to {tuple(target)}", lambda t: t.expand(target))
+        return out
+
+    def squeeze(self, dim: int | None = None) -> Spec:
+        """Return the spec without a dimension of size 1, or without any of them."""
+        out: Spec = self._try("squeeze", lambda t: t.squeeze() if dim is None else t.squeeze(dim))
+        return out
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Return the spec with a new dimension of size 1 at ``dim``."""
+        out: Self = self._try(f"unsqueeze {dim}", lambda t: t.unsqueeze(dim))
+        return out
+
+    def reshape(self, *sizes: Any) -> Spec:
+        """Return the spec of the same elements in another shape; one -1 is worked out."""
+        target = shapes.flat_sizes(sizes)
+        out: Spec = self._try(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
+        return out
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
+        """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
+        out: Spec = self._try(f"flatten {start_dim} to {end_dim}", lambda t: t.flatten(start_dim, end_dim))
+        return out
+
+    def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
+        """Return the spec with the dimension ``dim`` split into ``sizes``."""
+        parts = shapes.size(sizes)
+        out: Spec = self._try(f"unflatten {dim} into {tuple(parts)}", lambda t: t.unflatten(dim, parts))
+        return out
+
+    def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
+        """Return the specs along a dimension.
+
+        Raises:
+            SpecError: the dimension is dynamic.
+        """
+        at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
+        if self.ndim == 0 or self._shape[at] < 0:
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot unbind dimension {dim}.")
+        return tuple(self._try("unbind", _Select(at, i)) for i in range(self._shape[at]))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Index as a tensor of this shape is indexed: ints, slices, None, ``...``, lists, arrays and tensors."""
+        ready = shapes.torch_index(index)
+        return self._try(f"index with {index!r}", lambda t: t[ready])
+
+    def make_neg_dim(self, dim: int) -> Self:
+        """Return the spec with a dynamic size at ``dim``.
+
+        Raises:
+            SpecError: its domain differs along that dimension.
+        """
+        at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
+        return self._with(_shape=torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :])))
+
+
+class _Select:
+    """``t.select(dim, i)`` with its arguments fixed."""
+
+    def __init__(self, dim: int, i: int) -> None:
+        self.dim, self.i = dim, i
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.select(self.dim, self.i)

@@ -1,0 +1,240 @@
+"""A stack of leaf specs that differ, and torch.stack for specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tensordict import LazyStackedTensorDict
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import Key, Spec, named
+from .composite import Composite
+from .lazy_stack import LazyStack, stacked_shape
+from .shapes import ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Stacked", "check_parts", "stack"]
+
+
+def stack(specs: Sequence[Any], dim: int = 0) -> Any:
+    """Stack specs along a new dimension, as ``torch.stack(specs, dim)`` does.
+
+    Args:
+        specs: all Composites, or none.
+        dim: where the new dimension stands; for Composites among the batch dimensions.
+
+    Returns:
+        One spec of the same class with the dimension added, where all are equal. Otherwise a Stacked, or a
+        StackedComposite.
+
+    Raises:
+        SpecError: the list is empty, or the specs differ in more than their sizes and domains.
+    """
+    from .stacked_composite import StackedComposite
+
+    specs = list(specs)
+    check_parts(specs, "torch.stack")
+    first = specs[0]
+    at = shapes.normal_dim(dim, first.ndim + 1, what=f"a stack of specs of shape {tuple(first.shape)}")
+    if all(spec == first for spec in specs[1:]):
+        return first.unsqueeze(at).expand(*first.shape[:at], len(specs), *first.shape[at:])
+    if isinstance(first, Composite):
+        return StackedComposite(*specs, dim=at)
+    return Stacked(*specs, dim=at)
+
+
+def check_parts(parts: Sequence[Any], doing: str) -> None:
+    """Raise a SpecError unless specs can be stacked."""
+    if not parts:
+        raise SpecError(f"{doing}: expected at least one spec, found none.")
+    first = parts[0]
+    for part in parts:
+        if not isinstance(part, Spec) or isinstance(part, Composite) != isinstance(first, Composite):
+            raise SpecError(f"{doing}: expected Composites only or leaf specs only, found {first!r} and {part!r}.")
+        for what in ("ndim", "dtype", "device"):
+            one, other = getattr(first, what), getattr(part, what)
+            if one != other:
+                raise SpecError(f"{doing}: expected specs of one {what}, found {one} and {other}.")
+
+
+class Stacked(LazyStack):
+    """Leaf specs that differ in sizes or domains, along a new dimension.
+
+    Data is one tensor where all sizes agree. Otherwise it is a nested tensor, one component per spec; the differing
+    sizes read -1 in the shape. Wherever data is taken, a list with one datum per spec is taken too.
+
+    Args:
+        *specs: leaf specs of one dtype, device and number of dimensions.
+        dim: where the new dimension stands.
+
+    Raises:
+        SpecError: they cannot be stacked.
+    """
+
+    def __init__(self, *specs: Spec, dim: int = 0) -> None:
+        check_parts(specs, "Stacked")
+        if isinstance(specs[0], Composite):
+            raise SpecError("Stacked: expected leaf specs, found Composites. Use StackedComposite or torch.stack.")
+        self._dim = shapes.normal_dim(dim, specs[0].ndim + 1, what="a stack")
+        self._parts = list(specs)
+
+    def _stack(self, parts: Sequence[Any], dim: int) -> Any:
+        return stack(parts, dim)
+
+    def _restack(self, parts: Sequence[Any], dim: int) -> Self:
+        return type(self)(*parts, dim=dim)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the data; -1 where the specs differ."""
+        return stacked_shape(self._parts, self._dim)
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the data, or None."""
+        device: torch.device | None = self._parts[0].device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Dtype of the data."""
+        dtype: torch.dtype | None = self._parts[0].dtype
+        return dtype
+
+    @property
+    def domain(self) -> str | None:
+        """``"continuous"``, ``"discrete"``, or None."""
+        domain: str | None = self._parts[0].domain
+        return domain
+
+    @property
+    def space(self) -> list[Any]:
+        """The sets of values of the specs."""
+        return [part.space for part in self._parts]
+
+    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+        """Draw data ``[*shape, *spec.shape]``; see :meth:`Spec.rand`."""
+        lead = shapes.size(shape)
+        return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
+
+    def zero(self, shape: ShapeLike = ()) -> Any:
+        """Return zeros ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.zero(lead) for part in self._parts], len(lead))
+
+    def one(self, shape: ShapeLike = ()) -> Any:
+        """Return ones ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.one(lead) for part in self._parts], len(lead))
+
+    def _joined(self, values: list[Any], lead: int = 0) -> Any:
+        if not isinstance(values[0], torch.Tensor):
+            return LazyStackedTensorDict.lazy_stack(values, lead + self._dim)
+        if all(value.shape == values[0].shape for value in values):
+            return torch.stack(values, lead + self._dim)
+        if lead + self._dim == 0:
+            return torch.nested.nested_tensor(values)
+        raise self._unsupported(
+            "rand", f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec"
+        )
+
+    def _separate(self, val: Any, key: Key) -> list[Any]:
+        """One datum per spec."""
+        n = len(self._parts)
+        if isinstance(val, (list, tuple)) and len(val) == n and not self._dim:
+            return list(val)
+        if isinstance(val, torch.Tensor) and val.is_nested:
+            if val.size(0) == n and self._dim == 0:
+                return list(val.unbind())
+        else:
+            if isinstance(val, (list, tuple, np.ndarray)):
+                val = torch.as_tensor(np.asarray(val))
+            at = val.ndim - self.ndim + self._dim if hasattr(val, "unbind") else -1
+            if at >= 0 and val.shape[at] == n:
+                return list(val.unbind(at))
+        raise SpecError(
+            f"{named(key, self)}: expected data of shape {tuple(self.shape)}, one for each of {n} stacked specs, found "
+            f"{tuple(val.shape) if hasattr(val, 'shape') and not getattr(val, 'is_nested', False) else type(val).__name__}."
+        )
+
+    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
+        """Yield a sentence for everything about ``val`` that is not as the specs say."""
+        ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
+        if not ragged and hasattr(val, "shape") and not shapes.fits(val.shape, self.shape):
+            yield f"{named(key, self)}: expected shape {tuple(self.shape)}, found {tuple(val.shape)}."
+            return
+        try:
+            values = self._separate(val, key)
+        except (SpecError, ValueError, TypeError) as error:
+            yield str(error)
+            return
+        for i, (part, value) in enumerate(zip(self._parts, values, strict=True)):
+            for fault in part.faults(value, key):
+                yield f"{fault} (Stacked spec {i}.)"
+
+    def _each(self, val: Any, key: Key, method: str, **options: Any) -> list[Any]:
+        values = zip(self._parts, self._separate(val, key), strict=True)
+        return [getattr(part, method)(value, key=key, **options) for part, value in values]
+
+    def project(self, val: Any, *, key: Key = None) -> Any:
+        """Return the nearest datum; see :meth:`Spec.project`."""
+        if self.is_in(val):
+            return val
+        lead = 0 if isinstance(val, (list, tuple)) or val.is_nested else val.ndim - self.ndim
+        return self._joined(self._each(val, key, "project"), lead)
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+        """Turn an array of this shape, or a list with one value per spec, into data; see :meth:`Spec.encode`."""
+        if isinstance(val, np.ndarray) and not shapes.fits(val.shape, self.shape):
+            raise SpecError(f"{named(key, self)}: expected shape {tuple(self.shape)}, found {val.shape}.")
+        return self._joined(self._each(val, key, "encode", ignore_device=ignore_device))
+
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Return an array, or a list of arrays where sizes differ."""
+        values = self._each(val, key, "to_numpy", safe=safe)
+        if not all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
+            return values
+        lead = 0 if isinstance(val, (list, tuple)) or val.is_nested else val.ndim - self.ndim
+        return np.stack(values, lead + self._dim)
+
+    def type_check(self, value: Any, key: Key = None) -> None:
+        """Raise a SpecError unless ``value`` has the dtype of the specs."""
+        for part, own in zip(self._parts, self._separate(value, key), strict=True):
+            part.type_check(own, key)
+
+    def clear_device_(self) -> Self:
+        """Make the device of every spec None, in place; return the stack."""
+        for part in self._parts:
+            part.clear_device_()
+        return self
+
+    def __repr__(self) -> str:
+        inner = ", ".join(map(repr, self._parts))
+        return f"Stacked({inner}, dim={self._dim})"
+
+
+def _torch_stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
+    if out is not None:
+        raise SpecError("torch.stack of specs returns a new spec: it takes no out=.")
+    return stack(tensors, dim)
+
+
+Spec.TORCH_FUNCTIONS.update(
+    {
+        torch.stack: _torch_stack,
+        torch.squeeze: lambda input, dim=None: input.squeeze(dim),
+        torch.unsqueeze: lambda input, dim: input.unsqueeze(dim),
+        torch.reshape: lambda input, shape: input.reshape(shape),
+        torch.flatten: lambda input, start_dim=0, end_dim=-1: input.flatten(start_dim, end_dim),
+        torch.unflatten: lambda input, dim, sizes: input.unflatten(dim, sizes),
+        torch.unbind: lambda input, dim=0: input.unbind(dim),
+        torch.index_select: lambda input, dim, index: input[(*[slice(None)] * (dim % input.ndim), index)],
+    }
+)

@@ -1,0 +1,297 @@
+"""A stack of Composites that differ, as agents of several kinds have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import LazyStackedTensorDict, is_tensor_collection
+
+from steppe.errors import NotSupported, SpecError
+
+from . import shapes
+from .base import DeviceLike, Key, Spec, named
+from .composite import Composite
+from .composite_data import entry_key
+from .lazy_stack import LazyStack, stacked_shape
+from .shapes import ShapeLike
+from .shaping import as_device
+from .stacked import check_parts, stack
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["StackedComposite"]
+
+_NOTHING: Any = object()
+
+
+class _Common(Mapping[str, Any]):
+    """The entries that all parts have, each stacked when it is asked for."""
+
+    def __init__(self, parts: Sequence[Composite], dim: int) -> None:
+        self._parts, self._dim = parts, dim
+
+    def __iter__(self) -> Iterator[str]:
+        first, *others = self._parts
+        return (name for name in first._children if all(name in other._children for other in others))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return all(name in part._children for part in self._parts)
+
+    def __getitem__(self, name: str) -> Any:
+        found = [part._children[name] for part in self._parts]
+        if all(child is None for child in found):
+            return None
+        try:
+            return stack(found, self._dim)
+        except SpecError as error:
+            raise SpecError(f"The entry {name!r} differs too much among the stacked specs: {error}") from None
+
+
+class StackedComposite(LazyStack, Composite):
+    """Composites that differ, along a new batch dimension. Data is a lazily stacked TensorDict.
+
+    The entries are those that all parts have; an entry that is not equal in all parts is a Stacked or a
+    StackedComposite. Entries of some parts only are reached through the parts: ``spec[i]``, ``spec.specs``. An edit
+    reaches every part.
+
+    Args:
+        *specs: Composites of one number of batch dimensions.
+        dim: where the new dimension stands among the batch dimensions.
+
+    Raises:
+        SpecError: they cannot be stacked.
+    """
+
+    def __init__(self, *specs: Composite, dim: int = 0) -> None:
+        check_parts(specs, "StackedComposite")
+        if not isinstance(specs[0], Composite):
+            raise SpecError("StackedComposite: expected Composites, found leaf specs. Use Stacked or torch.stack.")
+        self._holders = {}
+        self._dim = shapes.normal_dim(dim, specs[0].ndim + 1, what="a stack")
+        self._parts = list(specs)
+        self._names = [None] * self.ndim
+
+    def _stack(self, parts: Sequence[Any], dim: int) -> Any:
+        return stack(parts, dim)
+
+    def _restack(self, parts: Sequence[Any], dim: int) -> Self:
+        return type(self)(*parts, dim=dim)
+
+    @property
+    def _children(self) -> Mapping[str, Any]:
+        return _Common(self._parts, self._dim)
+
+    def _nested_specs(self) -> Iterable[Composite]:
+        return self._parts
+
+    # Attributes --------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> torch.Size:
+        """Batch size of the data; -1 where the parts differ. It cannot be assigned."""
+        return stacked_shape(self._parts, self._dim)
+
+    @shape.setter
+    def shape(self, value: ShapeLike) -> None:
+        self._check_unlocked("change its shape")
+        target = shapes.size(value)
+        if len(target) <= self._dim or target[self._dim] != len(self._parts):
+            raise NotSupported(f"The stacked dimension {self._dim} has {len(self._parts)} specs: cannot be {target}.")
+        for part in self._parts:
+            part.shape = torch.Size((*target[: self._dim], *target[self._dim + 1 :]))
+        self._names = (self._names + [None] * len(target))[: len(target)]
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the data, or None. Assigning it moves the parts."""
+        device: torch.device | None = self._parts[0].device
+        return device
+
+    @device.setter
+    def device(self, value: DeviceLike) -> None:
+        self._check_unlocked("change its device")
+        for part in self._parts:
+            part.device = as_device(value)
+
+    @property
+    def _shape(self) -> torch.Size:  # type: ignore[override]
+        return self.shape
+
+    @property
+    def _device(self) -> torch.device | None:  # type: ignore[override]
+        return self.device
+
+    # Making, checking and converting data ------------------------------------------------------------------------
+
+    def _joined(self, rows: list[Any], lead: int = 0) -> Any:
+        return LazyStackedTensorDict.lazy_stack(rows, lead + self._dim)
+
+    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+        """Draw a lazily stacked TensorDict ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
+
+    def zero(self, shape: ShapeLike = ()) -> Any:
+        """Return a lazily stacked TensorDict of zeros ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.zero(lead) for part in self._parts], len(lead))
+
+    def one(self, shape: ShapeLike = ()) -> Any:
+        """Return a lazily stacked TensorDict of ones ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.one(lead) for part in self._parts], len(lead))
+
+    def _separate(self, val: Any, key: Key) -> list[Any]:
+        n = len(self._parts)
+        if isinstance(val, (list, tuple)) and len(val) == n:
+            return list(val)
+        if is_tensor_collection(val):
+            at = val.ndim - self.ndim + self._dim
+            if at >= 0 and val.batch_size[at] == n:
+                return list(val.unbind(at))
+        raise SpecError(
+            f"{named(key, self)}: expected a TensorDict of batch size {tuple(self.shape)}, or a list of {n}, found "
+            f"{tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__}."
+        )
+
+    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
+        """Yield a sentence for everything about ``val`` that is not as the parts say."""
+        if not is_tensor_collection(val) or not shapes.fits(val.batch_size, self.shape):
+            found = tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__
+            yield f"{named(key, self)}: expected a TensorDict of batch size {tuple(self.shape)}, found {found}."
+            return
+        for i, (part, row) in enumerate(zip(self._parts, self._separate(val, key), strict=True)):
+            yield from part.faults(row, entry_key(key, f"[{i}]"))
+
+    def _each(self, val: Any, key: Key, method: str, **options: Any) -> list[Any]:
+        rows = zip(self._parts, self._separate(val, key), strict=True)
+        return [getattr(part, method)(row, key=key, **options) for part, row in rows]
+
+    def project(self, val: Any, *, key: Key = None) -> Any:
+        """Return the data with every row projected; ``val`` itself where it is in the spec."""
+        if self.is_in(val):
+            return val
+        rows = self._each(val, key, "project")
+        return self._joined(rows, val.ndim - self.ndim if is_tensor_collection(val) else 0)
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+        """Turn a list with one dict per part, or a TensorDict, into a lazily stacked TensorDict."""
+        return self._joined(self._each(val, key, "encode", ignore_device=ignore_device))
+
+    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+        """Return a list with one dict per part."""
+        return self._each(val, key, "to_numpy", safe=safe)
+
+    def type_check(self, value: Any, key: Key = None) -> None:
+        """Raise a SpecError unless every entry of every row is there and of its dtype."""
+        self._each(value, key, "type_check")
+
+    def index(self, index: Any, tensor_to_index: Any) -> Any:
+        """Pick part by part; see :meth:`Spec.index`. Returns a list of dicts."""
+        rows = zip(self._parts, self._separate(index, None), self._separate(tensor_to_index, None), strict=True)
+        return [part.index(*row) for part, *row in rows]
+
+    def enumerate(self, use_mask: bool = False) -> Any:
+        """Not possible: the parts have different choices."""
+        raise self._unsupported("enumerate", "its parts have different choices; enumerate each of spec.specs")
+
+    # Reading and editing entries ---------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the entry at a key, or index the batch dimensions."""
+        return Composite.__getitem__(self, index)
+
+    def _index(self, index: Any) -> Any:
+        return LazyStack._index(self, index)
+
+    def set(self, name: Any, spec: Any) -> Self:
+        """Put a spec, which has the stacked dimension, under a key of every part, in place; see :meth:`Composite.set`."""
+        self._check_unlocked(f"set {name!r}")
+        fitted = self._fitted(name, spec)
+        rows = [None] * len(self._parts) if fitted is None else fitted.unbind(self._dim)
+        for part, row in zip(self._parts, rows, strict=True):
+            part.set(name, row)
+        return self
+
+    def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
+        if not shapes.fits(spec.shape[: len(shape)], shape):
+            super()._check_prefix(key, spec, shape)
+
+    def pop(self, key: Any, default: Any = _NOTHING) -> Any:
+        """Remove the entry at a key from every part, in place, and return it stacked."""
+        self._check_unlocked(f"remove {key!r}")
+        if key not in self:
+            if default is not _NOTHING:
+                return default
+            raise KeyError(self._not_found(key))
+        found = self.get(key)
+        for part in self._parts:
+            part.pop(key)
+        return found
+
+    def update(self, other: Mapping[Any, Any] | Composite) -> Self:
+        """Add and replace entries of every part, in place."""
+        self._check_unlocked("update it")
+        if isinstance(other, StackedComposite) and (other._dim, len(other._parts)) == (self._dim, len(self._parts)):
+            for mine, theirs in zip(self._parts, other._parts, strict=True):
+                mine.update(theirs)
+            return self
+        entries = other if isinstance(other, Composite) else Composite(other, shape=self.shape)
+        for key, spec in entries.items(include_nested=True, leaves_only=True):
+            self.set(key, spec)
+        return self
+
+    def select(self, *keys: Any, strict: bool = True) -> Composite:
+        """Return the stack of parts with some entries only; see :meth:`Composite.select`."""
+        out: Composite = stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
+        return out
+
+    def exclude(self, *keys: Any) -> Composite:
+        """Return the stack of parts without some entries; see :meth:`Composite.exclude`."""
+        out: Composite = stack([part.exclude(*keys) for part in self._parts], self._dim)
+        return out
+
+    def separates(self, *keys: Any, default: Any = _NOTHING) -> Composite:
+        """Move entries out of every part, in place, into a new stack that is returned."""
+        self._check_unlocked("take entries out of it")
+        options = {} if default is _NOTHING else {"default": default}
+        out: Composite = stack([part.separates(*keys, **options) for part in self._parts], self._dim)
+        return out
+
+    def empty(self) -> Composite:
+        """Return a spec of the same shape and device without entries."""
+        out: Composite = stack([part.empty() for part in self._parts], self._dim)
+        return out
+
+    def is_empty(self, recurse: bool = False) -> bool:
+        """Whether no part has entries."""
+        return all(part.is_empty(recurse) for part in self._parts)
+
+    def clone(self, recurse: bool = True) -> Self:
+        """Return an unlocked copy; see :meth:`Composite.clone`."""
+        return self._restack([part.clone(recurse=recurse) for part in self._parts], self._dim)
+
+    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
+        """Return the spec with every part on another device, or of another dtype."""
+        return LazyStack.to(self, dest)
+
+    def clear_device_(self) -> Self:
+        """Make the device of every part None, in place; return the stack."""
+        self._check_unlocked("clear its device")
+        for part in self._parts:
+            part.clear_device_()
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are stacks of equal Composites along the same dimension."""
+        return LazyStack.__eq__(self, other)
+
+    def __repr__(self) -> str:
+        lines = [f"\n    {i}: {part!r}".replace("\n", "\n    ").replace("    \n", "\n") for i, part in enumerate(self._parts)]
+        return f"StackedComposite(shape={tuple(self.shape)}, dim={self._dim}) {{{''.join(lines)}\n}}"
