@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from steppe_gym import GymEnv, GymWrapper
 
 from steppe.envs import check_env_specs
+from steppe_gym import GymEnv, GymWrapper
 
 pytestmark = pytest.mark.matrix
 
@@ -113,6 +113,57 @@ def test_tuple_observations(raw, random_actions):
         for part in range(3):
             assert data["observation", str(part)][t].argmax().item() == int(root[part])
             assert data["next", "observation", str(part)][t].argmax().item() == int(after[part])
+
+
+@pytest.mark.parametrize("base", ["CartPole", "Pendulum"])
+def test_a_batch_equals_single_environments_over_episode_ends(raw, random_actions, base):
+    name, steps = raw.newest(base), 420 if base == "Pendulum" else 100
+    env = GymEnv(name, 3, categorical_action_encoding=True)
+    space = raw.make(name).action_space
+    actions = [random_actions(space, 3 * steps)[row::3] for row in range(3)]
+
+    env.set_seed(5)
+    given = torch.stack([encoded(env, row) for row in actions], 1)
+    data = env.rollout(steps, actions=given, break_when_any_done=False)
+
+    assert data.batch_size == (3, steps)
+    for row in range(3):
+        part, after = data[row], data[row]["next"]
+        assert_rows_equal(
+            raw.play(raw.make(name), 5 + row, actions[row]),
+            part["observation"],
+            after["observation"],
+            after["reward"],
+            after["terminated"],
+            after["truncated"],
+        )
+    assert data["next", "done"].sum() >= 6
+
+
+def test_a_wrapped_vector_environment_says_what_is_no_transition(raw):
+    name, steps = raw.newest("CartPole"), 60
+    vector = raw.module.vector.SyncVectorEnv([lambda: raw.make(name)] * 2)
+    env = GymWrapper(vector, categorical_action_encoding=True)
+
+    env.set_seed(5)
+    data = env.rollout(steps, actions=torch.ones(steps, 2, dtype=torch.int64), break_when_any_done=False)
+
+    row, after = data[0], data[0]["next"]
+    played = list(raw.play(raw.make(name), 5, [1] * steps))
+    if "valid" in env.observation_keys:
+        assert (raw.name, raw.version.release[:2]) == ("gymnasium", (1, 0))
+        kept = after["valid"].squeeze(-1)
+        assert (~kept).sum() == after["done"][:-1].sum() > 0
+        assert not after["reward"][~kept].any()
+        row, after = row[kept], after[kept]
+    found = after["observation"].numpy()
+    for t in range(row.shape[0]):
+        ended = after["done"][t].item()
+        assert ended == (played[t][3] or played[t][4])
+        if ended and raw.seeds_by_method:
+            assert np.isnan(found[t]).all()
+        else:
+            np.testing.assert_array_equal(np.asarray(played[t][1], np.float32), found[t])
 
 
 def test_specs_hold(raw):

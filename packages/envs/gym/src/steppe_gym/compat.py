@@ -24,7 +24,7 @@ import numpy as np
 
 from steppe.versions import gym_backend, implement_for, library_version
 
-__all__ = ["Adapter", "FiveTuple", "SeedKeyword", "SeedMethod", "adapter_for"]
+__all__ = ["Adapter", "FiveTuple", "SeedKeyword", "SeedMethod", "StableBaselines", "adapter_for"]
 
 Step = Callable[[Any], "tuple[Any, Any, Any, Any, Any]"]
 
@@ -36,6 +36,9 @@ class FiveTuple:
         library: ``"gymnasium"`` or ``"gym"``.
         module: the library itself.
     """
+
+    #: Whether the actions of a vector environment are a sequence with one for each row, whatever the space.
+    vector_actions_are_rows = False
 
     def __init__(self) -> None:
         self.module: ModuleType = gym_backend()
@@ -97,6 +100,15 @@ class FiveTuple:
         """Bring what ``step`` returned to ``(observation, reward, terminated, truncated, info)``."""
         return outputs
 
+    def unsort_step(self, found: tuple[Any, Any, Any, Any, Any]) -> Any:
+        """The way back: what a wrapper of the library's own kind returns."""
+        return found
+
+    @property
+    def loses_steps_of_batches(self) -> bool:
+        """Whether the library's vector environments begin each episode with a step that is no transition."""
+        return self.library == "gymnasium" and self.version.release[:2] == (1, 0)
+
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
         """Bring what ``reset`` returned to ``(observation, info)``."""
         return outputs
@@ -143,6 +155,12 @@ class SeedKeyword(FiveTuple):
         truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
         return observation, reward, bool(done) and not truncated, truncated, info
 
+    def unsort_step(self, found: tuple[Any, Any, Any, Any, Any]) -> Any:
+        observation, reward, terminated, truncated, info = found
+        if terminated or truncated:
+            info["TimeLimit.truncated"] = truncated
+        return observation, reward, terminated or truncated, info
+
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
         # Newer environments run under older libraries too, and return their info.
         if isinstance(outputs, tuple) and len(outputs) == 2 and isinstance(outputs[1], dict):
@@ -169,10 +187,19 @@ class SeedKeyword(FiveTuple):
 class SeedMethod(SeedKeyword):
     """gym before 0.22: ``env.seed`` seeds."""
 
+    vector_actions_are_rows = True
+    loses_steps_of_batches = True
+
     def reset(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         if seed is not None:
             env.seed(seed)
         return self.sort_reset(env.reset() if options is None else env.reset(options=options))
+
+
+class StableBaselines(SeedMethod):
+    """The vector environments of Stable-Baselines3: the old API, with the spaces of the new library."""
+
+    vector_actions_are_rows = False
 
 
 Adapter = FiveTuple

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .compat import adapter_for
-from .making import make_single
+from .making import make_batch, make_single
 from .wrapper import GymWrapper
 
 __all__ = ["GymEnv"]
@@ -31,6 +32,10 @@ class GymEnv(GymWrapper):
         from_pixels: render a frame at each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.
         pixels_only: leave the library's own observation out where there are pixels.
         device: where data comes out and goes in.
+        vectorization_mode: with ``num_envs``: ``"sync"``, ``"async"``, or ``"vector_entry_point"`` for the
+            environment's own batch. None takes ``"sync"``; in versions whose vector environments lose observations or
+            steps (gym before 0.22, gymnasium 1.0) the batch is stepped by this package.
+        vector_kwargs: with ``num_envs``: for the library's vector environment, such as ``{"autoreset_mode": ...}``.
         disable_env_checker: False runs the library's own checker around the environment. None runs none: what the
             environment returns is checked against its spaces anyway.
         **kwargs: for the library's ``make``; those of :class:`steppe.envs.EnvBase` (``auto_reset``, ...) go there.
@@ -57,12 +62,25 @@ class GymEnv(GymWrapper):
         adapter = adapter_for()
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
-        env = make_single(adapter, name, disable_env_checker=disable_env_checker, **kwargs)
+        single = functools.partial(make_single, adapter, name, disable_env_checker=disable_env_checker)
+        if num_envs:
+            env = make_batch(
+                adapter,
+                name,
+                single,
+                num_envs,
+                from_pixels=from_pixels,
+                pixels_only=pixels_only,
+                frame_skip=frame_skip,
+                **kwargs,
+            )
+        else:
+            env = single(**kwargs)
         super().__init__(
             env,
             categorical_action_encoding=categorical_action_encoding,
-            frame_skip=frame_skip,
-            from_pixels=from_pixels,
+            frame_skip=None if num_envs else frame_skip,
+            from_pixels=from_pixels and not num_envs,
             pixels_only=pixels_only,
             device=device,
             **own,

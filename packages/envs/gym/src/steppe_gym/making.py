@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from steppe.errors import EnvNotFound, LibraryMissing
+from steppe.errors import EnvNotFound, LibraryMissing, NotSupported
 from steppe.registry import env_not_found
 
 from .compat import Adapter
 from .names import available_names, known_names, provider_of, register_provider, renamed
+from .own_batch import OwnBatch
+from .pixels import with_pixels
+from .skipping import with_frame_skip
 
-__all__ = ["make_single"]
+__all__ = ["make_batch", "make_single"]
 
 # What the environments of the two libraries import, and the extra that brings it.
 _EXTRAS = {
@@ -50,6 +54,65 @@ def make_single(
         return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
     except Exception as error:
         _explain(adapter, name, error)
+
+
+def make_batch(
+    adapter: Adapter,
+    name: str,
+    single: Callable[..., Any],
+    num_envs: int,
+    *,
+    from_pixels: bool = False,
+    pixels_only: bool = True,
+    frame_skip: int | None = None,
+    vectorization_mode: str | None = None,
+    vector_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Make a vector environment.
+
+    Args:
+        adapter: how the library is talked to.
+        name: the id.
+        single: makes one environment.
+        num_envs: how many.
+        from_pixels: see ``GymEnv``.
+        pixels_only: see ``GymEnv``.
+        frame_skip: see ``GymEnv``.
+        vectorization_mode: see ``GymEnv``.
+        vector_kwargs: for the constructor of the library's vector environment.
+        **kwargs: for the library's ``make``.
+
+    Raises:
+        NotSupported: an unknown ``vectorization_mode``, or one that this version of the library lacks.
+    """
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 0:
+        raise ValueError(f"num_envs is a whole number >= 0, found {num_envs!r}.")
+    if vectorization_mode == "vector_entry_point":
+        if not hasattr(adapter.module, "make_vec") or from_pixels or frame_skip:
+            raise NotSupported(
+                f"{adapter.library} {adapter.version} makes no batch of {name!r} by vectorization_mode="
+                "'vector_entry_point' with these arguments; 'sync' and 'async' make one of any environment."
+            )
+        return adapter.module.make_vec(
+            name, num_envs, vectorization_mode=vectorization_mode, vector_kwargs=dict(vector_kwargs or {}), **kwargs
+        )
+
+    def one() -> Any:
+        env = single(**kwargs)
+        if frame_skip is not None:
+            env = with_frame_skip(env, adapter, frame_skip)
+        return with_pixels(env, adapter, pixels_only=pixels_only) if from_pixels else env
+
+    if vectorization_mode is None and adapter.loses_steps_of_batches:
+        return OwnBatch([one] * num_envs, adapter)
+    vector = adapter.submodule("vector")
+    classes = {None: vector.SyncVectorEnv, "sync": vector.SyncVectorEnv, "async": vector.AsyncVectorEnv}
+    if vectorization_mode not in classes:
+        raise NotSupported(
+            f"vectorization_mode is 'sync', 'async' or 'vector_entry_point', found {vectorization_mode!r}."
+        )
+    return classes[vectorization_mode]([one] * num_envs, **(vector_kwargs or {}))
 
 
 def _register(adapter: Adapter, name: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, MultiCategorical, MultiOneHot, NonTensor, OneHot, Spec
@@ -20,7 +21,7 @@ from steppe.specs import Categorical, Composite, MultiCategorical, MultiOneHot, 
 from .conversions import conversion_of
 from .spaces import space_to_spec
 
-__all__ = ["Leaf", "Reader", "action_decoder"]
+__all__ = ["Leaf", "Reader", "action_decoder", "batch_actions", "row_of", "stack"]
 
 Encode = Callable[[Any, Any], None]
 """``encode(view, value)`` writes a value into a numpy view of its row."""
@@ -37,6 +38,7 @@ class Leaf:
         path: the names and indices that lead to it in the library's value.
         spec: its spec, without batch dimensions.
         encode: how it is written; None where plain assignment does it.
+        space: the space of its values.
         elements: for a Sequence, the leaf of one element; ``spec`` then begins with -1.
         stacked: whether the library stacks the elements of the Sequence.
     """
@@ -45,6 +47,7 @@ class Leaf:
     path: tuple[Any, ...]
     spec: Spec
     encode: Encode | None = None
+    space: Any = None
     elements: Leaf | None = None
     stacked: bool = False
 
@@ -86,7 +89,7 @@ class Leaf:
         if self.encode is None and isinstance(value, np.ndarray) and value.dtype != object:
             dtype = _numpy_dtype(self.spec.dtype)
             return torch.from_numpy(np.array(value, dtype=dtype).reshape((n, *self.spec.shape)))
-        return torch.stack([self.tensor(value[i]) for i in range(n)])
+        return stack([self.tensor(row_of(value, i)) for i in range(n)])
 
 
 class Reader:
@@ -137,6 +140,11 @@ class Reader:
                 ) from error
         return found
 
+    def read_rows(self, values: Sequence[Any]) -> dict[Any, Any]:
+        """Return the leaves of several values, given one by one, as tensors ``[n, *shape]``."""
+        rows = [self.read(value) for value in values]
+        return {leaf.key: stack([row[leaf.key] for row in rows]) for leaf in self.leaves}
+
     def check(self, value: Any, where: str) -> None:
         """Compare the shapes of a value with the spec.
 
@@ -182,6 +190,34 @@ def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | N
     if len(only) == 1:
         return lambda native: build({only[0]: native})
     return build
+
+
+def batch_actions(space: Any, rows: Sequence[Any]) -> Any:
+    """Actions of several rows as a vector environment takes them: arrays, in the containers of the space."""
+    kind = _kind(space)
+    if kind == "Dict":
+        return {name: batch_actions(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
+    if kind == "Tuple":
+        return tuple(batch_actions(part, [row[i] for row in rows]) for i, part in enumerate(space.spaces))
+    if kind in ("Text", "Sequence"):
+        return tuple(rows)
+    return np.stack([np.asarray(row, space.dtype) for row in rows])
+
+
+def row_of(value: Any, row: int) -> Any:
+    """One row of a batched value: of each array in the containers of its space."""
+    if isinstance(value, Mapping):
+        return {name: row_of(part, row) for name, part in value.items()}
+    if isinstance(value, tuple) and all(isinstance(part, np.ndarray) for part in value):
+        return tuple(part[row] for part in value)
+    return value[row]
+
+
+def stack(rows: Sequence[Any]) -> Any:
+    """Rows as one tensor; values that are no tensors as a non-tensor stack."""
+    if isinstance(rows[0], torch.Tensor):
+        return torch.stack(list(rows))
+    return NonTensorStack(*[NonTensorData(row) for row in rows])
 
 
 def _leaf_keys(spec: Composite, prefix: tuple[Any, ...]) -> Any:
@@ -261,7 +297,7 @@ def _leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...],
             part = str(name)
             yield from _leaves(space.spaces[name], spec[part], (*key, rename.get(part, part)), (*path, name), {})
     else:
-        yield Leaf(key[0] if len(key) == 1 else key, path, spec, _encoder(space, spec))
+        yield Leaf(key[0] if len(key) == 1 else key, path, spec, _encoder(space, spec), space)
 
 
 def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...]) -> Any:
@@ -272,7 +308,7 @@ def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[A
         leaf_spec = spec
         for part in inner[len(key) :]:
             leaf_spec = leaf_spec[part]
-        yield Leaf(element.key, path, leaf_spec, None, element, bool(getattr(space, "stack", False)))
+        yield Leaf(element.key, path, leaf_spec, None, space, element, bool(getattr(space, "stack", False)))
 
 
 def _encoder(space: Any, spec: Spec) -> Encode | None:

@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase, is_tensor_collection
 
-from steppe.envs import GymLikeEnv
-from steppe.errors import SpecError
+from steppe.envs import ActionCodec, GymLikeEnv, default_info_dict_reader
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
 
-from .compat import adapter_for
+from .compat import StableBaselines, adapter_for
 from .names import available_names
+from .pixels import with_pixels
+from .skipping import repeated
 from .spaces import space_to_spec
 from .values import Reader, action_decoder
+from .vector import Batch, RowsReader, is_vector, reset_mask, single_spaces, step_mask
 
 __all__ = ["GymWrapper"]
 
@@ -95,37 +99,55 @@ class GymWrapper(GymLikeEnv):
                 adapter = adapter_for()
         else:
             adapter = adapter_for()
+        vector = is_vector(env)
+        if vector:
+            kwargs["batch_size"] = (int(env.num_envs),)
+            if not hasattr(env, "single_action_space"):
+                adapter = StableBaselines()
+            if (frame_skip or 1) > 1:
+                raise NotSupported(
+                    "The rows of a vector environment cannot repeat their actions each on its own: "
+                    "GymEnv(name, num_envs, frame_skip=...) makes one whose environments do."
+                )
         if from_pixels:
-            from .pixels import with_pixels
-
             env = with_pixels(env, adapter, pixels_only=pixels_only)
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
         self.__dict__["_adapter"] = adapter
         self.__dict__["categorical_action_encoding"] = categorical_action_encoding
         self.__dict__["_vector"] = None
         self._make_specs()
+        if vector:
+            self._make_batch()
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def _make_specs(self) -> None:
-        env, state = self._env, self.__dict__
-        observation, names = self._to_spec(env.observation_space), {}
-        if isinstance(env.observation_space.__class__.__name__, str) and isinstance(observation, Composite):
-            names = _renamed(env.observation_space, observation)
-        state["_reader"] = Reader(env.observation_space, observation, rename=names)
-        action = self._to_spec(env.action_space)
-        state["_decode"] = action_decoder(env.action_space, action, "action")
-        self.observation_spec = Composite(
-            _rooted(env.observation_space, observation, names), device=self.device, shape=self.batch_size
-        )
-        self.action_spec = Composite({"action": action}, device=self.device, shape=self.batch_size)
-        self.reward_spec = self._reward_spec()
+        state = self.__dict__
+        observation_space, action_space = single_spaces(self._env)
+        observation, action = self._to_spec(observation_space), self._to_spec(action_space)
+        names = _renamed(observation)
+        state["_reader"] = Reader(observation_space, observation, rename=names)
+        state["_decode"] = action_decoder(action_space, action, "action")
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
-        self.done_spec = Composite(
-            {"done": flag, "terminated": flag.clone(), "truncated": flag.clone()},
-            device=self.device,
-            shape=self.batch_size,
-        )
+        self.observation_spec = self._batched(_rooted(observation_space, observation, names))
+        self.action_spec = self._batched({"action": action})
+        self.reward_spec = self._batched({"reward": self._reward_spec()})
+        self.done_spec = self._batched({"done": flag, "terminated": flag.clone(), "truncated": flag.clone()})
+
+    def _make_batch(self) -> None:
+        state = self.__dict__
+        state["_vector"] = Batch(self._env, self._adapter, self._reader, self._decode)
+        state["_row_codec"] = ActionCodec(self.full_action_spec_unbatched)
+        if self._vector.has_invalid_rows:
+            valid = Binary(shape=(self._vector.n, 1), dtype=torch.bool, device=self.device)
+            self.observation_spec = Composite(
+                {**dict(self.full_observation_spec.items()), "valid": valid}, shape=self.batch_size, device=self.device
+            )
+
+    def _batched(self, entries: Mapping[str, Spec]) -> Composite:
+        """These specs for the whole batch."""
+        wide = {key: leaf.expand(torch.Size((*self.batch_size, *leaf.shape))) for key, leaf in entries.items()}
+        return Composite(wide, shape=self.batch_size, device=self.device)
 
     def _to_spec(self, space: Any) -> Spec:
         return space_to_spec(space, categorical_action_encoding=self.categorical_action_encoding, device=self.device)
@@ -133,6 +155,8 @@ class GymWrapper(GymLikeEnv):
     def _reward_spec(self) -> Spec:
         """``[1]`` float32, unless the environment has a ``reward_space`` of its own."""
         space = find_attribute(self._env, "reward_space", None)
+        single = find_attribute(self._env, "single_reward_space", None)
+        space = space if single is None else single
         if space is None or not space.shape:
             return Unbounded(shape=(1,), dtype=torch.float32, device=self.device)
         spec = self._to_spec(space)
@@ -163,7 +187,7 @@ class GymWrapper(GymLikeEnv):
     def _compile_kernel(self, *, checked: bool) -> Kernel:
         step, write, decode = self._adapter.stepper(self._env), self._reader.write, self._decode
         if self.frame_skip > 1:
-            step = _repeated(step, self.frame_skip)
+            step = repeated(step, self.frame_skip)
         if checked or self.info_dict_reader:
             return self._full_kernel(step, checked)
         if decode is None:
@@ -225,8 +249,44 @@ class GymWrapper(GymLikeEnv):
 
     # -- the tensordict path --------------------------------------------------------------------------------------
 
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if self._vector is None:
+            return super()._step(tensordict)
+        keys = self.action_keys
+        action = self.read_action(tensordict.get(keys[0]) if len(keys) == 1 else tensordict.select(*keys))
+        values, reward, terminated, truncated, info, valid = self._vector.step(action, step_mask(tensordict))
+        data = self._new_data(values)
+        data.set("reward", self.read_reward(reward))
+        flags = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
+        for name, flag in flags.items():
+            data.set(name, torch.from_numpy(flag).reshape(-1, 1))
+        return self._finish_rows(data, info, valid)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        if self._vector is None:
+            return super()._reset(tensordict, **kwargs)
+        mask = reset_mask(tensordict)
+        seed = self.take_seed() if mask is None or mask.all() else None
+        values, info = self._vector.reset(mask, seed, kwargs.get("options"))
+        data = self._new_data(values).update(self.full_done_spec.zero())
+        return self._finish_rows(data, info, None)
+
+    def _finish_rows(self, data: TensorDictBase, info: Any, valid: Any) -> TensorDictBase:
+        """Add what a batch has beside its observations: infos, and which rows are transitions."""
+        if self._vector.has_invalid_rows:
+            found = (
+                torch.ones(self._vector.n, 1, dtype=torch.bool) if valid is None else torch.from_numpy(valid[:, None])
+            )
+            data.set("valid", found)
+        return self._read_info(self._vector.rows_of_info(info), data) if self.info_dict_reader else data
+
     def read_action(self, action: Any) -> Any:
         """Turn the action in the data into one of the action space."""
+        if self._vector is not None:
+            entries = [(key, action.get(key)) for key in self.action_keys] if is_tensor_collection(action) else None
+            arrays = dict(entries) if entries is not None else {self.action_key: action}
+            rows = self._row_codec.decode({key: value.detach().cpu().numpy() for key, value in arrays.items()})
+            return self._vector.actions(rows)
         native = super().read_action(action.to("cpu") if action.device != _CPU else action)
         return native if self._decode is None else self._decode(native)
 
@@ -252,7 +312,21 @@ class GymWrapper(GymLikeEnv):
             raise TypeError(f"reset does not take {sorted(kwargs)}; the library's reset knows 'options'.")
         return self._adapter.reset(self._env, seed, options)
 
+    def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
+        """Add values of the library's info dict to the observations; see :class:`steppe.envs.GymLikeEnv`."""
+        if self._vector is None:
+            return super().set_info_dict_reader(info_dict_reader, ignore_private)
+        reader = info_dict_reader
+        if reader is None or isinstance(reader, list | tuple):
+            reader = default_info_dict_reader(None if reader is None else list(reader), ignore_private=ignore_private)
+        if isinstance(reader, default_info_dict_reader):
+            for info in self._sample_infos():
+                reader.learn(info)
+        return super().set_info_dict_reader(RowsReader(reader, self._vector.n))
+
     def _sample_infos(self) -> list[Mapping[str, Any]]:
+        if self._vector is not None:
+            return self._sample_rows()
         adapter, env = self._adapter, self._env
         step = adapter.stepper(env)
         found = [adapter.reset(env)[1]]
@@ -261,6 +335,15 @@ class GymWrapper(GymLikeEnv):
             found.append(info)
             if terminated or truncated:
                 found.append(adapter.reset(env)[1])
+        return found
+
+    def _sample_rows(self) -> list[Mapping[str, Any]]:
+        batch = self._vector
+        found = batch.rows_of_info(batch.reset(None, None, None)[1])
+        for _ in range(3):
+            actions = self.read_action(self.full_action_spec.rand())
+            found += batch.rows_of_info(batch.step(actions, None)[4])
+        batch.reset(None, None, None)
         return found
 
     # -- the library's own ----------------------------------------------------------------------------------------
@@ -335,9 +418,9 @@ def library_of(env: Any) -> str | None:
     return None
 
 
-def _renamed(space: Any, spec: Composite) -> dict[str, str]:
+def _renamed(spec: Spec) -> dict[str, str]:
     """A Dict's "state" is called "observation" where nothing else is, as its users expect."""
-    names = set(spec.keys())
+    names = set(spec.keys()) if isinstance(spec, Composite) else set()
     return {"state": "observation"} if "state" in names and "observation" not in names else {}
 
 
@@ -346,18 +429,3 @@ def _rooted(space: Any, spec: Spec, names: Mapping[str, str]) -> dict[str, Spec]
     if isinstance(spec, Composite) and hasattr(space.spaces, "keys"):
         return {names.get(str(key), str(key)): part for key, part in spec.items()}
     return {"observation": spec}
-
-
-def _repeated(step: Any, times: int) -> Any:
-    """Repeat an action, sum the rewards, stop where the episode ends."""
-
-    def repeated(action: Any) -> tuple[Any, Any, Any, Any, Any]:
-        total: Any = 0
-        for _ in range(times):
-            observation, reward, terminated, truncated, info = step(action)
-            total = total + reward
-            if terminated or truncated:
-                break
-        return observation, total, terminated, truncated, info
-
-    return repeated
