@@ -38,7 +38,7 @@ def extras(found: list[Package]) -> str:
         wanted = f"[{package.alternatives[0]}]" if package.alternatives else ""
         lines.append(f'{package.short} = ["{package.name}{wanted}{_compatible(package.version)}"]\n')
     families = [package.short for package in plugins if package.entry_points("steppe.transforms")]
-    # JAX and its like are too large to come with `all`; such a package says so itself.
+    # What brings gigabytes does not come with `all`; such a package says `heavy = true` itself.
     light = [package.short for package in plugins if not _settings(package).get("heavy") and package.short != "testing"]
     if families:
         lines.append(f'transforms = ["steppe[{",".join(families)}]"]\n')
