@@ -115,7 +115,8 @@ class Peer:
 
     def slice(self, label: str) -> float:
         """Run one slice there."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(label) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
