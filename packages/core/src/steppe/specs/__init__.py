@@ -1,24 +1,51 @@
-"""Specs: what data looks like, and which values it may take."""
+"""Specs: what data looks like, and which values it may take.
+
+A leaf spec describes one tensor (:class:`Bounded`, :class:`Unbounded`, :class:`Categorical`, :class:`OneHot`,
+:class:`MultiCategorical`, :class:`MultiOneHot`, :class:`Binary`), a :class:`Composite` a TensorDict. Every spec draws
+data, checks it, and follows the operations on shapes that tensors have.
+"""
 
 from __future__ import annotations
 
-from .base import Spec as Spec
-from .binary import Binary as Binary
-from .boxes import BinaryBox as BinaryBox
-from .boxes import BoxList as BoxList
-from .boxes import CategoricalBox as CategoricalBox
-from .boxes import ContinuousBox as ContinuousBox
-from .boxes import DiscreteBox as DiscreteBox
-from .composite import Composite as Composite
-from .continuous import Bounded as Bounded
-from .continuous import Unbounded as Unbounded
-from .discrete import Categorical as Categorical
-from .discrete import OneHot as OneHot
-from .dtypes import numpy_to_torch_dtype_dict as numpy_to_torch_dtype_dict
-from .dtypes import torch_to_numpy_dtype_dict as torch_to_numpy_dtype_dict
-from .multi import MultiCategorical as MultiCategorical
-from .multi import MultiOneHot as MultiOneHot
-from .nontensor import NonTensor as NonTensor
-from .choice import Choice as Choice
-from .stacked import Stacked as Stacked
-from .stacked_composite import StackedComposite as StackedComposite
+from .base import Spec
+from .binary import Binary
+from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
+from .build import make_composite_from_td
+from .choice import Choice
+from .composite import Composite
+from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec
+from .continuous import Bounded, Unbounded
+from .discrete import Categorical, OneHot
+from .dtypes import numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
+from .multi import MultiCategorical, MultiOneHot
+from .nontensor import NonTensor
+from .stacked import Stacked
+from .stacked_composite import StackedComposite
+
+__all__ = [
+    "Binary",
+    "BinaryBox",
+    "Bounded",
+    "Box",
+    "BoxList",
+    "Categorical",
+    "CategoricalBox",
+    "Choice",
+    "Composite",
+    "ContinuousBox",
+    "DiscreteBox",
+    "MultiCategorical",
+    "MultiOneHot",
+    "NonTensor",
+    "OneHot",
+    "Spec",
+    "Stacked",
+    "StackedComposite",
+    "Unbounded",
+    "check_no_exclusive_keys",
+    "consolidate_spec",
+    "contains_lazy_spec",
+    "make_composite_from_td",
+    "numpy_to_torch_dtype_dict",
+    "torch_to_numpy_dtype_dict",
+]

@@ -134,7 +134,7 @@ class Spec(ABC):
     def is_in(self, val: Any) -> bool:
         """Whether ``val`` has the shape and the dtype of the spec and lies in its domain.
 
-        The shape is the spec's exactly. To check a block of rows, expand: ``spec.expand(128, *spec.shape).is_in(rows)``.
+        The shape is the spec's exactly. For a block of rows, expand it: ``spec.expand(128, *spec.shape).is_in(rows)``.
         Never raises, and returns a Python bool.
         """
         return next(self.faults(val), None) is None
@@ -196,11 +196,11 @@ class Spec(ABC):
         """Raise a SpecError unless ``value`` has the dtype of the spec."""
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
-        """Pick from ``tensor_to_index``, which has an entry per category, the entries that the data ``index`` chooses."""
+        """Pick from ``tensor_to_index``, which has an entry per category, what the data ``index`` chooses."""
         raise self._unsupported("index", "it has no categories to choose among")
 
     def cardinality(self) -> int | float:
-        """Return how many choices there are, batch dimensions being filled alike; ``inf`` where they are uncountable."""
+        """Return how many choices there are, with all batch rows alike; ``inf`` where they are uncountable."""
         return float("inf")
 
     def enumerate(self, use_mask: bool = False) -> Any:

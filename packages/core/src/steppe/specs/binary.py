@@ -39,7 +39,7 @@ class Binary(Leaf):
     ) -> None:
         if n is None and shape is None:
             raise SpecError("Binary: expected n or shape, found neither.")
-        super().__init__(shape=(n,) if shape is None else shape, device=device, dtype=dtype)
+        super().__init__(shape=(n or 0,) if shape is None else shape, device=device, dtype=dtype)
         if n is not None and (not self._shape or self._shape[-1] not in (n, -1)):
             raise SpecError(f"Binary: expected a shape whose last size is n={n}, found {tuple(self._shape)}.")
 

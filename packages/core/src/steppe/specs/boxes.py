@@ -15,9 +15,6 @@ __all__ = ["BinaryBox", "Box", "BoxList", "CategoricalBox", "ContinuousBox", "Di
 class Box:
     """Base of all sets of values."""
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -34,7 +31,7 @@ class ContinuousBox(Box):
 
     def __init__(self, low: torch.Tensor, high: torch.Tensor, shape: torch.Size | None = None) -> None:
         low, high = torch.as_tensor(low), torch.as_tensor(high)
-        self.shape = torch.broadcast_shapes(low.shape, high.shape) if shape is None else shape
+        self.shape = shapes.broadcast(low.shape, high.shape) if shape is None else shape
         self.least = shapes.compress(low)
         self.most = shapes.compress(high)
 
@@ -72,7 +69,7 @@ class CategoricalBox(Box):
         self.n = n
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.n == other.n  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.n == other.n
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n})"

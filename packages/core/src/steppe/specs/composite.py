@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict
@@ -15,50 +15,18 @@ from . import shapes
 from .base import DeviceLike, Spec
 from .composite_data import CompositeData
 from .composite_shape import CompositeShape
+from .keys import IsLeaf, SpecKeys, as_path, is_key
 from .shapes import ShapeLike
 from .shaping import as_device
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Composite", "SpecKeys"]
+__all__ = ["Composite"]
 
-IsLeaf: TypeAlias = "Callable[[type], bool] | None"
-
+# In place of a default that is not given, and of an entry that is not there.
 _NOTHING: Any = object()
-
-
-class SpecKeys(Set[Any]):
-    """The keys of a Composite: a view that follows its edits; nested keys are tuples.
-
-    Args:
-        spec: the Composite.
-        include_nested: go into nested specs.
-        leaves_only: leave out the keys of nested specs themselves.
-        is_leaf: given a class of spec, whether it counts as a leaf.
-    """
-
-    def __init__(self, spec: Composite, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf) -> None:
-        self._spec = spec
-        self._how = (include_nested, leaves_only, is_leaf)
-
-    @classmethod
-    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:  # type: ignore[override]
-        return set(it)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (key for key, _ in self._spec._walk(*self._how))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, key: object) -> bool:
-        if isinstance(key, tuple) and len(key) == 1:
-            key = key[0]
-        return any(key == mine for mine in self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self)})"
+_MISSING: Any = object()
 
 
 class Composite(CompositeData, CompositeShape):
@@ -131,7 +99,7 @@ class Composite(CompositeData, CompositeShape):
 
     @batch_size.setter
     def batch_size(self, value: ShapeLike) -> None:
-        self.shape = value  # type: ignore[assignment]
+        self.shape = value
 
     @property
     def device(self) -> torch.device | None:
@@ -176,7 +144,7 @@ class Composite(CompositeData, CompositeShape):
         return self
 
     def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
-        given = [None] * self.ndim if names is None else list(names)
+        given: list[str | None] = [None] * self.ndim if names is None else list(names)
         if len(given) != self.ndim:
             raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self._shape)}, found {given}.")
         return given
@@ -221,7 +189,7 @@ class Composite(CompositeData, CompositeShape):
             KeyError: there is none, and no default is given; the text has near matches.
         """
         spec: Any = self
-        path = _path(key)
+        path = as_path(key)
         for name in path:
             if not isinstance(spec, Composite) or name not in spec._children:
                 if default is not _NOTHING:
@@ -238,12 +206,12 @@ class Composite(CompositeData, CompositeShape):
 
     def __getitem__(self, index: Any) -> Any:
         """Return the entry at a key, or index the batch dimensions."""
-        if isinstance(index, str) or (isinstance(index, tuple) and index and _is_key(index)):
+        if isinstance(index, str) or (isinstance(index, tuple) and index and is_key(index)):
             return self.get(index)
         return self._index(index)
 
     def __contains__(self, key: object) -> bool:
-        return _is_key(key) and self.get(key, _MISSING) is not _MISSING
+        return is_key(key) and self.get(key, _MISSING) is not _MISSING
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._children)
@@ -268,13 +236,13 @@ class Composite(CompositeData, CompositeShape):
 
         Args:
             name: where.
-            spec: a spec whose shape starts with the batch size, a mapping (made a Composite of this batch size), or None.
+            spec: a spec whose shape starts with the batch size, a mapping of entries, or None.
 
         Raises:
             StateError: the spec is locked.
             SpecError: ``spec`` does not fit, or a part of ``name`` is taken by a spec that holds no others.
         """
-        first, *rest = _path(name)
+        first, *rest = as_path(name)
         self._check_unlocked(f"set {name!r}")
         if not rest:
             self._specs[first] = self._fitted(name, spec)
@@ -283,11 +251,13 @@ class Composite(CompositeData, CompositeShape):
         if child is None:
             child = self._specs[first] = Composite(shape=self._shape, device=self._device)
         if not isinstance(child, Composite):
-            raise SpecError(f"{name!r} cannot be set: the entry {first!r} is a {type(child).__name__}, not a Composite.")
+            raise SpecError(
+                f"{name!r} cannot be set: the entry {first!r} is a {type(child).__name__}, not a Composite."
+            )
         child.set(tuple(rest), spec)
         return self
 
-    def _fitted(self, key: Any, spec: Any) -> Spec | None:
+    def _fitted(self, key: Any, spec: Any) -> Any:
         if spec is None:
             return None
         if not isinstance(spec, Spec):
@@ -295,7 +265,9 @@ class Composite(CompositeData, CompositeShape):
                 raise SpecError(f"{key!r}: expected a spec, a mapping or None, found {type(spec).__name__} {spec!r}.")
             spec = Composite(spec, shape=self._shape, device=self._device)
         self._check_prefix(key, spec, self._shape)
-        return spec.to(self._device) if self._device is not None and spec.device != self._device else spec
+        if self._device is not None and spec.device != self._device:
+            return spec.to(self._device)
+        return spec
 
     def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
         if spec.shape[: len(shape)] != shape:
@@ -307,8 +279,10 @@ class Composite(CompositeData, CompositeShape):
 
     def __setitem__(self, key: Any, spec: Any) -> None:
         """Put a spec under a key; see :meth:`set`."""
-        if not _is_key(key):
-            raise SpecError(f"Expected a name or a tuple of names, found {key!r}: the rows of a spec cannot be assigned.")
+        if not is_key(key):
+            raise SpecError(
+                f"Expected a name or a tuple of names, found {key!r}: the rows of a spec cannot be assigned."
+            )
         self.set(key, spec)
 
     def pop(self, key: Any, default: Any = _NOTHING) -> Any:
@@ -318,7 +292,7 @@ class Composite(CompositeData, CompositeShape):
             KeyError: there is none, and no default is given.
             StateError: the spec is locked.
         """
-        *way, last = _path(key)
+        *way, last = as_path(key)
         self._check_unlocked(f"remove {key!r}")
         holder = self.get(tuple(way), None) if way else self
         if not isinstance(holder, Composite) or last not in holder._children:
@@ -454,14 +428,15 @@ class Composite(CompositeData, CompositeShape):
         head = f"shape={tuple(self.shape)}, device={None if self.device is None else str(self.device)!r}"
         return f"{type(self).__name__}({head}){_listing(self._children)}"
 
+    def _lead_names(self, lead: int) -> list[str | None]:
+        new: list[str | None] = [None] * lead
+        return new + self._names
+
     def _data(self, source: dict[str, Any], lead: torch.Size) -> Any:
         """A TensorDict of entries, ``[*lead, *shape]``."""
         size = torch.Size((*lead, *shapes.static(self._shape)))
-        names = [None] * len(lead) + self._names if any(self._names) else None
+        names: Any = self._lead_names(len(lead)) if any(self._names) else None
         return TensorDict(source, batch_size=size, device=self._device, names=names)
-
-
-_MISSING: Any = object()
 
 
 def _listing(entries: Mapping[str, Any]) -> str:
@@ -469,16 +444,3 @@ def _listing(entries: Mapping[str, Any]) -> str:
         return " {}"
     lines = [f"{name}: {child!r}".replace("\n", "\n    ") for name, child in entries.items()]
     return " {" + "".join(f"\n    {line}" for line in lines) + "\n}"
-
-
-def _is_key(key: object) -> bool:
-    return isinstance(key, str) or (isinstance(key, tuple) and bool(key) and all(_is_key(part) for part in key))
-
-
-def _path(key: Any) -> tuple[str, ...]:
-    """A key as a tuple of names."""
-    if isinstance(key, str):
-        return (key,)
-    if not _is_key(key):
-        raise SpecError(f"Expected a name or a tuple of names, found {key!r}.")
-    return tuple(name for part in key for name in _path(part))

@@ -107,7 +107,8 @@ class CompositeData(Lockable, Spec):
 
     def _has_dynamic_sizes(self) -> bool:
         return any(
-            child is not None and (-1 in child.shape or (isinstance(child, CompositeData) and child._has_dynamic_sizes()))
+            child is not None
+            and (-1 in child.shape or (isinstance(child, CompositeData) and child._has_dynamic_sizes()))
             for child in self._children.values()
         )
 
@@ -144,7 +145,7 @@ class CompositeData(Lockable, Spec):
             SpecError: an entry is missing, is not in the spec, or is of the wrong shape.
         """
         self._check_data(val, key)
-        extra = sorted(str(name) for name in val.keys() if name not in self._children)  # noqa: SIM118
+        extra = sorted(str(name) for name in val.keys() if name not in self._children)
         if extra:
             raise SpecError(
                 f"{named(key, self)}: expected the entries {list(self._children)}, found also {extra}. "
@@ -152,7 +153,7 @@ class CompositeData(Lockable, Spec):
             )
         encoded = {}
         for name, child in self._children.items():
-            value = _entry(val, name) if name in val.keys() else None  # noqa: SIM118
+            value = _entry(val, name) if name in val.keys() else None
             if child is not None:
                 value = child.encode(value, ignore_device=ignore_device, key=entry_key(key, name))
             if value is not None:
@@ -206,15 +207,11 @@ class CompositeData(Lockable, Spec):
         Raises:
             NotSupported: an entry cannot be enumerated.
         """
-        columns = {
-            name: child.enumerate(use_mask) for name, child in self._children.items() if child is not None
-        }
+        columns = {name: child.enumerate(use_mask) for name, child in self._children.items() if child is not None}
         counts = [torch.arange(len(column)) for column in columns.values()]
         grid = [axis.flatten() for axis in torch.meshgrid(*counts, indexing="ij")] if counts else []
         n = torch.Size((math.prod(len(count) for count in counts),))
-        rows = {
-            name: column[at.to(column.device)] for (name, column), at in zip(columns.items(), grid, strict=True)
-        }
+        rows = {name: column[at.to(column.device)] for (name, column), at in zip(columns.items(), grid, strict=True)}
         return self._data(rows, n)
 
 

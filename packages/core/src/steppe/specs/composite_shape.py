@@ -30,27 +30,31 @@ class CompositeShape(Spec):
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Any:
         """A Composite of another shape with every entry changed."""
 
+    @abstractmethod
+    def _lead_names(self, lead: int) -> list[str | None]:
+        """The names of the batch dimensions after ``lead`` new ones."""
+
     def _after(self, doing: str, change: Change) -> torch.Size:
         try:
             return shapes.shape_after(self.shape, change)
         except RuntimeError as error:
             raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {error}") from None
 
-    def _dim(self, dim: int) -> int:
+    def _batch_dim(self, dim: int) -> int:
         return shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
 
     def expand(self, *sizes: Any) -> Self:
         """Return the spec of data repeated to a larger batch size; -1 keeps a size."""
         target = shapes.flat_sizes(sizes)
         shape = self._after(f"expand to {tuple(target)}", lambda t: t.expand(target))
-        names = [None] * (len(shape) - self.ndim) + list(getattr(self, "names", [None] * self.ndim))
+        names = self._lead_names(len(shape) - self.ndim)
         out: Self = self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
         return out
 
     def squeeze(self, dim: int | None = None) -> Any:
         """Return the spec without a batch dimension of size 1, or without any of them."""
         if dim is not None:
-            at = self._dim(dim)
+            at = self._batch_dim(dim)
             shape = self._after("squeeze", lambda t: t.squeeze(at))
             return self._remake(shape, lambda child: child.squeeze(at), None)
         out: Any = self
@@ -76,14 +80,14 @@ class CompositeShape(Spec):
         """Return the spec with the batch dimensions from ``start_dim`` to ``end_dim`` joined."""
         if self.ndim == 0:
             return self.unsqueeze(0)
-        first, last = self._dim(start_dim), self._dim(end_dim)
+        first, last = self._batch_dim(start_dim), self._batch_dim(end_dim)
         shape = self._after("flatten", lambda t: t.flatten(first, last))
         return self._remake(shape, lambda child: child.flatten(first, last), None)
 
     def unflatten(self, dim: int, sizes: ShapeLike) -> Any:
         """Return the spec with the batch dimension ``dim`` split into ``sizes``."""
-        at, parts = self._dim(dim), shapes.size(sizes)
-        shape = self._after(f"unflatten into {tuple(parts)}", lambda t: t.unflatten(at, parts))
+        at, parts = self._batch_dim(dim), shapes.size(sizes)
+        shape = self._after(f"unflatten into {tuple(parts)}", lambda t: shapes.unflatten(t, at, parts))
         return self._remake(shape, lambda child: child.unflatten(at, parts), None)
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
@@ -92,7 +96,7 @@ class CompositeShape(Spec):
         Raises:
             SpecError: there is no batch dimension, or this one is dynamic.
         """
-        at = self._dim(dim)
+        at = self._batch_dim(dim)
         if self.ndim == 0 or self.shape[at] < 0:
             raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
         return tuple(self._index((*[slice(None)] * at, i)) for i in range(self.shape[at]))
@@ -104,7 +108,7 @@ class CompositeShape(Spec):
 
     def make_neg_dim(self, dim: int) -> Self:
         """Return the spec with a dynamic batch size at ``dim``."""
-        at = self._dim(dim)
+        at = self._batch_dim(dim)
         shape = torch.Size((*self.shape[:at], -1, *self.shape[at + 1 :]))
         out: Self = self._remake(shape, lambda child: child.make_neg_dim(at), None)
         return out

@@ -69,14 +69,16 @@ class Bounded(Leaf):
     ) -> None:
         dtype = torch.get_default_dtype() if dtype is None else to_torch_dtype(dtype)
         if dtype is torch.uint64 or dtype.is_complex:
-            raise SpecError(f"Bounded: expected a dtype whose values torch can compare, found {dtype}. Use torch.int64.")
+            raise SpecError(
+                f"Bounded: expected a dtype whose values torch can compare, found {dtype}. Use torch.int64."
+            )
         least, most = _bound(low, dtype, "low"), _bound(high, dtype, "high")
         if shape is None:
             try:
-                shape = torch.broadcast_shapes(least.shape, most.shape)
+                shape = shapes.broadcast(least.shape, most.shape)
             except RuntimeError:
                 raise SpecError(
-                    f"Bounded: low of shape {tuple(least.shape)} and high of shape {tuple(most.shape)} do not broadcast."
+                    f"Bounded: low of shape {tuple(least.shape)} and high of shape {tuple(most.shape)} differ."
                 ) from None
         super().__init__(shape=shape, device=device, dtype=dtype)
         for name, bound in (("low", least), ("high", most)):
@@ -180,7 +182,9 @@ class Bounded(Leaf):
         """
         n = self.cardinality()
         if n > 2**24:
-            raise self._unsupported("enumerate", "its values are not countable" if n == math.inf else f"it has {n} data")
+            raise self._unsupported(
+                "enumerate", "its values are not countable" if n == math.inf else f"it has {n} data"
+            )
         low, high = self._box.low.flatten().tolist(), self._box.high.flatten().tolist()
         columns = [torch.arange(int(a), int(b) + 1, device=self._device) for a, b in zip(low, high, strict=True)]
         grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0)

@@ -48,8 +48,8 @@ class Categorical(Leaf):
         shape: shape of the data.
         device: device of the data, or None.
         dtype: dtype of the data; with ``torch.bool`` and ``n=2`` it describes flags.
-        mask: bool tensor that broadcasts to ``[*shape, n]``, True where a category is allowed. A row that allows nothing
-            restricts nothing.
+        mask: bool tensor that broadcasts to ``[*shape, n]``, True where a category is allowed. A row that allows
+            nothing restricts nothing.
 
     Raises:
         SpecError: the dtype cannot number ``n`` categories, or the mask does not fit.
@@ -323,7 +323,7 @@ class OneHot(Leaf):
         return shapes.shape_after(self._shape, change)
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``, which cannot be the last; a spec with a mask cannot have one."""
+        """Return the spec with a dynamic size at ``dim``, which cannot be the last; not with a mask."""
         if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="OneHot") == self.ndim - 1:
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
         return super().make_neg_dim(dim)

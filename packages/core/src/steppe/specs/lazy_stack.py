@@ -74,8 +74,8 @@ class LazyStack(Spec):
         n = len(self._parts)
         if dim < self._dim or (target[dim] not in (-1, n) and n != 1):
             raise SpecError(
-                f"{type(self).__name__} of shape {tuple(self.shape)}: cannot expand to {tuple(target)}: the size of the "
-                f"stacked dimension is {n}."
+                f"{type(self).__name__} of shape {tuple(self.shape)}: cannot expand to {tuple(target)}: the size of "
+                f"the stacked dimension is {n}."
             )
         width = target.pop(dim)
         parts = self._parts * (width if n == 1 and width > 0 else 1)

@@ -41,8 +41,8 @@ def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
 class Leaf(Shaped):
     """Base of the specs of one tensor: shape, dtype, device and the operations on shapes.
 
-    A subclass says what its domain is (``_contains``, ``_nearest``, ``_draw``, ``_domain_text``), and how its parameters
-    follow an operation on the shape (``_change``).
+    A subclass says what its domain is (``_contains``, ``_nearest``, ``_draw``, ``_domain_text``), and how its
+    parameters follow an operation on the shape (``_change``).
     """
 
     _tensors: ClassVar[tuple[str, ...]] = ()
@@ -117,7 +117,8 @@ class Leaf(Shaped):
         if val.dtype is not self._dtype:
             yield self._dtype_fault(name, val.dtype)
         elif shape_fits and not self._contains(val):
-            yield f"{name}: expected {self._domain_text()}, found {_excerpt(val)}. Use spec.project(value) to bring it in."
+            found = _excerpt(val)
+            yield f"{name}: expected {self._domain_text()}, found {found}. Use spec.project(value) to bring it in."
 
     def project(self, val: Any, *, key: Key = None) -> torch.Tensor:
         """Return the nearest datum of the spec; see :meth:`Spec.project`."""

@@ -29,9 +29,12 @@ def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | No
     if mask.dtype is not torch.bool:
         raise SpecError(f"{name}: expected a mask of dtype torch.bool, found {mask.dtype}. Use mask.bool().")
     try:
-        return mask.expand(full)
+        out: torch.Tensor = mask.expand(full)
     except RuntimeError:
-        raise SpecError(f"{name}: expected a mask that broadcasts to {tuple(full)}, found {tuple(mask.shape)}.") from None
+        raise SpecError(
+            f"{name}: expected a mask that broadcasts to {tuple(full)}, found {tuple(mask.shape)}."
+        ) from None
+    return out
 
 
 def allowed(mask: torch.Tensor) -> torch.Tensor:
@@ -65,7 +68,9 @@ def moved(mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor | 
     return mask.reshape(-1, mask.shape[-1])[positions.to(mask.device)]
 
 
-def allowed_categories(mask: torch.Tensor | None, n: int, *, use_mask: bool, device: torch.device | None) -> torch.Tensor:
+def allowed_categories(
+    mask: torch.Tensor | None, n: int, *, use_mask: bool, device: torch.device | None
+) -> torch.Tensor:
     """Return the categories that all rows allow, ``[k]`` int64.
 
     Raises:

@@ -103,7 +103,9 @@ class MultiCategorical(Leaf):
             mask: bool tensor that broadcasts to ``[*shape[:-1], sum(nvec)]``, or None.
         """
         if mask is not None and self._nvec.ndim > 1:
-            raise SpecError(f"MultiCategorical: a mask needs a flat nvec, found nvec of shape {tuple(self._nvec.shape)}.")
+            raise SpecError(
+                f"MultiCategorical: a mask needs a flat nvec, found nvec of shape {tuple(self._nvec.shape)}."
+            )
         full = torch.Size((*self._shape[:-1], int(self._nvec.sum())))
         self._mask = masks.checked(mask, full, name="MultiCategorical", device=self._device)
 
@@ -112,7 +114,7 @@ class MultiCategorical(Leaf):
         parts = _parts(self._nvec)
         pieces: Sequence[torch.Tensor | None] = [None] * len(parts)
         if self._mask is not None:
-            pieces = self._mask.split(parts, -1)
+            pieces = shapes.split(self._mask, parts)
         return [
             Categorical(n, self._shape[:-1], self._device, self._dtype, piece)
             for n, piece in zip(parts, pieces, strict=True)
@@ -210,7 +212,7 @@ class MultiCategorical(Leaf):
         if self.cardinality() > 2**24:
             raise self._unsupported("enumerate", f"it has {self.cardinality()} data")
         if use_mask and self._mask is not None:
-            pieces = self._mask.split(_parts(self._nvec), -1)
+            pieces = shapes.split(self._mask, _parts(self._nvec))
         else:
             pieces = tuple(torch.ones(n, dtype=torch.bool) for n in _parts(self._nvec.flatten()))
         columns = [masks.allowed_categories(m, m.shape[-1], use_mask=True, device=None) for m in pieces]
@@ -297,20 +299,20 @@ class MultiOneHot(Leaf):
         hot = val.to(torch.bool)
         if val.dtype is not torch.bool and not bool((val == hot).all()):
             return False
-        if not all(bool((part.sum(-1) == 1).all()) for part in hot.split(self._parts, -1)):
+        if not all(bool((part.sum(-1) == 1).all()) for part in shapes.split(hot, self._parts)):
             return False
         return self._mask is None or not bool((hot & ~self._open().to(val.device)).any())
 
     def _open(self) -> torch.Tensor:
         assert self._mask is not None
-        return torch.cat([masks.allowed(part) for part in self._mask.split(self._parts, -1)], -1)
+        return torch.cat([masks.allowed(part) for part in shapes.split(self._mask, self._parts)], -1)
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
         pieces: Sequence[torch.Tensor | None] = [None] * len(self._parts)
         if self._mask is not None:
-            pieces = self._mask.split(self._parts, -1)
+            pieces = shapes.split(self._mask, self._parts)
         best = []
-        for part, piece in zip(val.split(self._parts, -1), pieces, strict=True):
+        for part, piece in zip(shapes.split(val, self._parts), pieces, strict=True):
             from_part = Categorical(part.shape[-1], self._shape[:-1], mask=piece).to_one_hot_spec()
             best.append(from_part._nearest(part))
         return torch.cat(best, -1).to(self._dtype)
@@ -335,7 +337,7 @@ class MultiOneHot(Leaf):
         return self._with(_shape=shape, _mask=mask)
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``, which cannot be the last; a spec with a mask cannot have one."""
+        """Return the spec with a dynamic size at ``dim``, which cannot be the last; not with a mask."""
         if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="MultiOneHot") == self.ndim - 1:
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
         return super().make_neg_dim(dim)
@@ -374,7 +376,7 @@ class MultiOneHot(Leaf):
         if safe:
             self.assert_is_in(val)
         val = val.to(torch.uint8) if val.dtype is torch.bool else val
-        return torch.stack([part.argmax(-1) for part in val.split(self._parts, -1)], -1)
+        return torch.stack([part.argmax(-1) for part in shapes.split(val, self._parts)], -1)
 
     def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
         """Return ``val``, which is one-hot already."""
@@ -419,4 +421,3 @@ def _hot(index: torch.Tensor, parts: list[int], dtype: torch.dtype) -> torch.Ten
     """Numbers ``[..., k]`` as one-hot rows ``[..., sum(parts)]``."""
     out = torch.zeros((*index.shape[:-1], sum(parts)), dtype=dtype, device=index.device)
     return out.scatter_(-1, index + _starts(parts).to(index.device), 1)
-

@@ -17,8 +17,9 @@ import torch
 from steppe.errors import SpecError
 
 __all__ = [
-    "ShapeLike",
     "Change",
+    "ShapeLike",
+    "broadcast",
     "change_param",
     "compress",
     "event_survives",
@@ -30,8 +31,10 @@ __all__ = [
     "positions",
     "shape_after",
     "size",
+    "split",
     "static",
     "torch_index",
+    "unflatten",
 ]
 
 ShapeLike: TypeAlias = "int | Sequence[int] | torch.Size"
@@ -76,7 +79,7 @@ def normal_dim(dim: int, ndim: int, *, what: str) -> int:
 
 
 def compress(param: torch.Tensor) -> torch.Tensor:
-    """Return the smallest tensor that broadcasts to ``param``: no repeated leading dimensions, one number if all agree."""
+    """Return the smallest tensor that broadcasts to ``param``: one number where all elements agree."""
     while param.ndim and (param.shape[0] == 1 or (param.stride(0) == 0 and param.shape[0])):
         param = param[0]
     if param.ndim and param.numel():
@@ -84,6 +87,22 @@ def compress(param: torch.Tensor) -> torch.Tensor:
         if bool((param == first).all()):
             return first.clone()
     return param
+
+
+def broadcast(*given: Sequence[int]) -> torch.Size:
+    """Return the shape to which shapes broadcast; a RuntimeError where they do not."""
+    return torch.Size(torch.broadcast_shapes(*given))  # type: ignore[no-untyped-call]
+
+
+def split(tensor: torch.Tensor, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """Return the parts of the last dimension, of the given sizes."""
+    return tuple(torch.split(tensor, list(sizes), -1))
+
+
+def unflatten(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:
+    """Return the tensor with a dimension split; torch's function, typed."""
+    out: torch.Tensor = tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
+    return out
 
 
 def _sentinel(shape: Sequence[int]) -> int:
@@ -131,8 +150,10 @@ def positions(shape: torch.Size, change: Change) -> torch.Tensor:
 
 def is_index(value: Any) -> bool:
     """Whether ``value`` can be one part of an index into dimensions."""
-    return value is None or value is Ellipsis or isinstance(
-        value, (int, slice, list, range, torch.Tensor, np.ndarray, np.integer, np.bool_)
+    return (
+        value is None
+        or value is Ellipsis
+        or isinstance(value, (int, slice, list, range, torch.Tensor, np.ndarray, np.integer, np.bool_))
     )
 
 

@@ -39,7 +39,7 @@ class Shaped(Spec):
         self._shape = shapes.size(shape)
         if any(n < -1 for n in self._shape):
             raise SpecError(
-                f"{type(self).__name__}: expected sizes of 0 or more, or -1 for a dynamic one, found {tuple(self._shape)}."
+                f"{type(self).__name__}: expected sizes of 0 or more, or -1 (dynamic), found {tuple(self._shape)}."
             )
         self._device = as_device(device)
 
@@ -104,7 +104,7 @@ class Shaped(Spec):
     def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
         """Return the spec with the dimension ``dim`` split into ``sizes``."""
         parts = shapes.size(sizes)
-        out: Spec = self._try(f"unflatten {dim} into {tuple(parts)}", lambda t: t.unflatten(dim, parts))
+        out: Spec = self._try(f"unflatten {dim} into {tuple(parts)}", lambda t: shapes.unflatten(t, dim, parts))
         return out
 
     def unbind(self, dim: int = 0) -> tuple[Spec, ...]:

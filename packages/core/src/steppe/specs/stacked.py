@@ -142,7 +142,8 @@ class Stacked(LazyStack):
         if lead + self._dim == 0:
             return torch.nested.nested_tensor(values)
         raise self._unsupported(
-            "rand", f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec"
+            "rand",
+            f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec",
         )
 
     def _separate(self, val: Any, key: Key) -> list[Any]:
@@ -159,9 +160,11 @@ class Stacked(LazyStack):
             at = val.ndim - self.ndim + self._dim if hasattr(val, "unbind") else -1
             if at >= 0 and val.shape[at] == n:
                 return list(val.unbind(at))
+        ragged = getattr(val, "is_nested", False) or not hasattr(val, "shape")
+        found = type(val).__name__ if ragged else tuple(val.shape)
         raise SpecError(
-            f"{named(key, self)}: expected data of shape {tuple(self.shape)}, one for each of {n} stacked specs, found "
-            f"{tuple(val.shape) if hasattr(val, 'shape') and not getattr(val, 'is_nested', False) else type(val).__name__}."
+            f"{named(key, self)}: expected data of shape {tuple(self.shape)}, one for each of {n} stacked specs, "
+            f"found {found}."
         )
 
     def faults(self, val: Any, key: Key = None) -> Iterator[str]:

@@ -211,7 +211,7 @@ class StackedComposite(LazyStack, Composite):
         return LazyStack._index(self, index)
 
     def set(self, name: Any, spec: Any) -> Self:
-        """Put a spec, which has the stacked dimension, under a key of every part, in place; see :meth:`Composite.set`."""
+        """Put a spec that has the stacked dimension under a key, in place: each part gets its own."""
         self._check_unlocked(f"set {name!r}")
         fitted = self._fitted(name, spec)
         rows = [None] * len(self._parts) if fitted is None else fitted.unbind(self._dim)
@@ -293,5 +293,7 @@ class StackedComposite(LazyStack, Composite):
         return LazyStack.__eq__(self, other)
 
     def __repr__(self) -> str:
-        lines = [f"\n    {i}: {part!r}".replace("\n", "\n    ").replace("    \n", "\n") for i, part in enumerate(self._parts)]
+        lines = [
+            f"\n    {i}: {part!r}".replace("\n", "\n    ").replace("    \n", "\n") for i, part in enumerate(self._parts)
+        ]
         return f"StackedComposite(shape={tuple(self.shape)}, dim={self._dim}) {{{''.join(lines)}\n}}"

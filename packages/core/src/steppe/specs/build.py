@@ -1,0 +1,63 @@
+"""Specs from data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, is_tensor_collection
+
+from steppe.errors import SpecError
+
+from .composite import Composite
+from .continuous import Unbounded
+from .nontensor import NonTensor
+from .stacked import stack
+
+__all__ = ["make_composite_from_td"]
+
+
+def make_composite_from_td(data: Any, *, unsqueeze_null_shapes: bool = True, dynamic_shape: bool = False) -> Composite:
+    """Make the Composite of unbounded specs that describes a TensorDict.
+
+    Args:
+        data: a TensorDict or tensorclass. Rows of a lazy stack that differ give a StackedComposite.
+        unsqueeze_null_shapes: give entries without dimensions the shape ``[1]``, as environments have it.
+        dynamic_shape: make the first dimension after the batch dimensions dynamic in every entry.
+
+    Returns:
+        A Composite with the batch size and the device of ``data``; entries that are no tensors become NonTensor.
+
+    Raises:
+        SpecError: ``data`` is no TensorDict.
+
+    Examples:
+        >>> from tensordict import TensorDict
+        >>> data = TensorDict({"observation": torch.zeros(3, dtype=torch.uint8)})
+        >>> make_composite_from_td(data)["observation"]
+        Unbounded(shape=(3,), dtype=uint8)
+    """
+    if not is_tensor_collection(data) or isinstance(data, (NonTensorData, NonTensorStack)):
+        raise SpecError(f"make_composite_from_td: expected a TensorDict, found {type(data).__name__}.")
+    how = {"unsqueeze_null_shapes": unsqueeze_null_shapes, "dynamic_shape": dynamic_shape}
+    if isinstance(data, LazyStackedTensorDict):
+        rows = [make_composite_from_td(row, **how) for row in data.tensordicts]
+        stacked: Composite = stack(rows, data.stack_dim)
+        return stacked
+    out = Composite(shape=data.batch_size, device=data.device)
+    for key in data.keys():
+        value = data.get(key)
+        if isinstance(value, (NonTensorData, NonTensorStack)):
+            example = value.tolist() if isinstance(value, NonTensorStack) else value.data
+            while isinstance(value, NonTensorStack) and isinstance(example, list) and example:
+                example = example[0]
+            out.set(key, NonTensor(value.batch_size, data.device, example_data=example))
+        elif is_tensor_collection(value):
+            out.set(key, make_composite_from_td(value, **how))
+        else:
+            shape = list(value.shape)
+            if dynamic_shape and len(shape) > data.ndim:
+                shape[data.ndim] = -1
+            if not shape and unsqueeze_null_shapes:
+                shape = [1]
+            out.set(key, Unbounded(shape, data.device, value.dtype))
+    return out

@@ -1,0 +1,111 @@
+"""Stacks whose parts have different entries, and how to even them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe.errors import SpecError
+
+from .base import Spec
+from .composite import Composite
+from .continuous import Unbounded
+from .lazy_stack import LazyStack
+from .nontensor import NonTensor
+from .stacked import stack
+from .stacked_composite import StackedComposite
+
+__all__ = ["check_no_exclusive_keys", "consolidate_spec", "contains_lazy_spec"]
+
+
+def contains_lazy_spec(spec: Spec) -> bool:
+    """Whether a spec is, or holds, a Stacked or a StackedComposite."""
+    if isinstance(spec, LazyStack):
+        return True
+    return isinstance(spec, Composite) and any(
+        contains_lazy_spec(child) for child in spec.values() if child is not None
+    )
+
+
+def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:
+    """Whether no stack has an entry in some of its parts only.
+
+    Args:
+        spec: any spec.
+        recurse: look into nested specs too.
+    """
+    if isinstance(spec, StackedComposite):
+        names = [set(part.keys()) for part in spec.specs]
+        if any(own != names[0] for own in names):
+            return False
+        children = [child for part in spec.specs for child in part.values()]
+    elif isinstance(spec, Composite):
+        children = spec.values()
+    else:
+        return True
+    if not recurse:
+        return True
+    if isinstance(spec, StackedComposite):
+        # Parts may nest different keys without any part being a stack itself.
+        leaves = [set(part.keys(include_nested=True)) for part in spec.specs]
+        if any(own != leaves[0] for own in leaves):
+            return False
+    return all(check_no_exclusive_keys(child) for child in children if child is not None)
+
+
+def consolidate_spec(
+    spec: Composite, recurse_through_entries: bool = True, recurse_through_stack: bool = True
+) -> Composite:
+    """Return the spec with entries that only some parts of a stack have added to the others, with a size of 0.
+
+    Args:
+        spec: any Composite; it is not changed.
+        recurse_through_entries: do the same to the entries of Composites.
+        recurse_through_stack: do the same to the parts of stacks, before they are compared.
+
+    Raises:
+        SpecError: such an entry has no dimension that could have size 0.
+    """
+    if not isinstance(spec, Composite):
+        return spec
+    if not isinstance(spec, StackedComposite):
+        out = spec.clone()
+        if recurse_through_entries:
+            for name, child in spec.items():
+                if isinstance(child, Composite):
+                    out.set(name, consolidate_spec(child, recurse_through_entries, recurse_through_stack))
+        return out
+    parts = [part.clone() for part in spec.specs]
+    if recurse_through_stack:
+        parts = [consolidate_spec(part, recurse_through_entries, recurse_through_stack) for part in parts]
+    _even_out(parts)
+    result: Composite = stack(parts, spec.dim)
+    return result
+
+
+def _even_out(parts: list[Any]) -> None:
+    names = {name: child for part in reversed(parts) for name, child in reversed(part.items())}
+    for name, example in names.items():
+        for part in parts:
+            if name not in part:
+                part.set(name, _empty_like(name, example, part.ndim))
+        children = [part[name] for part in parts]
+        if all(isinstance(child, Composite) for child in children):
+            _even_out(children)
+
+
+def _empty_like(name: str, spec: Spec | None, batch_dims: int) -> Spec | None:
+    """A spec of the same number of dimensions with no element."""
+    if spec is None or isinstance(spec, NonTensor):
+        return spec
+    if isinstance(spec, Composite):
+        empty = Composite(shape=spec.shape, device=spec.device)
+        for key, child in spec.items():
+            empty.set(key, _empty_like(key, child, batch_dims))
+        return empty
+    if spec.ndim <= batch_dims:
+        raise SpecError(
+            f"{name!r}: expected a dimension after the batch size that can be made 0 where the entry is missing, found "
+            f"shape {tuple(spec.shape)}. Give it one: spec.unsqueeze(-1)."
+        )
+    shape = (*spec.shape[:batch_dims], 0, *spec.shape[batch_dims + 1 :])
+    return Unbounded(shape, spec.device, spec.dtype)

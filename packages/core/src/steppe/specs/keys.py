@@ -1,0 +1,61 @@
+"""Keys of nested specs: a name, or a tuple of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from steppe.errors import SpecError
+
+if TYPE_CHECKING:
+    from .composite import Composite
+
+__all__ = ["IsLeaf", "SpecKeys", "as_path", "is_key"]
+
+IsLeaf: TypeAlias = "Callable[[type], bool] | None"
+
+
+class SpecKeys(Set[Any]):
+    """The keys of a Composite: a view that follows its edits; nested keys are tuples.
+
+    Args:
+        spec: the Composite.
+        include_nested: go into nested specs.
+        leaves_only: leave out the keys of nested specs themselves.
+        is_leaf: given a class of spec, whether it counts as a leaf.
+    """
+
+    def __init__(self, spec: Composite, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf) -> None:
+        self._spec = spec
+        self._how = (include_nested, leaves_only, is_leaf)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:
+        return set(it)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._spec._walk(*self._how))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, tuple) and len(key) == 1:
+            key = key[0]
+        return any(key == mine for mine in self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
+
+
+def is_key(key: object) -> bool:
+    return isinstance(key, str) or (isinstance(key, tuple) and bool(key) and all(is_key(part) for part in key))
+
+
+def as_path(key: Any) -> tuple[str, ...]:
+    """A key as a tuple of names."""
+    if isinstance(key, str):
+        return (key,)
+    if not is_key(key):
+        raise SpecError(f"Expected a name or a tuple of names, found {key!r}.")
+    return tuple(name for part in key for name in as_path(part))
