@@ -1,7 +1,76 @@
-"""What the tests of a plugin need: fixtures, and packages that exist only as metadata."""
+"""What the tests of a plugin need: conformance classes, fixtures, packages that exist only as metadata, mock environments.
+
+Names are fetched when they are first touched: importing this package imports neither torch nor steppe.
+"""
 
 from __future__ import annotations
 
-from .fake_dists import FakeDists
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-__all__ = ["FakeDists"]
+    from .fake_dists import FakeDists as FakeDists
+    from .mock_actions import ACTION_KINDS as ACTION_KINDS
+    from .mock_actions import action_leaf as action_leaf
+    from .mock_actions import action_number as action_number
+    from .mock_envs import ArrayCountingEnv as ArrayCountingEnv
+    from .mock_envs import CountingEnv as CountingEnv
+    from .mock_envs import DoNothingEnv as DoNothingEnv
+    from .mock_envs import IncrementingEnv as IncrementingEnv
+    from .mock_envs import ScalarActionEnv as ScalarActionEnv
+    from .mock_envs import StatelessCountingEnv as StatelessCountingEnv
+    from .mock_faults import DyingEnv as DyingEnv
+    from .mock_faults import FailingEnv as FailingEnv
+    from .mock_faults import HangingEnv as HangingEnv
+    from .mock_faults import SlowEnv as SlowEnv
+    from .mock_multi import HeterogeneousCountingEnv as HeterogeneousCountingEnv
+    from .mock_multi import MultiAgentCountingEnv as MultiAgentCountingEnv
+    from .mock_multi import MultiKeyCountingEnv as MultiKeyCountingEnv
+    from .mock_multi import NestedCountingEnv as NestedCountingEnv
+    from .mock_multi import NestedResetEnv as NestedResetEnv
+    from .mock_special import AutoResettingCountingEnv as AutoResettingCountingEnv
+    from .mock_special import DynamicSpecEnv as DynamicSpecEnv
+    from .mock_special import MetadataEnv as MetadataEnv
+    from .mock_special import TextCountingEnv as TextCountingEnv
+
+_EXPORTS = {
+    name: module
+    for module, names in {
+        "fake_dists": ("FakeDists",),
+        "mock_actions": ("ACTION_KINDS", "action_leaf", "action_number"),
+        "mock_envs": (
+            "ArrayCountingEnv",
+            "CountingEnv",
+            "DoNothingEnv",
+            "IncrementingEnv",
+            "ScalarActionEnv",
+            "StatelessCountingEnv",
+        ),
+        "mock_faults": ("DyingEnv", "FailingEnv", "HangingEnv", "SlowEnv"),
+        "mock_multi": (
+            "HeterogeneousCountingEnv",
+            "MultiAgentCountingEnv",
+            "MultiKeyCountingEnv",
+            "NestedCountingEnv",
+            "NestedResetEnv",
+        ),
+        "mock_special": ("AutoResettingCountingEnv", "DynamicSpecEnv", "MetadataEnv", "TextCountingEnv"),
+    }.items()
+    for name in names
+}
+
+__all__ = [*_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

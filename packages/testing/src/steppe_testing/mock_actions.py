@@ -1,0 +1,58 @@
+"""The kinds of action that mock environments take, and the number that an action stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Binary, Bounded, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+
+__all__ = ["ACTION_KINDS", "action_leaf", "action_number", "native_number"]
+
+#: Names for the ``action`` argument of the mock environments.
+ACTION_KINDS = ("one_hot", "categorical", "continuous", "binary", "multi_categorical", "multi_one_hot")
+
+
+def action_leaf(kind: str, batch_size: tuple[int, ...] = ()) -> Spec:
+    """Return the spec of a kind of action.
+
+    Args:
+        kind: one of :data:`ACTION_KINDS`. The last dimension is 3 for ``one_hot``, none for ``categorical``, 2 for
+            ``continuous`` (float32 in ``[-1, 1]``), ``binary`` and ``multi_categorical``, 5 for ``multi_one_hot``.
+        batch_size: leading dimensions.
+
+    Raises:
+        SpecError: ``kind`` is unknown.
+    """
+    leaves: dict[str, Spec] = {
+        "one_hot": OneHot(3),
+        "categorical": Categorical(3),
+        "continuous": Bounded(-1.0, 1.0, shape=(2,)),
+        "binary": Binary(2),
+        "multi_categorical": MultiCategorical([3, 2]),
+        "multi_one_hot": MultiOneHot([3, 2]),
+    }
+    if kind not in leaves:
+        raise SpecError(f"action must be one of {', '.join(ACTION_KINDS)}, found {kind!r}.")
+    leaf = leaves[kind]
+    return leaf.expand((*batch_size, *leaf.shape)) if batch_size else leaf
+
+
+def action_number(kind: str, action: torch.Tensor) -> torch.Tensor:
+    """Return the number that an action in the data stands for, ``[*B, 1]`` float32: an index, or the sum of its entries."""
+    if kind == "categorical":
+        return action.unsqueeze(-1).float()
+    if kind == "one_hot":
+        return action.int().argmax(-1, keepdim=True).float()
+    if kind == "multi_one_hot":
+        first, second = action[..., :3].int().argmax(-1, True), action[..., 3:].int().argmax(-1, True)
+        return (first + second).float()
+    return action.float().sum(-1, keepdim=True)
+
+
+def native_number(action: Any) -> float:
+    """Return the same number of a native action, as ``step_into`` is given it."""
+    return float(action) if isinstance(action, (int, float)) else float(np.asarray(action, np.float32).sum())

@@ -1,0 +1,304 @@
+"""Environments whose data can be foretold: they count their steps.
+
+The number of steps since the reset is the observation, the number that the action stands for (see
+:func:`~steppe_testing.mock_actions.action_number`) is the reward, and an episode ends after ``max_steps`` steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import ArrayEnv, EnvBase
+from steppe.specs import Bounded, Composite, Unbounded
+
+from .mock_actions import action_leaf, action_number, native_number
+
+__all__ = [
+    "ArrayCountingEnv",
+    "CountingEnv",
+    "DoNothingEnv",
+    "IncrementingEnv",
+    "ScalarActionEnv",
+    "StatelessCountingEnv",
+]
+
+
+class CountingEnv(EnvBase):
+    """Counts its steps, on the tensordict path, for any batch size.
+
+    Data: ``observation`` ``[*B, 1]`` is ``start`` plus the steps since the reset; ``reward`` ``[*B, 1]`` float32 is the
+    number of the action; ``terminated`` (or ``truncated``) is True from step ``max_steps`` on. Partial steps and resets
+    leave other rows alone.
+
+    Args:
+        max_steps: length of an episode.
+        start: the first observation.
+        batch_size: leading dimensions.
+        action: a kind of action, see :data:`~steppe_testing.mock_actions.ACTION_KINDS`.
+        dtype: dtype of the observation.
+        noise: add an entry ``noise`` ``[*B, 1]`` float32 in ``[0, 1)``, drawn from a generator that ``set_seed`` seeds.
+        truncate: end by truncation instead of termination.
+        env_info: let ``reset(env_info={"start": ...})`` say where each row begins, ``[*B, 1]`` int64.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    def __init__(
+        self,
+        max_steps: int = 5,
+        *,
+        start: int = 0,
+        batch_size: tuple[int, ...] = (),
+        action: str = "one_hot",
+        dtype: torch.dtype = torch.float32,
+        noise: bool = False,
+        truncate: bool = False,
+        env_info: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(batch_size=batch_size, **kwargs)
+        self.max_steps = max_steps
+        self.start = start
+        self.action_kind = action
+        self.dtype = dtype
+        self.noise = noise
+        self.truncate = truncate
+        shape = (*batch_size, 1)
+        entries: dict[str, Any] = {"observation": Unbounded(shape, dtype=dtype)}
+        if noise:
+            entries["noise"] = Bounded(0.0, 1.0, shape=shape)
+        self.observation_spec = Composite(entries, shape=batch_size)
+        self.action_spec = action_leaf(action, batch_size)
+        self.reward_spec = Unbounded(shape)
+        if env_info:
+            self.env_info_spec = Composite(start=Unbounded(shape, dtype=torch.int64), shape=batch_size)
+        self.count = torch.zeros(shape, dtype=torch.int64)
+        self.begin = torch.zeros(shape, dtype=torch.int64)
+        self.seed: int | None = None
+        self._draws = torch.Generator().manual_seed(0)
+
+    def _data(self) -> TensorDict:
+        shape = self.count.shape
+        data = TensorDict({"observation": (self.begin + self.count).to(self.dtype)}, self.batch_size, self.device)
+        if self.noise:
+            data["noise"] = torch.rand(shape, generator=self._draws)
+        return data
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        rows = torch.ones_like(self.count, dtype=torch.bool)
+        begin = torch.full_like(self.begin, self.start)
+        if tensordict is not None:
+            rows = tensordict.get("_reset", rows).reshape(rows.shape).to(rows.device)
+            info = tensordict.get("env_info", None)
+            if info is not None and "start" in self.env_info_spec.keys():
+                begin = info.get("start").to(begin.device)
+        self.begin = torch.where(rows, begin, self.begin)
+        self.count = torch.where(rows, 0, self.count)
+        return self._data()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        rows = tensordict.get("_step", None)
+        self.count = self.count + (1 if rows is None else rows.to(self.count.device).reshape(self.count.shape))
+        data = self._data()
+        data["reward"] = action_number(self.action_kind, tensordict.get("action"))
+        ended = (self.count >= self.max_steps).to(self.device or "cpu")
+        data["truncated" if self.truncate else "terminated"] = ended
+        return data
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.seed = seed
+        if seed is None:
+            self._draws.seed()
+        else:
+            self._draws.manual_seed(seed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_draws": self._draws.get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        draws = torch.Generator()
+        draws.set_state(state["_draws"])
+        super().__setstate__({**state, "_draws": draws})
+
+
+class IncrementingEnv(CountingEnv):
+    """A :class:`CountingEnv` whose seed is in its data: the first observation is the seed, or ``start`` without one."""
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        if self.seed is not None:
+            self.start = self.seed
+        return super()._reset(tensordict, **kwargs)
+
+
+class ScalarActionEnv(CountingEnv):
+    """A :class:`CountingEnv` whose action has no dimension of its own: ``[*B]`` int64."""
+
+    def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
+        super().__init__(max_steps, action="categorical", **kwargs)
+
+
+class ArrayCountingEnv(ArrayEnv):
+    """Counts its steps on the array path: the same data as a :class:`CountingEnv` without a batch.
+
+    Args:
+        max_steps: length of an episode.
+        start: the first observation.
+        action: a kind of action, see :data:`~steppe_testing.mock_actions.ACTION_KINDS`.
+        actions: give two actions, ``action`` and ``("arm", "action")``, both of the kind; their numbers are added.
+        dtype: dtype of the observation.
+        nested: put the observation at ``("data", "observation")``.
+        info: add the entries ``total`` ``[1]`` float64, the sum of rewards, and ``is_even`` ``[1]`` bool.
+        pixels: height and width of an entry ``pixels`` ``[H, W, 3]`` uint8 that shows the count; None for none.
+        noise: add an entry ``noise`` ``[1]`` float32 in ``[0, 1)``, drawn from a generator that ``set_seed`` seeds.
+        truncate: end by truncation instead of termination.
+        env_info: let ``reset(env_info={"start": ...})`` say where the count begins, ``[1]`` int64.
+        array_path: False takes the tensordict path instead, for comparing the two.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    def __init__(
+        self,
+        max_steps: int = 5,
+        *,
+        start: int = 0,
+        action: str = "one_hot",
+        actions: bool = False,
+        dtype: torch.dtype = torch.float32,
+        nested: bool = False,
+        info: bool = False,
+        pixels: tuple[int, int] | None = None,
+        noise: bool = False,
+        truncate: bool = False,
+        env_info: bool = False,
+        array_path: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.__dict__["_array_path"] = array_path
+        self.max_steps = max_steps
+        self.start = start
+        self.truncate = truncate
+        self.info = info
+        self.pixels = pixels
+        self.noise = noise
+        self.key = ("data", "observation") if nested else "observation"
+        entries: dict[Any, Any] = {self.key: Unbounded((1,), dtype=dtype)}
+        if info:
+            entries["total"] = Unbounded((1,), dtype=torch.float64)
+            entries["is_even"] = Unbounded((1,), dtype=torch.bool)
+        if pixels is not None:
+            entries["pixels"] = Bounded(0, 255, shape=(*pixels, 3), dtype=torch.uint8)
+        if noise:
+            entries["noise"] = Bounded(0.0, 1.0, shape=(1,))
+        self.observation_spec = Composite(entries)
+        if actions:
+            self.full_action_spec = Composite({"action": action_leaf(action), ("arm", "action"): action_leaf(action)})
+        else:
+            self.action_spec = action_leaf(action)
+        self.reward_spec = Unbounded((1,))
+        if env_info:
+            self.env_info_spec = Composite(start=Unbounded((1,), dtype=torch.int64))
+        self.count = 0
+        self.begin = 0
+        self.total = 0.0
+        self._draws = np.random.default_rng(0)
+
+    def _array_capable(self) -> bool:
+        return self.__dict__["_array_path"] and super()._array_capable()
+
+    def _write(self, out: dict[Any, np.ndarray[Any, Any]]) -> None:
+        out[self.key][0] = self.begin + self.count
+        if self.info:
+            out["total"][0] = self.total
+            out["is_even"][0] = self.count % 2 == 0
+        if self.pixels is not None:
+            out["pixels"][...] = self.count % 256
+        if self.noise:
+            out["noise"][0] = self._draws.random()
+
+    def reset_into(
+        self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
+    ) -> None:
+        """Begin to count again."""
+        if seed is not None:
+            self._draws = np.random.default_rng(seed)
+        self.begin = int(np.asarray(env_info["start"]).item()) if env_info is not None else self.start
+        self.count, self.total = 0, 0.0
+        self._write(out)
+
+    def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
+        """Count one step."""
+        number = sum(map(native_number, action.values())) if isinstance(action, dict) else native_number(action)
+        self.count += 1
+        self.total += number
+        self._write(out)
+        out["reward"][0] = number
+        ended = self.count >= self.max_steps
+        return (False, ended) if self.truncate else (ended, False)
+
+
+class StatelessCountingEnv(EnvBase):
+    """Counts in its data instead of in itself, and so takes data of any batch size.
+
+    Data: the state and observation ``count`` ``[*B, 1]`` int64, of which a step makes the next one; ``reward`` is the
+    number of the action; ``terminated`` when ``count`` reaches ``max_steps``.
+
+    Args:
+        max_steps: length of an episode.
+        batch_size: leading dimensions; with some of its own the environment takes only these.
+        action: a kind of action, see :data:`~steppe_testing.mock_actions.ACTION_KINDS`.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    _batch_locked = False
+
+    def __init__(
+        self, max_steps: int = 5, *, batch_size: tuple[int, ...] = (), action: str = "one_hot", **kwargs: Any
+    ) -> None:
+        super().__init__(batch_size=batch_size, **kwargs)
+        self.max_steps = max_steps
+        self.action_kind = action
+        shape = (*batch_size, 1)
+        self.observation_spec = Composite(count=Unbounded(shape, dtype=torch.int64), shape=batch_size)
+        self.state_spec = Composite(count=Unbounded(shape, dtype=torch.int64), shape=batch_size)
+        self.action_spec = action_leaf(action, batch_size)
+        self.reward_spec = Unbounded(shape)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        size = self.batch_size if tensordict is None else tensordict.batch_size
+        return TensorDict({"count": torch.zeros((*size, 1), dtype=torch.int64)}, size, self.device)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        count = tensordict["count"] + 1
+        data = TensorDict({"count": count}, tensordict.batch_size, self.device)
+        data["reward"] = action_number(self.action_kind, tensordict["action"])
+        data["terminated"] = count >= self.max_steps
+        return data
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Nothing is random."""
+
+
+class DoNothingEnv(EnvBase):
+    """The least an environment can be: no observation, a reward of 0, and no end.
+
+    Args:
+        batch_size: leading dimensions.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    def __init__(self, *, batch_size: tuple[int, ...] = (), **kwargs: Any) -> None:
+        super().__init__(batch_size=batch_size, **kwargs)
+        self.action_spec = action_leaf("continuous", batch_size)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return TensorDict({}, self.batch_size, self.device)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return TensorDict({"reward": torch.zeros(*self.batch_size, 1)}, self.batch_size, self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Nothing is random."""
