@@ -143,7 +143,9 @@ class WorkerError(SteppeError, RuntimeError):
         remote_traceback: the traceback as the worker printed it, or "" where it died without one.
     """
 
-    def __init__(self, message: str, *, worker: int | None = None, env: int | None = None, remote_traceback: str = "") -> None:
+    def __init__(
+        self, message: str, *, worker: int | None = None, env: int | None = None, remote_traceback: str = ""
+    ) -> None:
         super().__init__(message)
         self.worker = worker
         self.env = env

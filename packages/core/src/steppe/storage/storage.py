@@ -105,8 +105,8 @@ class Storage:
 
     def row(self, index: int | tuple[int, ...]) -> dict[Any, np.ndarray[Any, Any]]:
         """Return numpy views of one row, ``{key: [*shape]}``; scalars too are views that can be written."""
-        at = index if isinstance(index, tuple) else (index,)
-        return {key: array[(*at, ...)] for key, array in self.arrays.items()}
+        at: Any = (*index, ...) if isinstance(index, tuple) else (index, ...)
+        return {key: array[at] for key, array in self.arrays.items()}
 
     def row_td(self, index: int | tuple[int, ...]) -> TensorDict:
         """Return one row as a TensorDict of torch views, batch size ``spec.shape``."""
