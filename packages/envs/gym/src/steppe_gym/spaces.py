@@ -137,6 +137,8 @@ def _tuple(space: Any, *, categorical_action_encoding: bool, device: Any) -> Spe
     return _stack(parts) or Composite({str(i): part for i, part in enumerate(parts)}, device=device)
 
 
+# MiniGrid's missions are strings of a space that derives from nothing but Space.
+@register_gym_spec_conversion("minigrid.core.mission.MissionSpace")
 @register_gym_spec_conversion("spaces.Text")
 def _text(space: Any, *, device: Any) -> Spec:
     return NonTensor(shape=(), device=device, example_data="")
