@@ -18,7 +18,7 @@ _KEY = "pixels"
 def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
     """Wrap an environment so that its observation is a dict with ``"pixels"``, a frame rendered at each step.
 
-    The shape of a frame is known only once one is rendered, so the environment is reset here.
+    The shape of a frame is mostly known only once one is rendered, so the environment is reset here.
 
     Args:
         env: a single environment, made with ``render_mode="rgb_array"`` where its version knows render modes.
@@ -31,14 +31,9 @@ def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
     """
     if hasattr(env, "num_envs") and hasattr(env, "single_action_space"):
         raise NotSupported("A vector environment renders no single frame: GymEnv(name, num_envs, from_pixels=True).")
-    adapter.reset(env)
-    frame = adapter.frame(env)
-    if not isinstance(frame, np.ndarray) or frame.ndim != 3:
-        raise NotSupported(
-            f"{env} renders no frames (found {type(frame).__name__}): make it with render_mode='rgb_array'."
-        )
+    shape = _frame_shape(env, adapter)
     spaces = adapter.submodule("spaces")
-    entries = {_KEY: spaces.Box(0, 255, shape=frame.shape, dtype=np.uint8)}
+    entries = {_KEY: spaces.Box(0, 255, shape=shape, dtype=np.uint8)}
     own = env.observation_space
     named = hasattr(own, "spaces") and hasattr(own.spaces, "keys")
     if not pixels_only:
@@ -64,3 +59,17 @@ def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
             return found
 
     return PixelObservation(env)
+
+
+def _frame_shape(env: Any, adapter: Adapter) -> tuple[int, ...]:
+    inner = getattr(env, "unwrapped", env)
+    if hasattr(inner, "mujoco_renderer") and getattr(env, "render_mode", None) == "rgb_array":
+        # A viewer of MuJoCo looks at where things are when it first renders: leave that to the first episode.
+        return (int(inner.height), int(inner.width), 3)
+    adapter.reset(env)
+    frame = adapter.frame(env)
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+        raise NotSupported(
+            f"{env} renders no frames (found {type(frame).__name__}): make it with render_mode='rgb_array'."
+        )
+    return frame.shape

@@ -177,10 +177,11 @@ def _has_no_bound(low: np.ndarray, high: np.ndarray) -> bool:
 
 
 def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    if np.dtype(array.dtype).name in _WIDENED:
-        limits = (torch.iinfo if not dtype.is_floating_point else torch.finfo)(dtype)
-        array = np.minimum(array, limits.max).astype(np.float64 if dtype.is_floating_point else np.int64)
-    return torch.tensor(np.ascontiguousarray(array), dtype=dtype)
+    if array.dtype.name in _WIDENED and not dtype.is_floating_point:
+        array = np.minimum(array.astype(np.uint64), np.uint64(torch.iinfo(dtype).max)).astype(np.int64)
+    if array.dtype.name == "float128":
+        array = array.astype(np.float64)
+    return torch.tensor(np.array(array), dtype=dtype)
 
 
 def _stack(parts: list[Spec]) -> Spec | None:

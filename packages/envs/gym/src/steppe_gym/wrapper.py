@@ -426,6 +426,6 @@ def _renamed(spec: Spec) -> dict[str, str]:
 
 def _rooted(space: Any, spec: Spec, names: Mapping[str, str]) -> dict[str, Spec]:
     """The observation spec's entries at the root."""
-    if isinstance(spec, Composite) and hasattr(space.spaces, "keys"):
+    if isinstance(spec, Composite) and hasattr(getattr(space, "spaces", None), "keys"):
         return {names.get(str(key), str(key)): part for key, part in spec.items()}
     return {"observation": spec}
