@@ -1,4 +1,4 @@
-"""What the tests of a plugin need: conformance classes, fixtures, packages that exist only as metadata, mock environments.
+"""What the tests of a plugin need: conformance classes, fixtures, fake packages, mock environments.
 
 Names are fetched when they are first touched: importing this package imports neither torch nor steppe.
 """

@@ -42,7 +42,7 @@ def action_leaf(kind: str, batch_size: tuple[int, ...] = ()) -> Spec:
 
 
 def action_number(kind: str, action: torch.Tensor) -> torch.Tensor:
-    """Return the number that an action in the data stands for, ``[*B, 1]`` float32: an index, or the sum of its entries."""
+    """Return the number that an action stands for, ``[*B, 1]`` float32: an index, or the sum of its entries."""
     if kind == "categorical":
         return action.unsqueeze(-1).float()
     if kind == "one_hot":

@@ -74,7 +74,7 @@ class DynamicSpecEnv(EnvBase):
 
 
 class TextCountingEnv(CountingEnv):
-    """A :class:`~steppe_testing.CountingEnv` that also says its count in words, ``text`` ``[*B]``: ``"0"``, ``"1"``, ...
+    """A :class:`~steppe_testing.CountingEnv` that also says its count as ``text`` ``[*B]``: ``"0"``, ``"1"``, ...
 
     Args:
         max_steps: length of an episode.

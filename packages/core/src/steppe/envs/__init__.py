@@ -12,25 +12,40 @@ from steppe.envs.array_plan import ArrayPlan
 from steppe.envs.base import EnvBase
 from steppe.envs.check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups
+from steppe.envs.dreamer import DreamerEnv
+from steppe.envs.groups import MarlGroupMapType, check_marl_grouping
 from steppe.envs.gym_like import GymLikeEnv
+from steppe.envs.helpers import terminated_or_truncated
 from steppe.envs.info import default_info_dict_reader
+from steppe.envs.metadata import EnvMetaData
+from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.policies import RandomPolicy, as_policy
+from steppe.envs.seeding import next_seed
 from steppe.envs.stepping import step_mdp
+from steppe.specs import make_composite_from_td
 
 __all__ = [
     "ActionCodec",
     "ArrayEnv",
     "ArrayPlan",
     "DoneGroup",
+    "DreamerEnv",
     "EnvBase",
+    "EnvMetaData",
     "ExplorationType",
     "GymLikeEnv",
+    "MarlGroupMapType",
+    "ModelBasedEnvBase",
     "RandomPolicy",
     "as_policy",
     "check_env_specs",
+    "check_marl_grouping",
     "default_info_dict_reader",
     "done_groups",
     "exploration_type",
+    "make_composite_from_td",
+    "next_seed",
     "set_exploration_type",
     "step_mdp",
+    "terminated_or_truncated",
 ]

@@ -11,6 +11,7 @@ from torch import nn
 
 from steppe.envs import rollout as _rollout
 from steppe.envs.auto_reset import AutoResetMemory
+from steppe.envs.auto_specs import infer_specs
 from steppe.envs.done import any_done, complete_done, done_groups
 from steppe.envs.partial import merge_rows, skipped_next, step_mask
 from steppe.envs.reset import clear_masks, merge_reset, requested_masks
@@ -527,6 +528,52 @@ class EnvBase(SpecViews, nn.Module):
         following.update(self.full_reward_spec.zero()).update(self.full_done_spec.zero())
         root.set("next", following)
         return root
+
+    def auto_specs_(
+        self,
+        policy: Callable[[TensorDictBase], TensorDictBase],
+        *,
+        tensordict: TensorDictBase | None = None,
+        action_key: Any = "action",
+        done_key: Any = None,
+        observation_key: Any = None,
+        reward_key: Any = "reward",
+    ) -> EnvBase:
+        """Replace all specs by those of the data of two steps; for an environment whose specs nobody has written.
+
+        What data does not show is left open: leaves are Unbounded (NonTensor for what is no tensor), actions too, and
+        sizes that differ between the steps are dynamic.
+
+        Args:
+            policy: takes a TensorDict and returns it with the action.
+            tensordict: data to reset from; its entries become the state spec.
+            action_key: one key or a list of keys that the policy writes.
+            done_key: one key or a list of keys; by default whatever is called done, terminated or truncated.
+            observation_key: one key or a list of keys; by default all that ``_step`` returns beside reward and done.
+            reward_key: one key or a list of keys.
+
+        Returns:
+            The environment itself.
+
+        Raises:
+            SpecError: the policy writes no action, or ``_step`` returns no reward.
+        """
+        infer_specs(
+            self,
+            policy,
+            tensordict=tensordict,
+            action_key=action_key,
+            done_key=done_key,
+            observation_key=observation_key,
+            reward_key=reward_key,
+        )
+        return self
+
+    def check_env_specs(self, **kwargs: Any) -> None:
+        """Hold a few random steps against the specs; see :func:`~steppe.envs.check_env_specs`."""
+        from steppe.envs.check import check_env_specs
+
+        check_env_specs(self, **kwargs)
 
     def add_truncated_keys(self) -> EnvBase:
         """Add a ``truncated`` entry at each done level that lacks one; returns the environment."""

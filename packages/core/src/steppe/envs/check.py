@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.errors import SpecError
+from steppe.envs.disagreements import Finding, compare
+from steppe.envs.rollout import stack_frames
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Composite, StackedComposite
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["check_env_specs", "disagreements"]
+__all__ = ["check_env_specs"]
 
 
 def check_env_specs(
@@ -25,111 +32,144 @@ def check_env_specs(
     *,
     steps: int = 3,
 ) -> None:
-    """Hold a short random rollout against the specs of an environment.
+    """Hold a few random steps against the specs of an environment.
 
     Buffers, batches and collectors are laid out from specs, so this must pass before an environment goes into one.
 
     Args:
-        env: the environment; it is reset and stepped. torch's random state is left as it was.
-        return_contiguous: passed to ``rollout``; by default False for dynamic specs.
+        env: the environment; it is reset and stepped. The random states of torch, numpy and Python, and that of the
+            environment's random actions, are left as they were. Its own generator is not, as nothing can save it.
+        return_contiguous: also try to stack the steps into one TensorDict; by default where no size is dynamic.
         check_dtype: compare dtypes too.
-        seed: seed for torch's global generator during the check.
-        tensordict: data to reset from, for environments that take a state.
-        break_when_any_done: passed to ``rollout``; ``"both"`` checks both.
-        steps: length of the rollout.
+        seed: seed for the environment and the random actions during the check.
+        tensordict: data to reset from, for environments that take a state. It is not changed.
+        break_when_any_done: False goes on after the end of an episode, which checks resets after ends too (default);
+            True stops there; ``"both"`` does both.
+        steps: how many steps at most.
 
     Raises:
         SpecError: listing every disagreement with its key, what was expected, what was found, and a likely cause.
     """
-    with torch.random.fork_rng(devices=[]):
-        if seed is not None:
-            torch.manual_seed(seed)
-        modes = [True, False] if break_when_any_done == "both" else [break_when_any_done]
-        found: list[str] = []
-        for mode in modes:
-            start = tensordict.clone() if tensordict is not None else None
-            data = env.rollout(
-                steps, tensordict=start, return_contiguous=bool(return_contiguous), break_when_any_done=mode
-            )
-            found += [text for text in disagreements(env, data, check_dtype=check_dtype) if text not in found]
+    modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
+    found: dict[Finding, str] = {}
+    with _random_state_kept(env), _validation_left_out(env):
+        for stop_at_done in modes:
+            if seed is not None:
+                torch.manual_seed(seed)
+                env.set_seed(seed)
+            frames: list[TensorDictBase] = []
+            for where, finding in _episode(env, tensordict, steps, stop_at_done, frames):
+                if check_dtype or finding.kind != "dtype":
+                    found.setdefault(finding, where)
+            contiguous = not env.has_dynamic_specs if return_contiguous is None else return_contiguous
+            if contiguous and not found and frames and not _is_lazy(env):
+                try:
+                    stack_frames(frames, env.batch_dims, contiguous=True)
+                except NotSupported as error:
+                    found[Finding("data", None, str(error))] = "rollout"
     if found:
-        lines = "\n".join(f"  - {text}" for text in found)
-        raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {len(found)} places:\n{lines}")
+        lines = "\n".join(f"  - {finding.text} [{where}]" for finding, where in found.items())
+        places = "1 place" if len(found) == 1 else f"{len(found)} places"
+        raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {places}:\n{lines}")
 
 
-def disagreements(env: EnvBase, data: TensorDictBase, *, check_dtype: bool = True) -> list[str]:
-    """List the places where a rollout, time last, is not what the specs of ``env`` say."""
-    found: list[str] = []
-    time = data.batch_dims - 1
-    steps = [data[(slice(None),) * time + (t,)] for t in range(data.batch_size[time])]
-    expected_root = _leaves(env, ("observation", "done", "action", "state"))
-    expected_next = _leaves(env, ("observation", "done", "reward"))
-    carried = set(_leaves(env, ("state",)))
-    for where, expected in (("", expected_root), ("next", expected_next)):
-        first = steps[0].get("next") if where else steps[0]
-        actual = {
-            key
-            for key in first.keys(include_nested=True, leaves_only=True)
-            if where or (key if isinstance(key, str) else key[0]) != "next"
-        }
-        for key in sorted(set(expected) - actual, key=str):
-            found.append(_missing(env, where, key))
-        for key in sorted(actual - set(expected) - (carried if where else set()), key=str):
-            found.append(
-                f"{_at(where, key)} is in the data but in no spec. "
-                f"Add it to {'observation_spec' if where else 'observation_spec or state_spec'}, or do not return it."
-            )
-    for t, step in enumerate(steps):
-        for where, expected in (("", expected_root), ("next", expected_next)):
-            level = step.get("next") if where else step
-            for key, leaf in expected.items():
-                value = level.get(key, None)
-                if value is None or leaf is None:
-                    continue
-                text = _compare(leaf, value, check_dtype=check_dtype)
-                if text and not any(line.startswith(_at(where, key) + " ") for line in found):
-                    found.append(f"{_at(where, key)} {text} (step {t})")
-    return found
+def _episode(
+    env: EnvBase, start: TensorDictBase | None, steps: int, stop_at_done: bool, frames: list[TensorDictBase]
+) -> Iterator[tuple[str, Finding]]:
+    """Reset and step at random; yield what does not fit and where it was seen first. Frames are left in ``frames``."""
+    root_spec, next_spec = _merged(env, ("observation", "done")), _merged(env, ("observation", "reward", "done"))
+    carried = set(env.state_keys) | set(env.action_keys)
+    if start is not None:
+        carried |= set(start.keys(include_nested=True, leaves_only=True))
+    where = "reset"
+    try:
+        root = env.reset(start.clone() if start is not None else None)
+        for finding in compare(root_spec, root, spare=carried, what="reset"):
+            yield where, finding
+        for key in env.reward_keys:
+            if key not in env.observation_keys and key not in env.state_keys and root.get(key, None) is not None:
+                yield where, Finding("reward", key, f"{key!r} is a reward, and a reset has none: leave it out.")
+        for step in range(1, steps + 1):
+            where = f"step {step}"
+            root = env.rand_action(root)
+            for finding in compare(_merged(env, ("action",)), root.select(*env.action_keys), what="action"):
+                yield where, finding
+            frame = env.step(root)
+            following = frame.get("next")
+            for finding in compare(next_spec, following, prefix=("next",), spare=set(env.state_keys), what="step"):
+                yield where, finding
+            for key in env.state_keys:
+                if key not in env.observation_keys and frame.get(key, None) is None:
+                    yield where, Finding("missing", key, f"{key!r} is in the state spec but not in the data.")
+            frames.append(frame.copy())
+            root = env.step_mdp(frame)
+            if env.any_done(root):
+                if stop_at_done:
+                    return
+                where = f"reset after step {step}"
+                root = env.reset(root)
+                for finding in compare(root_spec, root, spare=None, what="reset"):
+                    yield where, finding
+    except SpecError as error:
+        yield where, Finding("stopped", None, str(error))
 
 
-def _leaves(env: EnvBase, kinds: tuple[str, ...]) -> dict[Any, Any]:
-    leaves: dict[Any, Any] = {}
-    for kind in kinds:
-        leaves.update(dict(env._full_spec(kind).items(include_nested=True, leaves_only=True)))
-    return leaves
+def _merged(env: EnvBase, kinds: tuple[str, ...]) -> Composite:
+    """One spec with the leaves of several; groups that more than one has are joined."""
+    merged = env._full_spec(kinds[0]).clone()
+    for kind in kinds[1:]:
+        _merge_into(merged, env._full_spec(kind))
+    return merged
 
 
-def _at(where: str, key: Any) -> str:
-    if not where:
-        return repr(key)
-    return repr((where, *((key,) if isinstance(key, str) else key)))
+def _merge_into(target: Composite, other: Composite) -> None:
+    for name, child in other.items():
+        mine = target.get(name, None)
+        if isinstance(mine, Composite) and isinstance(child, Composite):
+            if isinstance(mine, StackedComposite):
+                for part, row in zip(mine.specs, child.unbind(mine.dim), strict=True):
+                    _merge_into(part, row)
+            else:
+                _merge_into(mine, child)
+        else:
+            target.set(name, child.clone() if child is not None else None)
 
 
-def _missing(env: EnvBase, where: str, key: Any) -> str:
-    kind = next(
-        k for k in ("reward", "done", "action", "state", "observation") if key in set(getattr(env, f"{k}_keys"))
-    )
-    source = "_step" if where else "_reset"
-    return f"{_at(where, key)} is in the {kind} spec but not in the data: return it from {source}, or drop its spec."
+def _is_lazy(env: EnvBase) -> bool:
+    """Whether some data cannot be stacked by nature: rows that differ, or values that are no tensors."""
+
+    def lazy(data: Any) -> bool:
+        if is_non_tensor(data) or isinstance(data, LazyStackedTensorDict):
+            return True
+        return is_tensor_collection(data) and any(lazy(value) for value in data.values())
+
+    return lazy(env.fake_tensordict())
 
 
-def _compare(leaf: Any, value: Any, *, check_dtype: bool) -> str | None:
-    if not isinstance(value, torch.Tensor):
-        if leaf.dtype is not None:
-            return f"must be a tensor of dtype {leaf.dtype}, found {type(value).__name__}: convert it, or use NonTensor"
-        return None
-    if leaf.dtype is None:
-        return f"must be non-tensor data, found a tensor of dtype {value.dtype}: use Unbounded for it"
-    if check_dtype and value.dtype is not leaf.dtype:
-        return f"must have dtype {leaf.dtype}, found {value.dtype}: cast it, or give the spec dtype={value.dtype}"
-    shape = tuple(leaf.shape)
-    actual = tuple(value.shape)
-    fits = len(shape) == len(actual) and all(want in (-1, have) for want, have in zip(shape, actual, strict=True))
-    if not fits:
-        if len(actual) >= len(shape) and actual[len(actual) - len(shape) :] == shape:
-            return None
-        hint = "reshape it" if value.numel() == leaf.shape.numel() else f"give the spec shape={actual}"
-        return f"must have shape {shape}, found {actual}: {hint}"
-    if -1 not in shape and not leaf.is_in(value):
-        return f"is outside its domain {leaf!r}: found values from {value.min().item()} to {value.max().item()}"
-    return None
+@contextmanager
+def _random_state_kept(env: EnvBase) -> Iterator[None]:
+    generator = env.__dict__.get("_generator")
+    mine = generator.get_state() if generator is not None else None
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            env.__dict__["_generator"] = generator
+            if generator is not None and mine is not None:
+                generator.set_state(mine)
+
+
+@contextmanager
+def _validation_left_out(env: EnvBase) -> Iterator[None]:
+    """The first reset and step of an environment are checked by itself, which would stop at the first of them."""
+    before, checks = env.__dict__.get("_validated", set()), env.run_type_checks
+    env.__dict__["_validated"] = {"reset", "step"}
+    env.run_type_checks = False
+    try:
+        yield
+    finally:
+        env.__dict__["_validated"] = set(before)
+        env.run_type_checks = checks

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
 from steppe.errors import SpecError
+from steppe.specs import contains_lazy_spec
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -31,21 +32,42 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
 
 def skipped_next(env: EnvBase, tensordict: TensorDictBase) -> TensorDictBase:
     """Return the ``next`` of rows that are not stepped: previous values where the root has them, otherwise 0."""
+    lead = tensordict.batch_size[: tensordict.batch_dims - len(env.batch_size)]
     following = tensordict.empty()
     for spec, keys in (
         (env.full_observation_spec, env.observation_keys),
         (env.full_reward_spec, env.reward_keys),
         (env.full_done_spec, env.done_keys),
     ):
+        rewards = spec is env.full_reward_spec
+        if contains_lazy_spec(spec):
+            zero = spec.zero(lead)
+            following.update(zero if rewards else _known(zero, tensordict))
+            continue
         zero = None
         for key in keys:
-            value = tensordict.get(key, None) if spec is not env.full_reward_spec else None
+            value = tensordict.get(key, None) if not rewards else None
             if value is None:
                 if zero is None:
-                    zero = spec.zero(tensordict.batch_size[: tensordict.batch_dims - len(spec.shape)])
+                    zero = spec.zero(lead)
                 value = zero.get(key)
             following.set(key, value)
     return following
+
+
+def _known(zero: Any, data: Any) -> Any:
+    """``zero`` with the values that ``data`` has; rows that differ are filled one by one."""
+    if isinstance(zero, LazyStackedTensorDict):
+        rows = zip(zero.unbind(zero.stack_dim), data.unbind(zero.stack_dim), strict=True)
+        return lazy_stack([_known(row, known) for row, known in rows], zero.stack_dim)
+    out = zero.copy()
+    for name in zero.keys():
+        known = data.get(name, None)
+        if known is not None:
+            value = zero.get(name)
+            nested = isinstance(value, TensorDictBase) and not is_non_tensor(value)
+            out.set(name, _known(value, known) if nested else known)
+    return out
 
 
 def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
@@ -56,6 +78,12 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
         new: data of batch size ``[*B, ...]``; its keys are those of the result.
         old: data that may lack keys; 0 stands in for them.
     """
+    if isinstance(new, LazyStackedTensorDict):
+        dim = new.stack_dim
+        rows = new.unbind(dim)
+        before = old.unbind(dim) if old.batch_size[: dim + 1] == new.batch_size[: dim + 1] else [{}] * len(rows)
+        masks = mask.unbind(dim) if dim < mask.ndim else [mask] * len(rows)
+        return lazy_stack([merge_rows(*parts) for parts in zip(masks, rows, before, strict=True)], dim)
     out = new.empty()
     for key in new.keys(is_leaf=_is_leaf):
         value, previous = new.get(key), old.get(key, None)
@@ -72,6 +100,4 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
 
 
 def _is_leaf(cls: type) -> bool:
-    from tensordict import is_non_tensor
-
     return not issubclass(cls, TensorDictBase) or is_non_tensor(cls)

@@ -1,0 +1,106 @@
+"""``auto_specs_``: specs read off two steps of an environment that has none yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+
+from steppe.errors import SpecError
+from steppe.specs import Categorical, Composite, Unbounded, make_composite_from_td
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["infer_specs"]
+
+_DONE = ("done", "terminated", "truncated")
+
+
+def infer_specs(
+    env: EnvBase,
+    policy: Any,
+    *,
+    tensordict: TensorDictBase | None,
+    action_key: Any,
+    done_key: Any,
+    observation_key: Any,
+    reward_key: Any,
+) -> None:
+    """Reset, act twice, and assign the specs that the data has; see :meth:`EnvBase.auto_specs_`."""
+    start = env._reset(tensordict)
+    given = set(_keys(tensordict)) if tensordict is not None else set()
+    actions, rewards = _as_list(action_key), _as_list(reward_key)
+    dones = _as_list(done_key) if done_key is not None else None
+    following = []
+    roots = [start if tensordict is None else tensordict.copy().update(start)]
+    for _ in range(2):
+        root = policy(roots[-1].copy())
+        absent = [key for key in actions if root.get(key, None) is None]
+        if absent:
+            raise SpecError(
+                f"auto_specs_: the policy wrote no action at {absent}. Found {_keys(root)}; set action_key."
+            )
+        following.append(env._step(root))
+        roots.append(root.copy().update(following[-1]))
+    found = _keys(following[0])
+    absent = [key for key in rewards if key not in found]
+    if absent:
+        raise SpecError(f"auto_specs_: _step returned no reward at {absent}. Found {found}; set reward_key.")
+    done = [key for key in found if (key in dones if dones is not None else _last(key) in _DONE)]
+    observations = [key for key in found if key not in rewards and key not in done]
+    if observation_key is not None:
+        observations = [key for key in observations if key in _as_list(observation_key)]
+    size = env.batch_size
+    env.full_action_spec = _specs(
+        [root.select(*actions) for root in (policy(roots[0].copy()), policy(roots[1].copy()))]
+    )
+    env.full_reward_spec = _specs([data.select(*rewards) for data in following])
+    env.full_observation_spec = _specs([roots[0].select(*observations, strict=False), *following], observations)
+    env.full_done_spec = Composite(
+        {key: Categorical(2, shape=following[0].get(key).shape, dtype=torch.bool) for key in done}, shape=size
+    )
+    states = sorted(given - set(actions) - {"_reset"}, key=str)
+    env.full_state_spec = _specs([roots[0].select(*states)]) if states else Composite({}, shape=size)
+
+
+def _specs(samples: list[TensorDictBase], keys: list[Any] | None = None) -> Composite:
+    """The spec of several samples; sizes that differ among them become -1."""
+    samples = [sample if keys is None else sample.select(*keys, strict=False) for sample in samples]
+    specs = make_composite_from_td(samples[-1], unsqueeze_null_shapes=False)
+    for key, leaf in specs.items(include_nested=True, leaves_only=True):
+        if leaf.dtype is None:
+            continue
+        shapes = [value.shape for s in samples if isinstance(value := s.get(key, None), torch.Tensor)]
+        if len(set(shapes)) > 1:
+            if len({len(shape) for shape in shapes}) > 1:
+                raise SpecError(f"auto_specs_: {key!r} changes its number of dimensions: {sorted(set(shapes))}.")
+            sizes = [column[0] if len(set(column)) == 1 else -1 for column in zip(*shapes, strict=True)]
+            specs.set(key, Unbounded(tuple(sizes), leaf.device, leaf.dtype))
+    return specs
+
+
+def _keys(data: TensorDictBase) -> list[Any]:
+    found: list[Any] = []
+    for name in data.keys():
+        value = data.get(name)
+        if isinstance(value, TensorDictBase) and is_tensor_collection(value) and not _is_text(value):
+            found += [(name, *((key,) if isinstance(key, str) else key)) for key in _keys(value)]
+        else:
+            found.append(name)
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    from tensordict import is_non_tensor
+
+    return bool(is_non_tensor(value))
+
+
+def _last(key: Any) -> str:
+    return key if isinstance(key, str) else str(key[-1])
+
+
+def _as_list(key: Any) -> list[Any]:
+    return list(key) if isinstance(key, list) else [key]

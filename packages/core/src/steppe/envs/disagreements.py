@@ -1,0 +1,176 @@
+"""Where data is not what a spec says, entry by entry, each with a likely cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+
+from steppe.specs import Composite, Spec, StackedComposite
+
+__all__ = ["Finding", "compare"]
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One disagreement. Two of the same kind at the same key count as one, whatever their texts say.
+
+    Attributes:
+        kind: ``"missing"``, ``"extra"``, ``"type"``, ``"dtype"``, ``"shape"``, ``"device"``, ``"domain"``, ...
+        key: where, or None.
+        text: key, what was expected, what was found, what to do.
+    """
+
+    kind: str
+    key: Any
+    text: str = field(compare=False)
+
+
+def compare(
+    spec: Composite,
+    data: TensorDictBase,
+    *,
+    prefix: Path = (),
+    spare: Set[Any] | None = frozenset(),
+    what: str = "step",
+) -> Iterator[Finding]:
+    """Yield every disagreement between data and its spec.
+
+    Args:
+        spec: what the data should be. Further batch dimensions in front are allowed in the data.
+        data: data of one reset or step.
+        prefix: put in front of the keys in the texts.
+        spare: keys that may be in the data without a spec; None allows any.
+        what: the method that returned the data: ``"reset"``, ``"step"`` or ``"action"``.
+    """
+    lead = data.batch_dims - len(spec.shape)
+    if lead < 0 or not _fits(spec.shape, data.batch_size[lead:]):
+        text = f"the data has batch size {tuple(data.batch_size)}, expected {tuple(spec.shape)}."
+        yield Finding("batch", prefix, f"{_at(prefix)}: {text}" if prefix else text)
+        return
+    yield from _level(spec, data, prefix, (), spare, tuple(data.batch_size[:lead]), what)
+
+
+def _level(
+    spec: Composite, data: Any, prefix: Path, path: Path, spare: Set[Any] | None, lead: tuple[int, ...], what: str
+) -> Iterator[Finding]:
+    if isinstance(spec, StackedComposite):
+        dim = len(lead) + spec.dim
+        for part, row in zip(spec.specs, data.unbind(dim), strict=True):
+            yield from _level(part, row, prefix, path, spare, lead, what)
+        return
+    keys = set(data.keys())
+    for name, child in spec.items():
+        inner = (*path, name)
+        if name not in keys:
+            if child is not None and not (isinstance(child, Composite) and child.is_empty(recurse=True)):
+                source = {"reset": "_reset", "step": "_step"}.get(what, "rand_action")
+                yield Finding(
+                    "missing",
+                    (*prefix, *inner),
+                    f"{_at((*prefix, *inner))} is in the spec but not in the data: "
+                    f"return it from {source}, or drop its spec.",
+                )
+            continue
+        value = data.get(name)
+        if isinstance(child, Composite):
+            if not is_tensor_collection(value):
+                yield Finding(
+                    "type",
+                    (*prefix, *inner),
+                    f"{_at((*prefix, *inner))} must be a TensorDict with {list(child.keys())}, "
+                    f"found {type(value).__name__}: nest it, or give the spec a leaf.",
+                )
+            else:
+                yield from _level(child, value, prefix, inner, spare, lead, what)
+        elif child is not None:
+            yield from _leaf(child, value, (*prefix, *inner), lead, None if data.device is None else child.device)
+    if spare is not None:
+        for name in sorted(map(str, keys - set(spec.keys()))):
+            yield from _extra(data.get(name), prefix, (*path, name), spare, top=not path)
+
+
+def _extra(value: Any, prefix: Path, path: Path, spare: Set[Any], *, top: bool) -> Iterator[Finding]:
+    if path[-1] in ("_reset", "_step") or (top and path[-1] in ("next", "env_info")):
+        return
+    key = path if len(path) > 1 else path[0]
+    if key in spare:
+        return
+    if isinstance(value, TensorDictBase) and any(isinstance(k, tuple) and k[: len(path)] == path for k in spare):
+        for name in value.keys():
+            yield from _extra(value.get(name), prefix, (*path, name), spare, top=False)
+        return
+    yield Finding(
+        "extra",
+        (*prefix, *path),
+        f"{_at((*prefix, *path))} is in the data but in no spec: add it to observation_spec, or do not return it.",
+    )
+
+
+def _leaf(leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: torch.device | None) -> Iterator[Finding]:
+    at = _at(path)
+    if not isinstance(value, torch.Tensor):
+        if leaf.dtype is not None:
+            text = f"{at} must be a tensor of dtype {leaf.dtype}, found {type(value).__name__}"
+            yield Finding("type", path, f"{text}: convert it, or use NonTensor.")
+        return
+    if leaf.dtype is None:
+        text = f"{at} must be non-tensor data, found a tensor of dtype {value.dtype}: use Unbounded for it."
+        yield Finding("type", path, text)
+        return
+    if value.dtype is not leaf.dtype:
+        yield Finding(
+            "dtype",
+            path,
+            f"{at} must have dtype {leaf.dtype}, found {value.dtype}: cast it, or give the spec dtype={value.dtype}.",
+        )
+    if device is not None and value.device.type != device.type:
+        yield Finding(
+            "device", path, f"{at} must be on {device}, found {value.device}: make it with device=env.device."
+        )
+    expected = (*lead, *leaf.shape)
+    if not _fits(expected, value.shape):
+        yield Finding(
+            "shape", path, f"{at} must have shape {expected}, found {tuple(value.shape)}: {_mend(leaf, value)}."
+        )
+    elif value.dtype is leaf.dtype and -1 not in leaf.shape:
+        yield from _domain(leaf, value, path, lead)
+
+
+def _mend(leaf: Spec, value: torch.Tensor) -> str:
+    if value.numel() == leaf.numel():
+        return f"reshape it to {tuple(leaf.shape)}"
+    if value.ndim < leaf.ndim and tuple(leaf.shape[leaf.ndim - value.ndim :]) == tuple(value.shape):
+        return "its batch dimensions are missing, stack the rows"
+    return f"give the spec shape={tuple(value.shape)}"
+
+
+def _domain(leaf: Spec, value: torch.Tensor, path: Path, lead: tuple[int, ...]) -> Iterator[Finding]:
+    whole = leaf.expand((*lead, *leaf.shape)) if lead else leaf
+    if whole.is_in(value):
+        return
+    numbers = value.detach().to("cpu")
+    if numbers.is_floating_point() and bool(numbers.isnan().any()):
+        text = "holds NaN: the simulation has diverged, or a value was never set"
+    elif numbers.numel():
+        numbers = numbers.to(torch.float64) if numbers.is_floating_point() else numbers.to(torch.int64)
+        text = (
+            f"has values from {numbers.min().item()} to {numbers.max().item()}: widen the bounds of its spec, "
+            "or clip or rescale the data"
+        )
+    else:
+        text = "is empty"
+    yield Finding("domain", path, f"{_at(path)} must lie in {leaf!r}, but {text}.")
+
+
+def _fits(expected: Any, found: Any) -> bool:
+    return len(expected) == len(found) and all(want in (-1, have) for want, have in zip(expected, found, strict=True))
+
+
+def _at(path: Path) -> str:
+    return repr(path if len(path) != 1 else path[0])

@@ -1,0 +1,97 @@
+"""DreamerEnv: imagination in the latent space of a recurrent state-space model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs.model_based import ModelBasedEnvBase
+from steppe.errors import SpecError
+from steppe.specs import Composite, Unbounded
+
+if TYPE_CHECKING:
+    from tensordict.nn import TensorDictModuleBase
+
+    from steppe.envs.base import EnvBase
+
+__all__ = ["DreamerEnv"]
+
+
+class DreamerEnv(ModelBasedEnvBase):
+    """The imagined environment of Dreamer: its observation is the latent pair of ``state`` and ``belief``.
+
+    ``state`` (the stochastic part, ``prior_shape``) and ``belief`` (the deterministic part, ``belief_shape``) are
+    observations and state at once: a step makes the next pair of this pair and the action. An episode begins at
+    ``reset(td)`` with the latents in ``td`` (of encoded real data), or at zeros where there are none.
+
+    Args:
+        world_model: a TensorDictModule from ``state``, ``belief`` and ``action`` to ``state``, ``belief``, ``reward``,
+            and ``terminated`` where it predicts ends.
+        prior_shape: shape of ``state`` behind the batch.
+        belief_shape: shape of ``belief`` behind the batch.
+        obs_decoder: a TensorDictModule from the latents to observations, for :meth:`decode_obs`.
+        device: see :class:`~steppe.envs.EnvBase`.
+        batch_size: see :class:`~steppe.envs.EnvBase`. Without one, data of any batch size is taken.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    def __init__(
+        self,
+        world_model: TensorDictModuleBase,
+        prior_shape: tuple[int, ...],
+        belief_shape: tuple[int, ...],
+        obs_decoder: TensorDictModuleBase | None = None,
+        *,
+        device: torch.device | str | int | None = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(world_model, device=device, batch_size=batch_size, **kwargs)
+        self.obs_decoder = obs_decoder
+        self.prior_shape = torch.Size(prior_shape)
+        self.belief_shape = torch.Size(belief_shape)
+        self._set_latent_specs()
+
+    def _set_latent_specs(self) -> None:
+        def latents() -> Composite:
+            shapes = {"state": self.prior_shape, "belief": self.belief_shape}
+            leaves = {name: Unbounded((*self.batch_size, *shape)) for name, shape in shapes.items()}
+            return Composite(leaves, shape=self.batch_size, device=self.device)
+
+        self.observation_spec = latents()
+        self.state_spec = latents()
+
+    def set_specs_from_env(self, env: EnvBase) -> DreamerEnv:
+        """Take over action, reward and done of the real environment, a batch of its own left out; returns this one.
+
+        The real observations are not part of the imagination, which has latents in their place.
+        """
+        for kind in ("reward", "done", "action"):
+            spec = getattr(env, f"full_{kind}_spec_unbatched").expand(self.batch_size)
+            self._assign_spec(kind, spec if self.device is None else spec.to(self.device))
+        self._set_latent_specs()
+        return self
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        size = self.batch_size if tensordict is None else tensordict.batch_size
+        lead = size[: len(size) - len(self.batch_size)]
+        fresh = TensorDict(self.full_observation_spec.zero(lead).to_dict(), batch_size=size, device=self.device)
+        if tensordict is not None and tensordict.get("_reset", None) is None:
+            for key in ("state", "belief"):
+                given = tensordict.get(key, None)
+                if given is not None:
+                    fresh.set(key, given.clone())
+        return fresh
+
+    def decode_obs(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the observations that the latents in ``tensordict`` stand for, and return it.
+
+        Raises:
+            SpecError: the environment was made without ``obs_decoder``.
+        """
+        if self.obs_decoder is None:
+            raise SpecError("DreamerEnv.decode_obs needs a decoder: make the environment with obs_decoder=.")
+        data: TensorDictBase = self.obs_decoder(tensordict)
+        return data

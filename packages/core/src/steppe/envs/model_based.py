@@ -1,0 +1,98 @@
+"""ModelBasedEnvBase: environments whose dynamics are a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+
+from steppe.envs.base import EnvBase
+from steppe.errors import SpecError
+
+if TYPE_CHECKING:
+    from tensordict.nn import TensorDictModuleBase
+
+__all__ = ["ModelBasedEnvBase"]
+
+
+class ModelBasedEnvBase(EnvBase):
+    """An environment that is a world model: one call of a module is one step, for data of any batch size.
+
+    A subclass sets the specs, or copies them from the real environment with :meth:`set_specs_from_env`, and writes
+    ``_reset``, which says where imagined episodes begin. Gradients flow through steps and rollouts.
+
+    Args:
+        world_model: a TensorDictModule. It reads observations, state and action at the root, and writes observations,
+            reward and, where episodes can end, done entries at the root of what it returns. Done entries that it does
+            not write are False.
+        params: parameters to call it with instead of its own, as a TensorDict made by ``TensorDict.from_module``.
+        device: see :class:`EnvBase`.
+        batch_size: see :class:`EnvBase`.
+        **kwargs: for :class:`EnvBase`.
+
+    Examples:
+        >>> from tensordict.nn import TensorDictModule, TensorDictSequential
+        >>> dynamics = TensorDictModule(lambda x, u: x + u, in_keys=["x", "action"], out_keys=["x"])
+        >>> reward = TensorDictModule(lambda x: -x.square(), in_keys=["x"], out_keys=["reward"])
+        >>> model = TensorDictSequential(dynamics, reward)
+    """
+
+    _batch_locked = False
+
+    def __init__(
+        self,
+        world_model: TensorDictModuleBase,
+        params: Any = None,
+        *,
+        device: torch.device | str | int | None = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(world_model, nn.Module):
+            raise SpecError(
+                f"{type(self).__name__}: world_model is a TensorDictModule, found {type(world_model).__name__}."
+            )
+        super().__init__(device=device, batch_size=batch_size, **kwargs)
+        self.world_model = world_model if device is None else world_model.to(device)
+        self.__dict__["world_model_params"] = params
+
+    def set_specs_from_env(self, env: EnvBase) -> ModelBasedEnvBase:
+        """Take over the specs of another environment, on this one's device; returns this environment."""
+        for kind in ("observation", "reward", "done", "action", "state"):
+            spec = env._full_spec(kind).clone()
+            self._assign_spec(kind, spec if self.device is None else spec.to(self.device))
+        return self
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        data = tensordict.copy()
+        if self.world_model_params is not None:
+            with self.world_model_params.to_module(self.world_model):
+                data = self.world_model(data)
+        else:
+            data = self.world_model(data)
+        # What the model does not write is still what it was at the root, and no outcome of this step.
+        written = [
+            key
+            for key in (*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys)
+            if data.get(key, None) is not None and data.get(key) is not tensordict.get(key, None)
+        ]
+        missing = [key for key in (*self.observation_keys, *self.reward_keys) if key not in written]
+        if missing:
+            raise SpecError(
+                f"{type(self).__name__}: the world model does not write {missing}, which the specs have. It writes "
+                f"{written}. Add the keys to its out_keys, or drop them from the specs."
+            )
+        following = data.select(*written)
+        for key in self.full_done_spec.keys(include_nested=True, leaves_only=True):
+            if following.get(key, None) is None and not any(k in written for k in self.done_keys):
+                leaf = self.full_done_spec[key]
+                shape = (*tensordict.batch_size, *leaf.shape[len(self.batch_size) :])
+                following.set(key, torch.zeros(shape, dtype=torch.bool, device=leaf.device))
+        return following
+
+    def _set_seed(self, seed: int | None) -> None:
+        """A world model draws from torch's global generator."""
+        if seed is not None:
+            torch.manual_seed(seed)
