@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .compat import adapter_for
+from .compat import Adapter, adapter_for
 from .making import make_batch, make_single
+from .names import available_names
 from .wrapper import GymWrapper
 
 __all__ = ["GymEnv"]
@@ -45,6 +46,9 @@ class GymEnv(GymWrapper):
         LibraryMissing: the environment needs a package that is not installed.
     """
 
+    #: The namespace that errors speak of.
+    namespace = "gym"
+
     def __init__(
         self,
         name: str,
@@ -62,13 +66,21 @@ class GymEnv(GymWrapper):
         adapter = adapter_for()
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
-        single = functools.partial(make_single, adapter, name, disable_env_checker=disable_env_checker)
+        single = functools.partial(
+            make_single,
+            adapter,
+            name,
+            namespace=self.namespace,
+            list_names=self._list_names,
+            disable_env_checker=disable_env_checker,
+        )
         if num_envs:
             env = make_batch(
                 adapter,
                 name,
                 single,
                 num_envs,
+                classes=self._vector_classes(adapter),
                 from_pixels=from_pixels,
                 pixels_only=pixels_only,
                 frame_skip=frame_skip,
@@ -86,3 +98,14 @@ class GymEnv(GymWrapper):
             **own,
         )
         self.__dict__["name"] = name
+
+    @classmethod
+    def _list_names(cls) -> list[str]:
+        """The names that errors suggest from."""
+        return available_names()
+
+    @classmethod
+    def _vector_classes(cls, adapter: Adapter) -> dict[str, Any]:
+        """The library's vector environments by ``vectorization_mode``."""
+        vector = adapter.submodule("vector")
+        return {"sync": vector.SyncVectorEnv, "async": vector.AsyncVectorEnv}

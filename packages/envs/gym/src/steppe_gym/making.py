@@ -19,8 +19,8 @@ __all__ = ["make_batch", "make_single"]
 # What the environments of the two libraries import, and the extra that brings it.
 _EXTRAS = {
     "Box2D": "box2d",
-    "mujoco": "mujoco",
     "mujoco_py": "mujoco_py",
+    "mujoco": "mujoco",
     "pygame": "classic-control",
     "cv2": "other",
     "atari_py": "atari",
@@ -39,11 +39,22 @@ def make_single(
     adapter: Adapter,
     name: str,
     *,
+    namespace: str = "gym",
+    list_names: Callable[[], list[str]] = available_names,
     disable_env_checker: bool | None = None,
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> Any:
     """Make one environment of the library.
+
+    Args:
+        adapter: how the library is talked to.
+        name: the id.
+        namespace: the namespace that errors speak of.
+        list_names: what there is in it.
+        disable_env_checker: see ``GymEnv``.
+        render_mode: see ``GymEnv``.
+        **kwargs: for the library's ``make``.
 
     Raises:
         EnvNotFound: there is none of this name; the text names the nearest, or the version that replaced it.
@@ -53,7 +64,7 @@ def make_single(
     try:
         return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
     except Exception as error:
-        _explain(adapter, name, error)
+        _explain(adapter, name, error, namespace, list_names)
 
 
 def make_batch(
@@ -62,6 +73,7 @@ def make_batch(
     single: Callable[..., Any],
     num_envs: int,
     *,
+    classes: Mapping[str, Any],
     from_pixels: bool = False,
     pixels_only: bool = True,
     frame_skip: int | None = None,
@@ -76,6 +88,7 @@ def make_batch(
         name: the id.
         single: makes one environment.
         num_envs: how many.
+        classes: the classes of vector environments by ``vectorization_mode``.
         from_pixels: see ``GymEnv``.
         pixels_only: see ``GymEnv``.
         frame_skip: see ``GymEnv``.
@@ -106,13 +119,12 @@ def make_batch(
 
     if vectorization_mode is None and adapter.loses_steps_of_batches:
         return OwnBatch([one] * num_envs, adapter)
-    vector = adapter.submodule("vector")
-    classes = {None: vector.SyncVectorEnv, "sync": vector.SyncVectorEnv, "async": vector.AsyncVectorEnv}
-    if vectorization_mode not in classes:
+    chosen = classes.get(vectorization_mode or "sync")
+    if chosen is None:
         raise NotSupported(
             f"vectorization_mode is 'sync', 'async' or 'vector_entry_point', found {vectorization_mode!r}."
         )
-    return classes[vectorization_mode]([one] * num_envs, **(vector_kwargs or {}))
+    return chosen([one] * num_envs, **(vector_kwargs or {}))
 
 
 def _register(adapter: Adapter, name: str) -> None:
@@ -127,20 +139,23 @@ def _register(adapter: Adapter, name: str) -> None:
         )
 
 
-def _explain(adapter: Adapter, name: str, error: Exception) -> NoReturn:
+def _explain(
+    adapter: Adapter, name: str, error: Exception, namespace: str, list_names: Callable[[], list[str]]
+) -> NoReturn:
     """Raise what the user can act on in place of the library's error, or the error itself."""
     kinds = {cls.__name__ for cls in type(error).__mro__}
     plain = name.partition(":")[2] or name
-    if kinds & set(_UNKNOWN) or (kinds & {"Error"} and "deprecated env" in str(error)):
-        newer = renamed(plain, known_names(adapter.module))
+    missing = _missing_module(error)
+    gone = isinstance(error, ImportError) and missing is None and "moved" in str(error)
+    if kinds & set(_UNKNOWN) or (kinds & {"Error"} and "deprecated env" in str(error)) or gone:
+        newer = renamed(plain, list_names())
         if newer is not None and newer != plain:
             raise EnvNotFound(
                 f"{adapter.library} {adapter.version} has no environment {name!r}; it has {newer!r}: "
-                f"make_env('gym:{newer}')."
+                f"make_env('{namespace}:{newer}')."
             ) from None
-        if ":" not in name:
-            raise env_not_found("gym", name, names=available_names()) from None
-    missing = _missing_module(error)
+        if ":" not in name and not gone:
+            raise env_not_found(namespace, name, names=list_names()) from None
     if missing is not None:
         raise LibraryMissing(
             f"The environment {name!r} needs {missing}, which is not installed: "

@@ -1,0 +1,75 @@
+"""MO-Gymnasium's environments: gymnasium's, with a vector of rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe_gym import GymEnv, GymWrapper, set_gym_backend
+
+from .names import available_names
+
+__all__ = ["MOGymEnv", "MOGymWrapper"]
+
+
+class _AvailableEnvs:
+    """A property of the class; the names are listed without an environment."""
+
+    def __get__(self, instance: Any, owner: type) -> list[str]:
+        try:
+            return available_names()
+        except ImportError:
+            return []
+
+
+class MOGymWrapper(GymWrapper):
+    """An environment object of MO-Gymnasium, single or vector, as a steppe environment.
+
+    ``"reward"`` is ``[k]`` float32, one entry for each of the environment's objectives, as its ``reward_space`` says.
+    Everything else, arguments included, is :class:`steppe_gym.GymWrapper`'s.
+
+    Args:
+        env: the environment.
+        **kwargs: see :class:`steppe_gym.GymWrapper`.
+    """
+
+    available_envs = _AvailableEnvs()
+    libname = "mo-gymnasium"
+
+
+class MOGymEnv(GymEnv):
+    """Make an environment of MO-Gymnasium by its name, and wrap it.
+
+    >>> MOGymEnv("deep-sea-treasure-v0").rollout(3)["next", "reward"].shape
+    torch.Size([3, 2])
+
+    MO-Gymnasium is built on gymnasium, which is used whatever ``set_gym_backend`` says.
+
+    Args:
+        name: the id, such as ``"mo-halfcheetah-v5"``.
+        num_envs: 0 makes one environment; more makes MO-Gymnasium's vector environment, a batch ``[num_envs]``.
+        **kwargs: see :class:`steppe_gym.GymEnv`.
+
+    Raises:
+        EnvNotFound: MO-Gymnasium has no such environment.
+        LibraryMissing: the environment needs a package that is not installed.
+    """
+
+    available_envs = _AvailableEnvs()
+    libname = "mo-gymnasium"
+    namespace = "mo-gym"
+
+    def __init__(self, name: str, num_envs: int = 0, **kwargs: Any) -> None:
+        import mo_gymnasium  # noqa: F401 - registers the environments
+
+        with set_gym_backend("gymnasium"):
+            super().__init__(name, num_envs, **kwargs)
+
+    @classmethod
+    def _list_names(cls) -> list[str]:
+        return available_names()
+
+    @classmethod
+    def _vector_classes(cls, adapter: Any) -> dict[str, Any]:
+        from mo_gymnasium.wrappers import vector
+
+        return {"sync": vector.MOSyncVectorEnv, "async": vector.MOAsyncVectorEnv}

@@ -1,0 +1,32 @@
+"""The plugin of the namespace ``mo-gym:``. Neither the library nor torch is imported before a hook needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe.registry import LibraryInfo, hookimpl
+
+
+@hookimpl
+def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """Make a ``MOGymEnv``."""
+    from .env import MOGymEnv
+
+    return MOGymEnv(name, **kwargs)
+
+
+@hookimpl
+def steppe_env_names() -> Iterable[str]:
+    """The ids that MO-Gymnasium has registered."""
+    from .names import available_names
+
+    return available_names()
+
+
+@hookimpl
+def steppe_library() -> LibraryInfo:
+    """MO-Gymnasium as it is installed."""
+    import mo_gymnasium
+
+    return LibraryInfo("mo-gymnasium", mo_gymnasium.__version__, mo_gymnasium.__file__)

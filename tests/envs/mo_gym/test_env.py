@@ -1,0 +1,111 @@
+"""MO-Gymnasium's environments give the library's own data, rewards of several objectives included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+mo_gymnasium = pytest.importorskip("mo_gymnasium")
+pytest.importorskip("steppe_mo_gym")
+
+import gymnasium  # noqa: E402
+
+from steppe import make_env  # noqa: E402
+from steppe.envs import check_env_specs  # noqa: E402
+from steppe.errors import EnvNotFound  # noqa: E402
+from steppe_mo_gym import MOGymEnv, MOGymWrapper  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.matrix]
+
+IDS = [
+    "deep-sea-treasure-v0",
+    "deep-sea-treasure-concave-v0",
+    "resource-gathering-v0",
+    "fishwood-v0",
+    "four-room-v0",
+    "minecart-v0",
+    "mo-mountaincar-v0",
+    "mo-mountaincarcontinuous-v0",
+    "mo-lunar-lander-v3",
+    "mo-halfcheetah-v5",
+    "mo-hopper-v5",
+    "mo-reacher-v5",
+]
+STEPS = 60
+
+
+def raw_env(name):
+    missing = {"mo-lunar": "Box2D", "mo-half": "mujoco", "mo-hop": "mujoco", "mo-reach": "mujoco"}
+    for prefix, module in missing.items():
+        if name.startswith(prefix):
+            pytest.importorskip(module)
+    return mo_gymnasium.make(name, max_episode_steps=25)
+
+
+def draw(space, n):
+    rng = np.random.default_rng(0)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return [int(rng.integers(space.n)) for _ in range(n)]
+    return [rng.uniform(space.low, space.high).astype(space.dtype) for _ in range(n)]
+
+
+def values(env, observation):
+    spec = env.full_observation_spec["observation"]
+    return np.asarray(observation).astype(torch.empty(0, dtype=spec.dtype).numpy().dtype)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 9])
+@pytest.mark.parametrize("name", IDS)
+def test_rollout_equals_the_library_over_episode_ends(name, seed):
+    raw = raw_env(name)
+    env = MOGymEnv(name, categorical_action_encoding=True, max_episode_steps=25)
+    actions = draw(raw.action_space, STEPS)
+    env.set_seed(seed)
+    given = torch.as_tensor(np.stack(actions))
+    data = env.rollout(STEPS, actions=given, break_when_any_done=False)
+
+    root, _ = raw.reset(seed=seed)
+    for t, action in enumerate(actions):
+        np.testing.assert_array_equal(values(env, root), data["observation"][t].numpy())
+        root, reward, terminated, truncated, _ = raw.step(action)
+        after = data["next"][t]
+        np.testing.assert_array_equal(values(env, root), after["observation"].numpy())
+        np.testing.assert_array_equal(np.asarray(reward, np.float32), after["reward"].numpy())
+        assert (terminated, truncated) == (after["terminated"].item(), after["truncated"].item())
+        if terminated or truncated:
+            root, _ = raw.reset()
+    assert data["next", "done"].sum() >= 2
+
+
+def test_the_reward_is_a_vector():
+    env = make_env("mo-gym:minecart-v0")
+
+    assert env.reward_spec.shape == (3,)
+    assert env.array_plan is not None
+    check_env_specs(env)
+
+
+def test_a_batch_has_rows_of_vectors():
+    env = MOGymEnv("deep-sea-treasure-v0", 3)
+    env.set_seed(0)
+    data = env.rollout(20, break_when_any_done=False)
+    env.close()
+
+    assert data["next", "reward"].shape == (3, 20, 2)
+
+
+def test_wrapper():
+    env = MOGymWrapper(mo_gymnasium.make("deep-sea-treasure-v0"))
+
+    assert env.rollout(2)["next", "reward"].shape[-1] == 2
+
+
+def test_unknown_names_are_suggested_from_its_own():
+    with pytest.raises(EnvNotFound, match=r"Plugin 'mo-gym'.*Did you mean 'minecart-v0'"):
+        make_env("mo-gym:minecraft-v0")
+
+
+def test_names_are_listed():
+    assert set(IDS) <= set(MOGymEnv.available_envs)
+    assert "CartPole-v1" not in MOGymEnv.available_envs
