@@ -44,6 +44,13 @@ class FiveTuple:
         self.module: ModuleType = gym_backend()
         self.library: str = self.module.__name__
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"library": self.library}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.library = state["library"]
+        self.module = importlib.import_module(self.library)
+
     @functools.cached_property
     def version(self) -> Any:
         """The library's version, as PEP 440 orders them."""

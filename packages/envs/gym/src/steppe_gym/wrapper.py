@@ -122,17 +122,20 @@ class GymWrapper(GymLikeEnv):
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def _make_specs(self) -> None:
-        state = self.__dict__
         observation_space, action_space = single_spaces(self._env)
         observation, action = self._to_spec(observation_space), self._to_spec(action_space)
-        names = _renamed(observation)
-        state["_reader"] = Reader(observation_space, observation, rename=names)
-        state["_decode"] = action_decoder(action_space, action, "action")
+        self._compile_values(observation, action)
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
-        self.observation_spec = self._batched(_rooted(observation_space, observation, names))
+        self.observation_spec = self._batched(_rooted(observation_space, observation, _renamed(observation)))
         self.action_spec = self._batched({"action": action})
         self.reward_spec = self._batched({"reward": self._reward_spec()})
         self.done_spec = self._batched({"done": flag, "terminated": flag.clone(), "truncated": flag.clone()})
+
+    def _compile_values(self, observation: Spec, action: Spec) -> None:
+        """Make the functions between the library's values and the layout of the specs."""
+        observation_space, action_space = single_spaces(self._env)
+        self.__dict__["_reader"] = Reader(observation_space, observation, rename=_renamed(observation))
+        self.__dict__["_decode"] = action_decoder(action_space, action, "action")
 
     def _make_batch(self) -> None:
         state = self.__dict__
@@ -375,12 +378,17 @@ class GymWrapper(GymLikeEnv):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._vector is not None:
+            raise NotSupported("A vector environment cannot be pickled: give workers a function that makes it.")
         state = super().__getstate__()
-        state.pop("_kernel", None)
+        # Functions that were compiled from the specs are compiled again.
+        for name in ("_kernel", "_reader", "_decode"):
+            state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._compile_values(*(self._to_spec(space) for space in single_spaces(self._env)))
         self.__dict__["_kernel"] = self._first_kernel
 
     def __repr__(self) -> str:

@@ -1,0 +1,117 @@
+"""Ids are listed without building anything; a wrong one gets an answer that can be acted on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium", minversion="1.4")
+
+from steppe import make_env  # noqa: E402
+from steppe.errors import EnvNotFound, LibraryMissing  # noqa: E402
+from steppe_gym import GymEnv, GymWrapper  # noqa: E402
+
+
+def test_names_are_those_of_the_registry_and_of_what_extends_it():
+    names = GymEnv.available_envs
+
+    assert {"CartPole-v1", "Pendulum-v1", "phys2d/CartPole-v1"} <= set(names)
+    assert names == sorted(names)
+    assert GymWrapper.available_envs == names
+
+
+def test_packages_that_extend_it_are_listed():
+    pytest.importorskip("ale_py")
+    pytest.importorskip("minigrid")
+
+    assert {"ALE/Pong-v5", "MiniGrid-Empty-5x5-v0"} <= set(GymEnv.available_envs)
+
+
+def test_the_command_lists_within_a_second_without_torch():
+    code = (
+        "import sys; from steppe.registry import list_envs; names = list_envs('gym');"
+        "assert 'torch' not in sys.modules; print(len(names))"
+    )
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+        times.append(time.perf_counter() - start)
+
+    assert int(done.stdout) > 60
+    assert min(times) < 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (
+            "gym:Pendulam-v1",
+            r"Plugin 'gym' \(steppe-gym 0.1.0, gymnasium [\d.]+\) has no environment 'Pendulam-v1'. "
+            r"Did you mean 'Pendulum-v1'\? 'steppe envs gym' lists all \d+.",
+        ),
+        (
+            "gym:Taxi-v3",
+            r"gymnasium [\d.]+ has no environment 'Taxi-v3'; it has 'Taxi-v4': make_env\('gym:Taxi-v4'\).",
+        ),
+        ("gym:LunarLander-v2", r"it has 'LunarLander-v3'"),
+        ("gym:Ant-v2", r"it has 'Ant-v5'"),
+        ("gym:CartPole-v99", r"it has 'CartPole-v1'"),
+        ("gym:nowhere/Foo-v0", r"has no environment 'nowhere/Foo-v0'"),
+    ],
+)
+def test_a_wrong_id(asked, text):
+    with pytest.raises(EnvNotFound, match=text) as caught:
+        make_env(asked)
+
+    assert caught.value.__suppress_context__  # no traceback from inside the library
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "install"),
+    [
+        ("LunarLander-v3", "Box2D", r"pip install 'gymnasium\[box2d\]'"),
+        ("HalfCheetah-v5", "mujoco", r"pip install 'gymnasium\[mujoco\]'"),
+        ("ALE/Pong-v5", "ale_py", "pip install ale-py"),
+    ],
+)
+def test_a_missing_extra_says_how_to_install_it(name, module, install):
+    # In a process of its own: the package must never have been imported.
+    code = f"""
+import sys, warnings
+warnings.simplefilter("ignore")
+sys.modules[{module!r}] = None
+from steppe import make_env
+from steppe.errors import LibraryMissing
+try:
+    make_env("gym:{name}")
+except LibraryMissing as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+
+    import re
+
+    assert re.search(install, done.stdout), done.stdout + done.stderr
+
+
+def test_a_name_with_a_module_is_imported_by_the_library(tmp_path, monkeypatch):
+    (tmp_path / "its_own_envs.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Own-v0', entry_point='gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert make_env("gym:its_own_envs:Own-v0").rollout(2)["observation"].shape[-1] == 4
+
+
+def test_errors_of_the_environment_itself_pass_unchanged():
+    with pytest.raises(TypeError, match="nonsense"):
+        make_env("gym:CartPole-v1", nonsense=1)
+
+
+def test_library_missing_is_an_import_error():
+    assert issubclass(LibraryMissing, ImportError)
