@@ -36,16 +36,22 @@ def _full(kind: str) -> property:
 
 
 def _short(kind: str) -> property:
+    """A leaf for kinds whose key is known beforehand; observations and states always need their keys."""
+
     def get(self: SpecViews) -> Spec:
-        return _single_leaf(kind, self._full_spec(kind))
+        spec = self._full_spec(kind)
+        return spec if kind in ("observation", "state") else _single_leaf(kind, spec)
 
     def set_(self: SpecViews, spec: Any) -> None:
         self._assign_spec(kind, spec)
 
-    get.__doc__ = (
-        f"The only {kind} leaf where it sits at the key {kind!r}, otherwise the full Composite. "
-        f"Assigning takes a leaf (put at {kind!r}) or a Composite."
-    )
+    if kind in ("observation", "state"):
+        get.__doc__ = f"The same as ``full_{kind}_spec``, a Composite."
+    else:
+        get.__doc__ = (
+            f"The only {kind} leaf where it sits at the key {kind!r}, otherwise the full Composite. "
+            f"Assigning takes a leaf (put at {kind!r}) or a Composite."
+        )
     return property(get, set_)
 
 
@@ -197,8 +203,10 @@ class SpecViews:
                     f"found {tuple(leaf.shape)}."
                 )
         if kind == "done":
+            done_groups(spec)
             spec = complete_done_spec(spec)
-        elif spec.is_locked:
+        else:
+            # The caller's spec stays theirs: it is not locked, and later edits of it change nothing here.
             spec = spec.clone()
         device = self.__dict__.get("_device")
         if device is not None and spec.device != device:

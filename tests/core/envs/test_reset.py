@@ -1,0 +1,248 @@
+"""reset: whole and partial, nested levels, env_info."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.envs import EnvBase
+from steppe.errors import SpecError
+from steppe.specs import Binary, Composite, OneHot, Unbounded
+from steppe_testing import (
+    ArrayCountingEnv,
+    CountingEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    NestedResetEnv,
+    StatelessCountingEnv,
+)
+
+
+class Zeros(EnvBase):
+    """Returns zeros after a reset; ``groups`` hold a value and a done entry each, of shape ``(2,)``."""
+
+    def __init__(self, *groups, root=True):
+        super().__init__()
+        done = {"done": Binary(shape=(2,), dtype=torch.bool)}
+        values = {"val": Unbounded((2,), dtype=torch.int64)}
+        self.observation_spec = Composite({g: Composite(dict(values)) for g in groups} or values)
+        self.full_done_spec = Composite({**(done if root else {}), **{g: Composite(dict(done)) for g in groups}})
+        self.action_spec = OneHot(2)
+
+    def _reset(self, tensordict=None, **kwargs):
+        return self.full_observation_spec.zero()
+
+    def _set_seed(self, seed):
+        pass
+
+
+def mask(*rows):
+    return torch.tensor(rows)
+
+
+def test_a_single_reset_mask_at_the_root():
+    data = TensorDict({"val": torch.tensor([1, 1]), "_reset": mask(False, True)}, [])
+    Zeros().reset(data)
+
+    assert data.get("val").tolist() == [1, 0]
+    assert "_reset" not in data
+
+
+def nested_data(**root):
+    return TensorDict(
+        {
+            **root,
+            "agent0": {"val": torch.tensor([1, 1]), "_reset": mask(False, True)},
+            "agent1": {"val": torch.tensor([2, 2]), "_reset": mask(True, False)},
+        },
+        [],
+    )
+
+
+def test_nested_masks_reset_their_own_levels():
+    data = nested_data()
+    Zeros("agent0", "agent1", root=False).reset(data)
+
+    assert data.get(("agent0", "val")).tolist() == [1, 0]
+    assert data.get(("agent1", "val")).tolist() == [0, 2]
+    assert ("agent0", "_reset") not in data.keys(True)
+
+
+def test_nested_masks_are_overridden_by_one_at_the_root():
+    data = nested_data(_reset=mask(True, True))
+    Zeros("agent0", "agent1").reset(data)
+
+    assert data.get(("agent0", "val")).tolist() == [0, 0]
+    assert data.get(("agent1", "val")).tolist() == [0, 0]
+
+
+def test_a_level_without_a_mask_is_reset_whole():
+    data = nested_data()
+    del data["agent1", "_reset"]
+    Zeros("agent0", "agent1", root=False).reset(data)
+
+    assert data.get(("agent0", "val")).tolist() == [1, 0]
+    assert data.get(("agent1", "val")).tolist() == [0, 0]
+
+
+def test_a_batch_resets_the_rows_of_its_mask():
+    env = CountingEnv(batch_size=(4,))
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td["_reset"] = mask([True], [False], [True], [True])
+    result = env.reset(td)
+
+    assert result is td
+    assert "_reset" not in td
+    assert td["observation"].squeeze(-1).tolist() == [0, 1, 0, 0]
+    assert env.count.squeeze(-1).tolist() == [0, 1, 0, 0]
+
+
+def test_a_mask_without_the_last_dimension_is_taken_too():
+    env = CountingEnv(batch_size=(2,))
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td["_reset"] = mask(True, False)
+
+    assert env.reset(td)["observation"].squeeze(-1).tolist() == [0, 1]
+
+
+def test_a_mask_that_is_false_everywhere_resets_nothing():
+    env = CountingEnv(batch_size=(2,))
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td["_reset"] = torch.zeros(2, 1, dtype=torch.bool)
+
+    assert env.reset(td)["observation"].sum() == 2
+    assert env.count.sum() == 2
+
+
+def test_a_mask_must_be_bool():
+    env = CountingEnv(batch_size=(2,))
+
+    with pytest.raises(SpecError, match=r"'_reset' must be bool"):
+        env.reset(env.reset().set("_reset", torch.ones(2, 1)))
+
+
+def test_rows_that_are_not_reset_keep_entries_the_environment_knows_nothing_of():
+    env = CountingEnv(batch_size=(2,))
+    td = env.reset().set("mine", torch.ones(2)).set("_reset", mask([True], [False]))
+
+    assert env.reset(td)["mine"].sum() == 2
+
+
+def test_groups_that_end_alone_are_reset_alone():
+    env = MultiKeyCountingEnv({"left": 2, "right": 3}, batch_size=(2,))
+    td = env.rollout(2)[:, -1]
+    root = env.maybe_reset(env.step_mdp(td))
+
+    assert root["left", "observation"].squeeze(-1).tolist() == [0, 0]
+    assert root["right", "observation"].squeeze(-1).tolist() == [2, 2]
+    assert not root["left", "done"].any()
+
+
+def test_agents_of_a_group_are_reset_alone():
+    env = NestedCountingEnv(2, n_agents=2, spread=1)
+    root = env.maybe_reset(env.step_mdp(env.rollout(2)[-1]))
+
+    assert root["agents", "observation"].squeeze(-1).tolist() == [0, 2]
+
+
+def test_the_root_done_prevails():
+    env = NestedResetEnv(1, n_agents=2, spread=2)  # the agents end after 1 and 3 steps, the root with the last
+    td = env.reset()
+    for step in range(3):
+        td, root = env.step_and_maybe_reset(env.rand_action(td))
+        assert root["agents", "observation"].squeeze(-1).tolist() == ([0, 0] if step == 2 else [step + 1] * 2)
+        td = root
+
+
+def test_no_reset_is_asked_for_where_only_a_group_below_the_root_has_ended():
+    env = NestedResetEnv(1, spread=2)
+    td = env.step_mdp(env.rand_step(env.reset()))
+
+    assert td["agents", "done"].any()
+    assert not env.any_done(td)
+
+
+def test_any_done_writes_the_masks():
+    env = CountingEnv(1, batch_size=(2,))
+    td = env.step_mdp(env.rand_step(env.reset()))
+
+    assert env.any_done(td)
+    assert td["_reset"].all()
+    assert td["_reset"] is not td["done"]
+
+
+def test_an_episode_that_has_ended_when_it_begins_is_refused():
+    class Ended(CountingEnv):
+        def _reset(self, tensordict=None, **kwargs):
+            return super()._reset(tensordict).set("terminated", torch.ones(1, dtype=torch.bool))
+
+    with pytest.raises(SpecError, match="allow_done_after_reset=True"):
+        Ended().reset()
+    assert Ended(allow_done_after_reset=True).reset()["done"].all()
+
+
+def test_reset_must_return_a_new_tensordict():
+    env = CountingEnv()
+    env._reset = lambda tensordict=None: tensordict
+    with pytest.raises(SpecError, match="not the one it was given"):
+        env.reset(TensorDict())
+    with pytest.raises(SpecError, match="must return a TensorDict, found NoneType"):
+        env.reset()
+
+
+def test_a_reward_returned_by_reset_is_refused():
+    class Early(CountingEnv):
+        def _reset(self, tensordict=None, **kwargs):
+            return super()._reset(tensordict).set("reward", torch.zeros(1))
+
+    with pytest.raises(SpecError, match="'reward' is a reward, and a reset has none"):
+        Early().reset()
+
+
+@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+def test_a_reset_completes_the_done_entries(make):
+    td = make().reset()
+
+    assert not any(td[name].any() for name in ("done", "terminated", "truncated"))
+    assert td["done"].shape == (1,)
+
+
+def test_a_stateless_environment_is_reset_to_any_size():
+    assert StatelessCountingEnv().reset(TensorDict({}, [3]))["count"].shape == (3, 1)
+
+
+def test_reset_hands_its_other_arguments_on():
+    seen = {}
+    env = CountingEnv()
+    reset = env._reset
+    env._reset = lambda tensordict=None, **kwargs: seen.update(kwargs) or reset(tensordict)
+    env.reset(level=3)
+
+    assert seen == {"level": 3}
+
+
+@pytest.mark.parametrize("array_path", [True, False])
+def test_env_info_says_where_an_array_environment_begins(array_path):
+    env = ArrayCountingEnv(env_info=True, array_path=array_path)
+
+    assert env.reset(env_info={"start": torch.tensor([7])})["observation"].item() == 7
+    assert env.reset()["observation"].item() == 0
+
+
+def test_env_info_is_given_for_each_row():
+    env = CountingEnv(batch_size=(3,), env_info=True)
+    td = env.reset(env_info={"start": torch.tensor([[1], [2], [3]])})
+
+    assert td["observation"].squeeze(-1).tolist() == [1, 2, 3]
+
+
+def test_env_info_with_other_keys_or_shapes_is_refused():
+    env = CountingEnv(batch_size=(3,), env_info=True)
+
+    with pytest.raises(KeyError, match=r"'begin'.*'start'"):
+        env.reset(env_info={"begin": torch.zeros(3, 1)})
+    with pytest.raises(SpecError, match=r"shape \(3, 1\), found \(2, 1\)"):
+        env.reset(env_info={"start": torch.zeros(2, 1)})
+    with pytest.raises(KeyError):
+        CountingEnv().reset(env_info={"start": torch.zeros(1)})

@@ -1,0 +1,254 @@
+"""step: what is refused, what is completed, what is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.envs import EnvBase
+from steppe.errors import ActionError, ClosedError, SpecError
+from steppe.specs import Composite, OneHot, Unbounded
+from steppe_testing import ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, ScalarActionEnv, StatelessCountingEnv
+
+BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+
+
+class Given(EnvBase):
+    """Returns from ``_step`` what it was made with."""
+
+    def __init__(self, outcome, **kwargs):
+        super().__init__(**kwargs)
+        self.outcome = outcome
+        self.observation_spec = Composite(observation=Unbounded((2,)))
+        self.action_spec = OneHot(2)
+
+    def _reset(self, tensordict=None, **kwargs):
+        return TensorDict({"observation": torch.zeros(2)})
+
+    def _step(self, tensordict):
+        return TensorDict(dict(self.outcome)) if isinstance(self.outcome, dict) else self.outcome
+
+    def _set_seed(self, seed):
+        pass
+
+
+def outcome(**entries):
+    whole = {"observation": torch.zeros(2), "reward": torch.zeros(1), **entries}
+    return Given({key: value for key, value in whole.items() if value is not None}).rand_step()["next"]
+
+
+T, F = torch.tensor([True]), torch.tensor([False])
+
+
+@BOTH
+def test_a_step_writes_next_into_the_data_and_returns_it(make):
+    env = make()
+    td = env.rand_action(env.reset())
+
+    assert env.step(td) is td
+    assert td["next", "observation"].item() == 1.0
+    assert td["observation"].item() == 0.0
+    assert set(td["next"].keys()) == {"observation", "reward", "done", "terminated", "truncated"}
+
+
+@BOTH
+def test_a_step_without_its_action_says_so(make):
+    env = make()
+
+    with pytest.raises(ActionError, match=r"no action at 'action'.*env.rand_action"):
+        env.step(env.reset())
+
+
+@BOTH
+def test_an_action_of_the_wrong_dtype_says_so(make):
+    env = make()
+    td = env.reset().set("action", torch.tensor([0.0, 1.0, 0.0]))
+
+    with pytest.raises(ActionError, match=r"'action' must have dtype torch.bool, found torch.float32"):
+        env.step(td)
+
+
+@BOTH
+def test_an_action_of_the_wrong_shape_says_so(make):
+    env = make()
+    td = env.reset().set("action", torch.tensor([True, False]))
+
+    with pytest.raises(ActionError, match=r"'action' must have shape \(3,\), found \(2,\)"):
+        env.step(td)
+
+
+def test_the_shape_of_a_batched_action_is_checked_too():
+    env = CountingEnv(batch_size=(2,))
+    td = env.reset().set("action", torch.zeros(2, 4, dtype=torch.bool))
+
+    with pytest.raises(ActionError, match=r"\(2, 3\), found \(2, 4\)"):
+        env.step(td)
+
+
+def test_a_missing_nested_action_is_named():
+    env = MultiKeyCountingEnv()
+    td = env.rand_action(env.reset())
+    del td["left", "action"]
+
+    with pytest.raises(ActionError, match=r"\('left', 'action'\)"):
+        env.step(td)
+
+
+def test_several_array_actions_are_each_checked():
+    env = ArrayCountingEnv(actions=True)
+    td = env.rand_action(env.reset())
+    td["arm", "action"] = td["arm", "action"].float()
+
+    with pytest.raises(ActionError, match=r"\('arm', 'action'\)"):
+        env.step(td)
+
+
+def test_a_one_hot_action_without_a_one_says_so():
+    env = ArrayCountingEnv()
+
+    with pytest.raises(ActionError, match="needs a 1"):
+        env.step(env.reset().set("action", torch.zeros(3, dtype=torch.bool)))
+
+
+def test_a_scalar_action_has_the_shape_of_the_batch():
+    assert ScalarActionEnv(batch_size=(2,)).rand_step()["action"].shape == (2,)
+    assert ScalarActionEnv().rand_step()["action"].shape == ()
+
+
+def test_data_of_another_batch_size_is_refused():
+    env = CountingEnv(batch_size=(4,))
+
+    with pytest.raises(SpecError, match=r"batch size \(4,\), found \(3,\)"):
+        env.step(TensorDict({"action": torch.zeros(3, 3, dtype=torch.bool)}, [3]))
+
+
+def test_an_unlocked_environment_takes_any_batch_size():
+    env = StatelessCountingEnv()
+
+    assert env.rand_step(env.reset(TensorDict({}, [2, 5])))["next", "count"].shape == (2, 5, 1)
+    assert not env.batch_locked
+
+
+def test_an_unlocked_environment_with_a_batch_takes_that_one():
+    env = StatelessCountingEnv(batch_size=(2,))
+
+    with pytest.raises(SpecError, match=r"\(2,\)"):
+        env.reset(TensorDict({}, [3]))
+
+
+def test_batch_locked_is_read_only():
+    with pytest.raises(AttributeError, match="read-only"):
+        CountingEnv().batch_locked = False
+
+
+def test_entries_of_next_that_the_environment_does_not_write_are_kept():
+    env = CountingEnv()
+    td = env.rand_action(env.reset())
+    td["next"] = TensorDict({"hidden": torch.ones(3), "observation": torch.full((1,), 7.0)})
+    env.step(td)
+
+    assert td["next", "hidden"].sum() == 3
+    assert td["next", "observation"].item() == 1.0
+
+
+@BOTH
+def test_later_steps_do_not_change_what_was_returned(make):
+    env = make()
+    first = env.rand_step(env.reset())
+    env.rand_step(env.step_mdp(first))
+
+    assert first["next", "observation"].item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"done": T}, (True, True, False)),
+        ({"terminated": T}, (True, True, False)),
+        ({"truncated": T}, (True, False, True)),
+        ({"terminated": F, "truncated": T}, (True, False, True)),
+        ({"terminated": F}, (False, False, False)),
+        ({}, (False, False, False)),
+    ],
+)
+def test_done_entries_that_are_left_out_are_completed(given, expected):
+    found = outcome(**given)
+
+    assert tuple(bool(found[name]) for name in ("done", "terminated", "truncated")) == expected
+
+
+def test_done_with_truncated_alone_is_ambiguous():
+    with pytest.raises(SpecError, match="ambiguous"):
+        outcome(done=T, truncated=F)
+
+
+def test_completed_done_entries_are_tensors_of_their_own():
+    found = outcome(terminated=T)
+    found["done"].fill_(False)
+
+    assert found["terminated"].item()
+
+
+def test_a_reward_of_as_many_elements_takes_the_shape_of_its_spec():
+    assert outcome(reward=torch.tensor(2.0))["reward"].shape == (1,)
+
+
+def test_a_missing_reward_is_named():
+    with pytest.raises(SpecError, match="no reward at 'reward'"):
+        outcome(reward=None)
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ({"observation": torch.zeros(3)}, r"'observation' must have shape \(2,\), found \(3,\)"),
+        ({"observation": torch.zeros(2, dtype=torch.float64)}, "'observation' must have dtype torch.float32"),
+        ({"reward": torch.zeros(1, dtype=torch.int64)}, "'reward' must have dtype"),
+        ({"terminated": torch.zeros(1)}, "'terminated' must have dtype torch.bool"),
+        ({"observation": None}, "'observation' is missing"),
+    ],
+)
+def test_the_first_step_is_held_against_the_specs(bad, text):
+    with pytest.raises((SpecError, RuntimeError), match=text):
+        outcome(**bad)
+
+
+def test_type_checks_hold_every_step_against_the_specs():
+    for checks in (False, True):
+        env = Given({"observation": torch.zeros(2), "reward": torch.zeros(1)}, run_type_checks=checks)
+        env.rand_step()
+        env.outcome["observation"] = torch.zeros(2, dtype=torch.float64)
+        if checks:
+            with pytest.raises(SpecError, match="float64"):
+                env.rand_step()
+        else:
+            env.rand_step()
+
+
+def test_step_must_return_a_tensordict_that_is_not_its_argument():
+    with pytest.raises(SpecError, match="must return a TensorDict, found list"):
+        Given([1]).rand_step()
+
+    env = Given({})
+    env._step = lambda tensordict: tensordict
+    with pytest.raises(SpecError, match="not the one it was given"):
+        env.rand_step()
+
+
+@BOTH
+def test_a_closed_environment_says_so(make):
+    env = make()
+    td = env.rand_action(env.reset())
+    env.close()
+
+    with pytest.raises(ClosedError, match="step was called after close"):
+        env.step(td)
+    with pytest.raises(ClosedError, match="reset was called after close"):
+        env.reset()
+
+
+def test_a_batch_of_one_keeps_its_dimension():
+    env = CountingEnv(batch_size=(1,))
+
+    assert env.rand_step(env.reset())["next", "reward"].shape == (1, 1)
