@@ -53,10 +53,12 @@ class CompositeShape(Spec):
 
     def squeeze(self, dim: int | None = None) -> Any:
         """Return the spec without a batch dimension of size 1, or without any of them."""
-        if dim is not None:
+        if dim is not None and self.ndim:
             at = self._batch_dim(dim)
             shape = self._after("squeeze", lambda t: t.squeeze(at))
             return self._remake(shape, lambda child: child.squeeze(at), None)
+        if dim is not None and dim not in (-1, 0):
+            self._batch_dim(dim)
         out: Any = self
         for at in reversed(range(self.ndim)):
             if self.shape[at] == 1:

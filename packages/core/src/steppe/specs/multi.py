@@ -350,7 +350,9 @@ class MultiOneHot(Leaf):
         """
         tensor = self._tensor(val, key)
         numbers = torch.Size((*self._shape[:-1], len(self._parts)))
-        if not shapes.fits(tensor.shape, self._shape):
+        # With one category each, rows and numbers have one shape; a row would hold ones.
+        is_number = sum(self._parts) == len(self._parts) and not bool(tensor.any())
+        if is_number or not shapes.fits(tensor.shape, self._shape):
             if not shapes.fits(tensor.shape, numbers):
                 fault = shape_fault(named(key, self), self._shape, tensor.shape)
                 raise SpecError(f"{fault} Category numbers of shape {tuple(numbers)} are encoded as one-hot rows.")

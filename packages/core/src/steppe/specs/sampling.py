@@ -36,6 +36,12 @@ def floats(
     """
     low, high = low.to(device), high.to(device)
     wide = dtype if dtype.itemsize >= 4 else torch.float32
+    if low.ndim == 0 and high.ndim == 0:
+        first, last = low.item(), high.item()
+        # Above this span uniform_ refuses, since the difference is no float any more.
+        if last - first <= torch.finfo(wide).max / 2:
+            drawn = torch.empty(size, dtype=wide, device=device).uniform_(first, last, generator=generator)
+            return drawn.to(dtype).clamp_(first, last)
     least, most = low.to(wide), high.to(wide)
     has_low, has_high = ~least.isinf(), ~most.isinf()
     bounded = has_low & has_high
@@ -80,9 +86,12 @@ def integers(
     else:
         drawn.random_(_LONG.min, None, generator=generator)
         small = (drawn & _LONG.max) % span.clamp(min=1)
-        # Unsigned drawn % span: at most one subtraction, and none for the span 2**64, which reads 0.
-        inside = (span == 0) | ((drawn ^ _LONG.min) < (span ^ _LONG.min))
-        offset = torch.where(span > 0, small, torch.where(inside, drawn, drawn - span))
+        # Read as unsigned, a large span is more than half of all numbers: what is not below it is drawn again. The span
+        # 2**64 reads 0, and everything is below it.
+        while not bool((inside := (span >= 0) | ((drawn ^ _LONG.min) < (span ^ _LONG.min))).all()):
+            again = torch.empty_like(drawn).random_(_LONG.min, None, generator=generator)
+            drawn = torch.where(inside, drawn, again)
+        offset = torch.where(span > 0, small, drawn)
     return (low + offset).to(dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,10 @@ class Stacked(LazyStack):
         if all(value.shape == values[0].shape for value in values):
             return torch.stack(values, lead + self._dim)
         if lead + self._dim == 0:
-            return torch.nested.nested_tensor(values)
+            with warnings.catch_warnings():
+                # torch says once that nested tensors are a prototype; which ones are made here is documented.
+                warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
+                return torch.nested.nested_tensor(values)
         raise self._unsupported(
             "rand",
             f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec",

@@ -1,0 +1,222 @@
+"""NonTensor, Choice, and the functions on specs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import (
+    Binary,
+    Bounded,
+    Categorical,
+    Choice,
+    Composite,
+    NonTensor,
+    Stacked,
+    StackedComposite,
+    Unbounded,
+    check_no_exclusive_keys,
+    consolidate_spec,
+    contains_lazy_spec,
+    make_composite_from_td,
+    numpy_to_torch_dtype_dict,
+    torch_to_numpy_dtype_dict,
+)
+
+# NonTensor -------------------------------------------------------------------------------------------------------
+
+
+def test_text_in_a_tensordict_is_in_the_spec() -> None:
+    spec = Composite(text=NonTensor(example_data="hello"), x=Unbounded((1,)))
+    drawn = spec.rand()
+    assert drawn["text"] == "hello"
+    assert spec.is_in(drawn)
+    assert spec.expand(3).is_in(spec.rand((3,)))
+    assert spec.is_in(spec.encode({"text": "other", "x": [1.0]}))
+    assert spec.to_numpy(drawn)["text"] == "hello"
+
+
+def test_tensors_and_wrong_batches_are_no_text() -> None:
+    spec = NonTensor((2,), example_data="a")
+    assert spec.is_in(NonTensorStack("a", "b"))
+    assert not spec.is_in(NonTensorStack("a", "b", "c"))
+    assert not spec.is_in("a")
+    assert not NonTensor().is_in(torch.zeros(()))
+    with pytest.raises(SpecError, match="found a Tensor"):
+        NonTensor().type_check(torch.zeros(()))
+    with pytest.raises(SpecError, match=r"expected non-tensor data of shape \(2,\), found a bare str"):
+        spec.project("a")
+
+
+def test_lists_are_encoded_one_by_one() -> None:
+    spec = NonTensor((2, 2))
+    encoded = spec.encode([["a", "b"], ["c", "d"]])
+    assert spec.is_in(encoded)
+    assert spec.to_numpy(encoded) == [["a", "b"], ["c", "d"]]
+    assert spec.encode("x").tolist() == [["x", "x"], ["x", "x"]]
+    with pytest.raises(SpecError, match=r"'t': expected \(2, 2\) values"):
+        spec.encode(["a", "b", "c"], key="t")
+
+
+def test_text_follows_shapes_and_compares_by_example() -> None:
+    spec = NonTensor((2, 3), example_data=np.zeros(2))
+    assert spec[0].shape == (3,)
+    assert spec.flatten().zero().batch_size == (6,)
+    assert spec.make_neg_dim(0).shape == (-1, 3)
+    assert spec == spec.clone()
+    assert NonTensor(example_data="a") != NonTensor(example_data="b")
+    assert NonTensor((2,)).to("cpu").device == torch.device("cpu")
+    assert NonTensor().dtype is None
+    with pytest.raises(NotSupported, match="not countable"):
+        spec.enumerate()
+
+
+# Choice ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_choice_is_drawn_and_is_in() -> None:
+    spec = Choice([Bounded(0, 1, (2,)), Bounded(5, 6, (2,)), Bounded(8, 9, (2,))])
+    drawn = spec.rand((300,), generator=torch.Generator().manual_seed(0))
+    assert drawn.shape == (300, 2)
+    assert all(spec.is_in(row) for row in drawn)
+    assert [int(((drawn[:, 0] - low).abs() <= 1).sum() > 60) for low in (0, 5, 8)] == [1, 1, 1]
+    assert spec.num_choices == 3
+    assert not spec.is_in(torch.tensor([0.5, 5.5]))
+    assert spec.is_in(spec.project(torch.tensor([3.0, 3.0])))
+    with pytest.raises(SpecError, match="'x': expected data of one of 3 specs. Of the first: 'x': expected values"):
+        spec.assert_is_in(torch.tensor([3.0, 3.0]), key="x")
+
+
+def test_values_are_chosen_by_equality() -> None:
+    spec = Choice([NonTensorData("left"), NonTensorData("right")])
+    drawn = spec.rand((200,), generator=torch.Generator().manual_seed(0))
+    assert set(drawn.tolist()) == {"left", "right"}
+    assert spec.is_in(NonTensorData("left"))
+    assert spec.is_in("right")
+    assert not spec.is_in("up")
+    assert spec.cardinality() == 2
+    assert spec.enumerate().tolist() == ["left", "right"]
+    assert spec.zero().data == "left"
+
+
+def test_composites_may_be_chosen() -> None:
+    spec = Choice([Composite(a=Bounded(0, 1)), Composite(a=Bounded(5, 6))])
+    drawn = spec.rand((50,), generator=torch.Generator().manual_seed(0))
+    assert drawn.batch_size == (50,)
+    assert all(spec.is_in(row) for row in drawn)
+    assert 5 < int((drawn["a"] > 3).sum()) < 45
+
+
+def test_choices_follow_shapes_together() -> None:
+    spec = Choice([Categorical(2, (3,)), Categorical(4, (3,))])
+    assert spec.expand(5, 3)[0] == spec
+    assert spec.unsqueeze(0).squeeze(0) == spec == spec.clone()
+    assert spec.reshape(3, 1).flatten() == spec
+    assert [part.shape for part in spec.unbind(0)] == [()] * 3
+    assert spec.cardinality() == 6
+    assert spec.enumerate().shape == (6, 3)
+    assert spec.to("cpu").device == torch.device("cpu")
+    assert spec.encode([0, 1, 3]).tolist() == [0, 1, 3]
+    assert "Categorical(n=4" in repr(spec)
+
+
+def test_choices_must_be_alike() -> None:
+    with pytest.raises(SpecError, match="one class, shape, dtype and device"):
+        Choice([Unbounded((1,)), Unbounded((2,))])
+    with pytest.raises(SpecError, match="at least one"):
+        Choice([])
+    with pytest.raises(SpecError, match="found int"):
+        Choice([3])
+
+
+# From data -------------------------------------------------------------------------------------------------------
+
+
+def test_a_spec_is_made_from_data() -> None:
+    data = TensorDict(
+        {
+            "a": torch.zeros(2, 3),
+            ("n", "b"): torch.zeros(2, dtype=torch.bool),
+            "t": NonTensorData("x", batch_size=(2,)),
+        },
+        batch_size=(2,),
+    )
+    spec = make_composite_from_td(data)
+    assert spec["a"] == Unbounded((2, 3))
+    assert spec["n", "b"] == Unbounded((2,), dtype=torch.bool)
+    assert spec["t"] == NonTensor((2,), example_data="x")
+    assert spec.is_in(data)
+
+
+def test_values_without_dimensions_get_one_unless_told() -> None:
+    data = TensorDict(a=torch.zeros(()))
+    assert make_composite_from_td(data)["a"].shape == (1,)
+    assert make_composite_from_td(data, unsqueeze_null_shapes=False).is_in(data)
+
+
+def test_data_may_be_dynamic_or_ragged() -> None:
+    data = TensorDict({"a": torch.zeros(2, 3, 4)}, batch_size=(2,))
+    assert make_composite_from_td(data, dynamic_shape=True)["a"].shape == (2, -1, 4)
+    rows = LazyStackedTensorDict.lazy_stack([TensorDict(a=torch.zeros(1)), TensorDict(a=torch.zeros(3))])
+    spec = make_composite_from_td(rows)
+    assert isinstance(spec, StackedComposite)
+    assert spec.is_in(rows)
+    with pytest.raises(SpecError, match="found Tensor"):
+        make_composite_from_td(torch.zeros(2))
+
+
+# Stacks ----------------------------------------------------------------------------------------------------------
+
+
+def exclusive() -> StackedComposite:
+    return torch.stack(
+        [
+            Composite({"obs": Unbounded((3,)), "lidar": Unbounded((8, 2)), ("n", "a"): Binary(2)}),
+            Composite({"obs": Unbounded((4,)), ("n", "b"): NonTensor(example_data="x")}),
+        ]
+    )
+
+
+def test_exclusive_keys_are_found() -> None:
+    assert not check_no_exclusive_keys(exclusive())
+    assert not check_no_exclusive_keys(Composite(agents=exclusive()))
+    assert check_no_exclusive_keys(Composite(a=Unbounded(), n=Composite(b=None)))
+    nested = torch.stack([Composite({("n", "a"): Binary(2)}), Composite({("n", "b"): Binary(2)})])
+    assert not check_no_exclusive_keys(nested)
+    assert check_no_exclusive_keys(nested, recurse=False)
+
+
+def test_consolidation_adds_empty_entries() -> None:
+    spec = Composite(agents=exclusive())
+    even = consolidate_spec(spec)
+    assert check_no_exclusive_keys(even)
+    assert even["agents"][1]["lidar"].shape == (0, 2)
+    assert even["agents", "lidar"].shape == (2, -1, 2)
+    assert even["agents"][0]["n", "b"] == NonTensor(example_data="x")
+    assert even.is_in(even.rand())
+    assert "lidar" not in spec["agents"][1]
+
+
+def test_consolidation_needs_a_dimension_to_empty() -> None:
+    spec = torch.stack([Composite(a=Categorical(3)), Composite()])
+    with pytest.raises(SpecError, match=r"'a': expected a dimension .*unsqueeze\(-1\)"):
+        consolidate_spec(spec)
+
+
+def test_lazy_specs_are_found_at_any_depth() -> None:
+    assert contains_lazy_spec(exclusive())
+    assert contains_lazy_spec(Composite(n=Composite(agents=exclusive())))
+    assert contains_lazy_spec(Composite(a=Stacked(Unbounded((2,)), Unbounded((3,)))))
+    assert not contains_lazy_spec(Composite(n=Composite(a=Unbounded(), b=None)))
+
+
+# Dtypes ----------------------------------------------------------------------------------------------------------
+
+
+def test_dtype_maps_are_inverse() -> None:
+    for numpy_dtype, torch_dtype in numpy_to_torch_dtype_dict.items():
+        assert torch.from_numpy(np.zeros(1, numpy_dtype)).dtype is torch_dtype
+        assert torch_to_numpy_dtype_dict[torch_dtype] == numpy_dtype

@@ -1,0 +1,175 @@
+"""What holds for every spec."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from spec_strategies import anything_shaped, composites, leaves, operations, same, seeds, shapes, specs
+
+from steppe.errors import SpecError
+from steppe.specs import Composite, MultiCategorical, MultiOneHot, OneHot, Spec
+
+
+@given(spec=specs, seed=seeds)
+@settings(max_examples=300)
+def test_random_data_is_in_the_spec(spec: Spec, seed: int) -> None:
+    drawn = spec.rand(generator=torch.Generator().manual_seed(seed))
+    assert spec.is_in(drawn) is True
+    assert drawn.shape == spec.shape
+
+
+@given(spec=specs, lead=shapes, seed=seeds)
+@settings(max_examples=200)
+def test_a_block_of_random_data_is_in_the_expanded_spec(spec: Spec, lead: torch.Size, seed: int) -> None:
+    block = spec.rand(lead, generator=torch.Generator().manual_seed(seed))
+    spec.expand(*lead, *spec.shape).assert_is_in(block)
+
+
+@given(spec=specs, seed=seeds)
+def test_one_seed_gives_one_datum(spec: Spec, seed: int) -> None:
+    drawn = [spec.rand((3,), generator=torch.Generator().manual_seed(seed)) for _ in range(2)]
+    assert same(*drawn)
+
+
+@given(spec=specs, lead=shapes)
+def test_zeros_and_ones_have_the_shape_and_dtype(spec: Spec, lead: torch.Size) -> None:
+    for made, value in ((spec.zero(lead), 0), (spec.one(lead), 1)):
+        assert made.shape == (*lead, *spec.shape)
+        assert not isinstance(made, torch.Tensor) or (made.dtype is spec.dtype and bool((made == value).all()))
+
+
+@given(spec=leaves, data=st.data())
+@settings(max_examples=400)
+def test_projections_are_in_the_spec_and_stay(spec: Spec, data: Any) -> None:
+    projected = spec.project(data.draw(anything_shaped(spec.shape)))
+    spec.assert_is_in(projected)
+    assert spec.project(projected) is projected
+
+
+@given(spec=leaves, data=st.data())
+def test_data_in_the_spec_is_projected_on_itself(spec: Spec, data: Any) -> None:
+    inside = spec.rand()
+    assert spec.project(inside) is inside
+    assert same(spec.project(torch.stack([inside, inside])), torch.stack([inside, inside]))
+
+
+@given(spec=composites())
+def test_a_composite_projects_its_entries_and_leaves_the_rest(spec: Composite) -> None:
+    broken = spec.rand().apply(lambda t: t.clone().fill_(77) if t.dtype is not torch.bool else ~t)
+    before = broken.clone()
+    spec.assert_is_in(spec.project(broken))
+    assert same(broken, before)
+
+
+@given(spec=specs, seed=seeds)
+@settings(max_examples=200)
+def test_data_goes_to_numpy_and_back(spec: Spec, seed: int) -> None:
+    drawn = spec.rand(generator=torch.Generator().manual_seed(seed))
+    back = spec.encode(spec.to_numpy(drawn, safe=True))
+    assert same(drawn, back)
+    spec.assert_is_in(back)
+
+
+def attempt(operation: Any, subject: Any) -> Any:
+    try:
+        return operation.apply(subject)
+    except (RuntimeError, IndexError, SpecError, ValueError) as error:
+        return error
+
+
+EVENT = (OneHot, MultiOneHot, MultiCategorical)
+
+
+@given(spec=leaves, data=st.data(), seed=seeds)
+@settings(max_examples=1500)
+def test_shapes_follow_torch_and_data_follows_the_spec(spec: Spec, data: Any, seed: int) -> None:
+    operation = data.draw(operations(spec.ndim))
+    drawn = spec.rand(generator=torch.Generator().manual_seed(seed))
+    expected, found = attempt(operation, drawn), attempt(operation, spec)
+    if isinstance(expected, Exception):
+        assert isinstance(found, Exception)
+        return
+    # The last dimension of these holds one choice and cannot be taken apart.
+    assume(not (isinstance(spec, EVENT) and isinstance(found, (IndexError, SpecError))))
+    assert isinstance(found, Spec), found
+    assert found.shape == expected.shape == attempt(operation, spec.zero()).shape
+    found.assert_is_in(expected)
+    assert found.is_in(found.rand())
+
+
+@given(spec=composites(), data=st.data())
+@settings(max_examples=300)
+def test_shapes_of_composites_follow_their_batch_size(spec: Composite, data: Any) -> None:
+    operation = data.draw(operations(spec.ndim))
+    drawn = spec.rand()
+    expected, found = attempt(operation, torch.zeros(spec.shape)), attempt(operation, spec)
+    if isinstance(expected, Exception):
+        return
+    assert isinstance(found, Composite), found
+    assert found.shape == expected.shape
+    for key, leaf in found.items(include_nested=True, leaves_only=True):
+        assert leaf.shape[: found.ndim] == found.shape
+        assert leaf.shape[found.ndim :] == spec[key].shape[spec.ndim :]
+    if operation.text.startswith("["):
+        found.assert_is_in(drawn[index_of(operation)])
+
+
+def index_of(operation: Any) -> Any:
+    class Recorder:
+        def __getitem__(self, index: Any) -> Any:
+            return index
+
+    return operation.apply(Recorder())
+
+
+@given(spec=specs)
+def test_copies_are_equal_and_independent(spec: Spec) -> None:
+    for other in (spec.clone(), copy.deepcopy(spec), copy.copy(spec), pickle.loads(pickle.dumps(spec))):
+        assert other == spec
+        assert other is not spec
+        assert same(*(s.rand((2,), generator=torch.Generator().manual_seed(0)) for s in (spec, other)))
+
+
+@given(spec=specs)
+def test_a_spec_differs_from_its_expansion_and_from_another_class(spec: Spec) -> None:
+    assert spec != spec.expand(2, *spec.shape)
+    assert spec != "spec"
+    assert spec.unsqueeze(0).squeeze(0) == spec
+
+
+@given(spec=specs, dim=st.integers(-3, 2))
+def test_equal_specs_stack_to_one_of_their_class(spec: Spec, dim: int) -> None:
+    assume(-spec.ndim - 1 <= dim <= spec.ndim)
+    at = dim % (spec.ndim + 1)
+    assume(not (isinstance(spec, EVENT) and at == spec.ndim))
+    stacked = torch.stack([spec, spec.clone()], dim)
+    assert type(stacked) is type(spec)
+    assert stacked.shape == torch.stack([torch.zeros(spec.shape)] * 2, dim).shape
+    assert stacked.unbind(at)[1] == spec
+
+
+@given(spec=specs)
+def test_every_spec_has_a_short_text(spec: Spec) -> None:
+    assert repr(spec).startswith(type(spec).__name__)
+    assert str(tuple(spec.shape)) in repr(spec)
+
+
+@given(spec=leaves)
+def test_a_wrong_shape_is_not_in_the_spec_and_raises_nothing(spec: Spec) -> None:
+    for wrong in (spec.rand((7,)), spec.rand().flatten()[:0], spec.rand().unsqueeze(-1)):
+        if wrong.shape != spec.shape:
+            assert spec.is_in(wrong) is False
+
+
+@given(spec=leaves)
+def test_an_array_of_another_shape_is_never_reshaped(spec: Spec) -> None:
+    assume(not isinstance(spec, EVENT))
+    wrong = spec.rand().unsqueeze(-1)
+    with pytest.raises(SpecError, match=r"'obs': expected shape \(.*\), found \("):
+        spec.encode(wrong, key="obs")

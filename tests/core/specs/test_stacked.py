@@ -1,0 +1,326 @@
+"""Stacked and StackedComposite."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tensordict import LazyStackedTensorDict
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    NonTensor,
+    OneHot,
+    Stacked,
+    StackedComposite,
+    Unbounded,
+)
+
+
+def ragged() -> Stacked:
+    return torch.stack([Bounded(0, 1, (2, 3)), Bounded(0, 1, (2, 4))])
+
+
+def unequal() -> Stacked:
+    return torch.stack([Bounded(0, 1, (2, 3)), Bounded(5, 6, (2, 3))], 1)
+
+
+def agents(dim: int = 0) -> StackedComposite:
+    return torch.stack(
+        [
+            Composite({"obs": Unbounded((2, 3)), ("n", "x"): Binary(1, (2, 1)), "only": Unbounded((2, 1))}, shape=(2,)),
+            Composite({"obs": Unbounded((2, 4)), ("n", "x"): Binary(1, (2, 1))}, shape=(2,)),
+        ],
+        dim,
+    )
+
+
+# Leaves ----------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_that_differ_read_minus_one() -> None:
+    assert type(ragged()) is Stacked
+    assert ragged().shape == (2, 2, -1)
+    assert unequal().shape == (2, 2, 3)
+    assert ragged().dtype is torch.float32
+    assert ragged().ndim == 3
+
+
+def test_domains_stay_with_their_rows() -> None:
+    spec = unequal()
+    drawn = spec.rand((5,))
+    assert drawn.shape == (5, 2, 2, 3)
+    assert spec.expand(5, 2, 2, 3).is_in(drawn)
+    assert not spec.is_in(spec.zero())
+    assert spec.is_in(spec.project(torch.zeros(2, 2, 3)))
+    assert spec.is_in(torch.zeros(2, 3, 3)) is False
+    with pytest.raises(SpecError, match=r"'x': expected values from 5 to 6, found .*\(Stacked spec 1\.\)"):
+        spec.assert_is_in(torch.zeros(2, 2, 3), key="x")
+
+
+def test_rows_of_different_sizes_are_a_nested_tensor() -> None:
+    spec = ragged()
+    drawn = spec.rand(generator=torch.Generator().manual_seed(0))
+    assert drawn.is_nested
+    assert spec.is_in(drawn)
+    assert spec.is_in([torch.zeros(2, 3), torch.zeros(2, 4)])
+    assert not spec.is_in([torch.zeros(2, 3), torch.zeros(2, 3)])
+    assert spec.is_in(spec.encode([np.zeros((2, 3)), np.zeros((2, 4))]))
+    assert spec.is_in(spec.project([torch.full((2, 3), 9.0), torch.full((2, 4), 9.0)]))
+    assert [a.shape for a in spec.to_numpy(drawn)] == [(2, 3), (2, 4)]
+    with pytest.raises(NotSupported, match="cannot be one tensor"):
+        spec.rand((5,))
+
+
+def test_arrays_are_encoded_row_by_row() -> None:
+    spec = unequal()
+    encoded = spec.encode(np.full((2, 2, 3), 5.5))
+    assert encoded.dtype is torch.float32
+    assert spec.to_numpy(encoded).shape == (2, 2, 3)
+    with pytest.raises(SpecError, match=r"'x': expected shape \(2, 2, 3\), found \(2, 3, 3\)"):
+        spec.encode(np.zeros((2, 3, 3)), key="x")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x[0],
+        lambda x: x[:, 1],
+        lambda x: x[..., 0],
+        lambda x: x[:, :1],
+        lambda x: x[:, [1, 0, 1]],
+        lambda x: x[:, torch.tensor([False, True])],
+        lambda x: x[None, 1:, :, None],
+        lambda x: x[[1, 0]],
+        lambda x: x.unsqueeze(0),
+        lambda x: x.unsqueeze(-1),
+        lambda x: x.unsqueeze(0).squeeze(0),
+        lambda x: x[:1].squeeze(),
+        lambda x: x.expand((4, *x.shape)),
+        lambda x: x.unflatten(2, (3, 1)),
+        lambda x: x.unflatten(0, (2, 1)),
+        lambda x: x.unsqueeze(0).flatten(0, 1),
+        lambda x: x.reshape(2, 2, 3, 1),
+        lambda x: x.unbind(1)[1],
+        lambda x: x.unbind(0)[1],
+        lambda x: x.unbind(2)[1],
+    ],
+)
+def test_shapes_follow_torch(change) -> None:
+    spec = unequal()
+    expected, found = change(spec.rand()), change(spec)
+    assert found.shape == expected.shape
+    assert found.is_in(expected)
+
+
+@pytest.mark.parametrize("change", [lambda s: s.flatten(), lambda s: s.reshape(-1), lambda s: s.unflatten(1, (2, 1))])
+def test_parts_that_differ_can_not_be_joined(change) -> None:
+    with pytest.raises(NotSupported, match="the parts along dimension 1 differ"):
+        change(unequal())
+
+
+def test_specs_of_different_kinds_may_be_stacked() -> None:
+    spec = torch.stack([Bounded(0, 1, (3,)), Unbounded((3,))])
+    assert spec.is_in(torch.tensor([[0.5] * 3, [9.0] * 3]))
+    actions = torch.stack([OneHot(2), OneHot(3)])
+    assert actions.shape == (2, -1)
+    assert [len(row) for row in actions.rand().unbind()] == [2, 3]
+
+
+def test_what_can_not_be_stacked_is_refused() -> None:
+    for others, text in (
+        ([Unbounded((3,)), Unbounded((3, 1))], "one ndim, found 1 and 2"),
+        ([Unbounded((3,)), Unbounded((3,), dtype=torch.int64)], "one dtype"),
+        ([Unbounded((3,)), Unbounded((3,), device="cpu")], "one device"),
+        ([Unbounded((3,)), Composite()], "Composites only or leaf specs only"),
+    ):
+        with pytest.raises(SpecError, match=text):
+            torch.stack(others)
+    with pytest.raises(SpecError, match="at least one spec"):
+        Stacked()
+    with pytest.raises(SpecError, match="Use StackedComposite"):
+        Stacked(Composite())
+
+
+def test_other_torch_functions_know_specs() -> None:
+    spec = Unbounded((1, 4))
+    assert torch.squeeze(spec, 0) == torch.flatten(spec) == Unbounded((4,))
+    assert torch.unsqueeze(spec, 0).shape == (1, 1, 4)
+    assert torch.index_select(spec, -1, torch.tensor([0, 2])).shape == (1, 2)
+    assert torch.reshape(spec, (2, 2)).shape == (2, 2)
+    with pytest.raises(TypeError):
+        torch.exp(spec)
+
+
+def test_stacks_are_compared_copied_and_pickled() -> None:
+    for spec in (ragged(), unequal(), agents(), agents(1)):
+        for other in (spec.clone(), copy.deepcopy(spec), pickle.loads(pickle.dumps(spec))):
+            assert other == spec
+            assert other is not spec
+        assert spec != spec.unsqueeze(0)
+        assert spec != Unbounded((1,))
+        assert str(spec).startswith(type(spec).__name__)
+    assert ragged().to("cpu").device == torch.device("cpu")
+    assert ragged().to("cpu").clear_device_() == ragged()
+    assert unequal().to(torch.float64).dtype is torch.float64
+
+
+def test_cardinality_needs_parts_that_agree() -> None:
+    assert torch.stack([Categorical(3), Categorical(3, mask=torch.tensor([1, 0, 1]).bool())]).cardinality() == 3
+    with pytest.raises(NotSupported, match="different ones"):
+        torch.stack([Categorical(3), Categorical(4)]).cardinality()
+
+
+def test_text_may_be_stacked() -> None:
+    spec = torch.stack([NonTensor(example_data="a"), NonTensor(example_data="b")])
+    assert spec.rand().tolist() == ["a", "b"]
+    assert spec.is_in(spec.rand())
+
+
+# Composites ------------------------------------------------------------------------------------------------------
+
+
+def test_equal_composites_stack_to_one() -> None:
+    one = Composite({"a": Unbounded((2, 3))}, shape=(2,))
+    stacked = torch.stack([one, one.clone(), one.clone()], 1)
+    assert type(stacked) is Composite
+    assert (stacked.shape, stacked["a"].shape) == ((2, 3), (2, 3, 3))
+
+
+def test_entries_are_those_that_all_parts_have() -> None:
+    spec = agents()
+    assert type(spec) is StackedComposite
+    assert spec.shape == (2, 2)
+    assert list(spec.keys(True, True)) == ["obs", ("n", "x")]
+    assert spec["obs"].shape == (2, 2, -1)
+    assert spec["n", "x"] == Binary(1, (2, 2, 1))
+    assert "only" not in spec
+    assert "only" in spec[0]
+    assert list(spec) == ["obs", "n"]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_data_is_a_lazy_stack(dim: int) -> None:
+    spec = agents(dim)
+    drawn = spec.rand((5,), generator=torch.Generator().manual_seed(0))
+    assert isinstance(drawn, LazyStackedTensorDict)
+    assert drawn.batch_size == (5, 2, 2)
+    assert spec.expand(5, 2, 2).is_in(drawn)
+    assert spec.is_in(spec.zero())
+    assert spec.is_in(spec.one())
+    assert spec.is_in(spec.encode(spec.to_numpy(spec.rand())))
+    spec.type_check(spec.rand())
+
+
+def test_faults_name_the_row_and_the_entry() -> None:
+    spec = agents()
+    data = spec.rand()
+    data.tensordicts[1]["obs"] = torch.zeros(2, 3)
+    with pytest.raises(SpecError, match=r"\('\[1\]', 'obs'\): expected shape \(2, 4\), found \(2, 3\)"):
+        spec.assert_is_in(data)
+    assert spec.is_in(data[:1]) is False
+    assert spec.is_in(3) is False
+
+
+def test_projection_goes_row_by_row() -> None:
+    spec = agents()
+    data = spec.rand()
+    data.tensordicts[0]["n", "x"] += 7
+    assert not spec.is_in(data)
+    assert spec.is_in(spec.project(data))
+    assert spec.project(spec.zero()).batch_size == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x[0],
+        lambda x: x[:, 1],
+        lambda x: x[:, :1],
+        lambda x: x[:, [1, 0]],
+        lambda x: x.unsqueeze(0),
+        lambda x: x.unsqueeze(-1),
+        lambda x: x.expand((4, *x.shape)),
+        lambda x: x.unbind(0)[1],
+        lambda x: x.unbind(1)[1],
+    ],
+)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_shapes_of_composites_follow_tensordict(change, dim: int) -> None:
+    spec = agents(dim)
+    expected, found = change(spec.zero()), change(spec)
+    assert found.shape == expected.batch_size
+    found.assert_is_in(expected)
+
+
+def test_selecting_equal_rows_gives_an_ordinary_spec() -> None:
+    spec = torch.stack([Composite(a=Unbounded((3,))), Composite(a=Unbounded((4,))), Composite(a=Unbounded((4,)))])
+    assert type(spec[1:]) is Composite
+    assert type(spec[:2]) is StackedComposite
+    assert spec[torch.tensor([True, False, True])]["a"].shape == (2, -1)
+    with pytest.raises(IndexError, match="out of range for 3 stacked"):
+        spec[3]
+    with pytest.raises(NotSupported, match="empty selection"):
+        spec[3:]
+
+
+def test_edits_reach_every_part() -> None:
+    spec = agents()
+    spec["reward"] = Unbounded((2, 2, 1))
+    spec["n", "y"] = torch.stack([Unbounded((2, 5)), Unbounded((2, 6))])
+    assert [part["n", "y"].shape for part in spec.specs] == [(2, 5), (2, 6)]
+    assert spec["reward"].shape == (2, 2, 1)
+    assert spec.pop(("n", "x")) == Binary(1, (2, 2, 1))
+    assert all(("n", "x") not in part for part in spec.specs)
+    spec.update({"n": {"z": Binary(1, (2, 2, 1))}})
+    assert list(spec["n"].keys()) == ["y", "z"]
+    with pytest.raises(KeyError):
+        spec.pop("only")
+    assert spec.pop("only", None) is None
+
+
+def test_selections_of_entries_stay_stacked() -> None:
+    spec = agents()
+    assert list(spec.select("obs").keys()) == ["obs"]
+    assert type(spec.select("n")) is Composite
+    assert list(spec.exclude("obs", "only").keys()) == ["n"]
+    assert spec.empty() == Composite(shape=(2, 2))
+    assert not spec.is_empty()
+    taken = spec.separates("obs")
+    assert taken["obs"].shape == (2, 2, -1)
+    assert "obs" not in spec.specs[1]
+
+
+def test_a_stack_may_be_an_entry() -> None:
+    spec = Composite({"agents": agents(), "done": Binary(1, (2, 1))}, shape=(2,))
+    assert ("agents", "obs") in spec.keys(True, True)
+    drawn = spec.rand((3,))
+    assert isinstance(drawn["agents"], LazyStackedTensorDict)
+    assert spec.expand(3, 2).is_in(drawn)
+    assert spec.clone() == spec
+    assert spec[0]["agents"] == agents()[0]
+
+
+def test_devices_and_shapes_of_parts_can_be_set() -> None:
+    spec = agents()
+    spec.device = "cpu"
+    assert spec.specs[1]["obs"].device == torch.device("cpu")
+    assert spec.clear_device_() == agents()
+    spec.batch_size = (2,)
+    assert [part.shape for part in spec.specs] == [(), ()]
+    with pytest.raises(NotSupported, match="has 2 specs"):
+        spec.batch_size = (3,)
+
+
+def test_entries_that_can_not_be_stacked_are_named() -> None:
+    spec = torch.stack([Composite(a=Unbounded((3,))), Composite(a=Unbounded((3, 1)))])
+    assert list(spec) == ["a"]
+    with pytest.raises(SpecError, match="The entry 'a' differs too much among the stacked specs"):
+        spec["a"]
