@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
     from .envs import ArrayPlan as ArrayPlan
+    from .envs import DreamerEnv as DreamerEnv
     from .envs import EnvBase as EnvBase
     from .envs import EnvMetaData as EnvMetaData
     from .envs import ExplorationType as ExplorationType
     from .envs import GymLikeEnv as GymLikeEnv
+    from .envs import MarlGroupMapType as MarlGroupMapType
     from .envs import ModelBasedEnvBase as ModelBasedEnvBase
     from .envs import RandomPolicy as RandomPolicy
     from .envs import check_env_specs as check_env_specs
+    from .envs import check_marl_grouping as check_marl_grouping
     from .envs import exploration_type as exploration_type
     from .envs import make_composite_from_td as make_composite_from_td
     from .envs import set_exploration_type as set_exploration_type
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from .errors import SteppeError as SteppeError
     from .registry import LibraryInfo as LibraryInfo
     from .registry import env_factory as env_factory
+    from .registry import env_not_found as env_not_found
     from .registry import get_available_libraries as get_available_libraries
     from .registry import hookimpl as hookimpl
     from .registry import list_envs as list_envs
@@ -96,6 +100,7 @@ _EXPORTS: dict[str, str] = {
     for subpackage, names in {
         "errors": ("SteppeError",),
         "registry": (
+            "env_not_found",
             "LibraryInfo",
             "env_factory",
             "get_available_libraries",
@@ -124,6 +129,9 @@ _EXPORTS: dict[str, str] = {
         ),
         "storage": ("Storage",),
         "envs": (
+            "check_marl_grouping",
+            "MarlGroupMapType",
+            "DreamerEnv",
             "ArrayEnv",
             "ArrayPlan",
             "EnvBase",
