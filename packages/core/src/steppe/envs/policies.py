@@ -92,6 +92,8 @@ def _positional(policy: Any) -> list[inspect.Parameter] | None:
 
 def _takes_data(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return parameter.name in _DATA_NAMES
     if isinstance(annotation, type):
         return issubclass(annotation, TensorDictBase)
     if isinstance(annotation, str) and annotation:

@@ -287,7 +287,7 @@ def _difference(frames: list[TensorDictBase]) -> str:
     first = {key: getattr(value, "shape", None) for key, value in frames[0].items(True, True)}
     for frame in frames[1:]:
         other = {key: getattr(value, "shape", None) for key, value in frame.items(True, True)}
-        for key in {*first, *other}:
+        for key in sorted({*first, *other}, key=lambda key: (isinstance(key, tuple), str(key))):
             if first.get(key) != other.get(key):
                 return f"because the shape of {key!r} changes from {first.get(key)} to {other.get(key)}"
     return "because their entries differ"

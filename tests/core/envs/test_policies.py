@@ -1,0 +1,145 @@
+"""as_policy: whatever acts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModule
+
+from steppe.envs import RandomPolicy, as_policy
+from steppe.errors import PolicyError
+from steppe.specs import Bounded, Composite, OneHot, Unbounded
+from steppe_testing import ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, StatelessCountingEnv
+
+ACTION = torch.tensor([False, True, False])
+
+
+class TwoObservations(CountingEnv):
+    """Observations ``alpha`` and ``beta``, the second ten times the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_spec = Composite(alpha=Unbounded((1,)), beta=Unbounded((1,)))
+
+    def _data(self):
+        count = self.count.float()
+        return TensorDict({"alpha": count, "beta": 10 * count})
+
+
+def test_a_module_is_taken_as_it_is():
+    policy = TensorDictModule(lambda x: x, in_keys=["observation"], out_keys=["action"])
+
+    assert as_policy(policy, CountingEnv()) is policy
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        lambda tensordict: tensordict.set("action", ACTION),
+        lambda td: td.set("action", ACTION),
+        lambda data: data.set("action", ACTION),
+    ],
+)
+def test_a_callable_on_data_is_known_by_its_parameter(policy):
+    assert CountingEnv().rollout(2, policy)["action"].equal(ACTION.expand(2, 3))
+
+
+def test_a_callable_on_data_is_known_by_its_annotation():
+    def policy(step: TensorDictBase) -> TensorDictBase:
+        return step.set("action", ACTION)
+
+    assert CountingEnv().rollout(2, policy)["action"].equal(ACTION.expand(2, 3))
+
+
+def test_a_callable_on_the_observation_returns_the_action():
+    seen = []
+
+    def policy(observation):
+        seen.append(observation.item())
+        return ACTION
+
+    for env in (CountingEnv(), ArrayCountingEnv()):
+        assert env.rollout(3, policy)["action"].equal(ACTION.expand(3, 3))
+    assert seen == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_network_is_a_policy():
+    data = CountingEnv(action="continuous").rollout(2, torch.nn.Linear(1, 2))
+
+    assert data["action"].shape == (2, 2)
+
+
+def test_observations_come_in_the_order_of_the_keys():
+    seen = []
+    TwoObservations().rollout(2, lambda a, b: seen.append((a.item(), b.item())) or ACTION)
+
+    assert seen == [(0, 0), (1, 10)]
+
+
+def test_parameters_named_like_observations_choose_them():
+    seen = []
+    TwoObservations().rollout(2, lambda beta, alpha: seen.append((beta.item(), alpha.item())) or ACTION)
+    TwoObservations().rollout(2, lambda beta: seen.append(beta.item()) or ACTION)
+
+    assert seen == [(0, 0), (10, 1), 0, 10]
+
+
+def test_several_actions_are_a_tuple():
+    env = MultiKeyCountingEnv()
+    root, arm = env.rand_action()["action"], ACTION
+
+    data = env.rollout(2, lambda a, b, c: (root, arm, arm))
+    assert data["left", "action"].equal(ACTION.expand(2, 3))
+
+    with pytest.raises(PolicyError, match="returned 1 values for the actions"):
+        env.rollout(2, lambda a, b, c: root)
+
+
+def test_parameters_that_match_nothing_are_refused():
+    with pytest.raises(PolicyError, match=r"takes \['x', 'y', 'z'\].*TensorDictModule"):
+        CountingEnv().rollout(2, lambda x, y, z: ACTION)
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(PolicyError, match="callable, found int"):
+        CountingEnv().rollout(2, 3)
+
+
+def test_a_trusted_policy_is_called_as_it_is():
+    def anything(whatever):
+        return whatever.set("action", ACTION)
+
+    assert CountingEnv().rollout(2, anything, trust_policy=True).batch_size == (2,)
+
+
+def test_the_random_policy_follows_the_shape_of_the_data():
+    leaf = RandomPolicy(OneHot(4))
+    composite = RandomPolicy(Composite({("arm", "action"): Bounded(-1, 1, (2,))}))
+
+    assert leaf(TensorDict({}, [5, 2]))["action"].shape == (5, 2, 4)
+    assert leaf(TensorDict({}, []))["action"].shape == (4,)
+    assert composite(TensorDict({}, [3]))["arm", "action"].shape == (3, 2)
+
+
+def test_the_random_policy_of_a_batched_spec_does_not_add_the_batch_again():
+    env = CountingEnv(batch_size=(3,))
+    policy = RandomPolicy(env.action_spec)
+
+    assert policy(env.reset())["action"].shape == (3, 3)
+    assert env.rollout(2, policy).batch_size == (3, 2)
+
+
+def test_the_random_policy_draws_from_its_generator():
+    def draw():
+        policy = RandomPolicy(Bounded(-1, 1, (3,)), generator=torch.Generator().manual_seed(0))
+        return policy(TensorDict())["action"]
+
+    assert torch.equal(draw(), draw())
+
+
+def test_random_actions_follow_an_unlocked_batch():
+    env = StatelessCountingEnv()
+
+    assert env.rand_action(TensorDict({}, [2, 3]))["action"].shape == (2, 3, 3)
+    assert CountingEnv(batch_size=(2,)).rand_action()["action"].shape == (2, 3)

@@ -1,0 +1,116 @@
+"""Seeds: the chain, and what a seed decides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from steppe.envs import EnvBase, next_seed
+from steppe.errors import NotSupported, SteppeError
+from steppe_testing import ArrayCountingEnv, CountingEnv, IncrementingEnv
+
+BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+
+
+def test_the_next_seed_is_numpys_first_eight_bytes():
+    expected = int.from_bytes(np.random.default_rng(12).bytes(8), "big") % (2**32 - 1)
+
+    assert next_seed(12) == expected
+    assert CountingEnv().set_seed(12) == expected
+
+
+def test_a_static_seed_is_returned_itself():
+    assert CountingEnv().set_seed(12, static_seed=True) == 12
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "3", True])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(SteppeError, match="whole number"):
+        CountingEnv().set_seed(seed)
+
+
+@BOTH
+def test_one_seed_gives_one_rollout(make):
+    def data(seed):
+        env = make(noise=True)
+        env.set_seed(seed)
+        return env.rollout(5)
+
+    assert (data(3) == data(3)).all()
+    assert not torch.equal(data(3)["noise"], data(4)["noise"])
+    assert not torch.equal(data(3)["action"], data(4)["action"])
+
+
+@BOTH
+def test_a_seed_begins_anew(make):
+    env = make(noise=True)
+    env.set_seed(3)
+    first = env.rollout(5)
+    env.set_seed(3)
+
+    assert (env.rollout(5) == first).all()
+
+
+@BOTH
+def test_a_seed_holds_for_the_next_reset_only(make):
+    env = make(noise=True)
+    env.set_seed(3)
+    first, second = env.rollout(3), env.rollout(3)
+
+    assert not torch.equal(first["noise"], second["noise"])
+
+
+def test_array_environments_are_given_the_seed_once():
+    seen = []
+
+    class Watched(ArrayCountingEnv):
+        def reset_into(self, out, seed, env_info):
+            seen.append(seed)
+            super().reset_into(out, seed, env_info)
+
+    env = Watched()
+    env.set_seed(8)
+    env.reset()
+    env.reset()
+
+    assert seen == [8, None]
+    assert env.take_seed() is None
+
+
+def test_without_a_seed_random_actions_follow_torch():
+    def actions():
+        torch.manual_seed(1)
+        return CountingEnv(50).rollout(50)["action"]
+
+    assert torch.equal(actions(), actions())
+
+
+def test_both_classes_draw_the_same_actions_from_one_seed():
+    tensors, arrays = CountingEnv(300), ArrayCountingEnv(300)
+    tensors.set_seed(5)
+    arrays.set_seed(5)
+
+    assert torch.equal(tensors.rollout(200)["action"], arrays.rollout(200)["action"])
+
+
+def test_a_seed_can_be_seen_in_data():
+    env = IncrementingEnv()
+    env.set_seed(40)
+
+    assert env.rollout(2)["observation"].squeeze(-1).tolist() == [40, 41]
+
+
+def test_an_environment_that_cannot_be_seeded_says_so():
+    with pytest.raises(NotSupported, match="cannot be seeded"):
+        EnvBase().set_seed(1)
+
+
+@BOTH
+def test_none_seeds_from_the_operating_system(make):
+    env = make(noise=True)
+    assert env.set_seed(None) is None
+    first = env.rollout(3)["noise"]
+    env.set_seed(None)
+
+    assert not torch.equal(env.rollout(3)["noise"], first)
