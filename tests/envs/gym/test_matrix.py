@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from steppe.envs import check_env_specs
-from steppe_gym import GymEnv, GymWrapper
+from steppe.envs import check_env_specs, default_info_dict_reader
+from steppe.errors import EnvNotFound
+from steppe.specs import Unbounded
+from steppe_gym import GymEnv, GymWrapper, register_gym
 
 pytestmark = pytest.mark.matrix
 
@@ -216,3 +218,50 @@ def test_closing(raw):
     env.close()
 
     assert env.is_closed
+
+
+def test_a_wrong_id_is_answered(raw):
+    with pytest.raises(EnvNotFound, match="Did you mean 'CartPole-v1'"):
+        GymEnv("CartPool-v1")
+    with pytest.raises(EnvNotFound, match=r"has no environment 'MountainCar-v77'; it has 'MountainCar-v0'"):
+        GymEnv("MountainCar-v77")
+
+
+def test_names_are_those_of_the_library(raw):
+    assert set(raw.ids()) <= set(GymEnv.available_envs)
+
+
+def test_chosen_infos_are_entries(raw):
+    name = raw.newest("Pendulum")
+    env = GymEnv(name)
+    reader = default_info_dict_reader(["TimeLimit.truncated"], spec=[Unbounded((1,))])
+    env.set_info_dict_reader(reader)
+
+    assert env.rollout(2)["next", "TimeLimit.truncated"].flatten().tolist() == [0, 0]
+
+
+def test_a_registered_environment_is_made_by_the_library(raw):
+    id = f"Round{raw.name}-v0"
+    if id not in raw.ids():
+        register_gym(id, "gym:CartPole-v1", max_episode_steps=7)
+    there, back = raw.make("CartPole-v1"), raw.make(id)
+
+    np.testing.assert_array_equal(np.float32(raw.reset(there, 3)), raw.reset(back, 3))
+    for t in range(7):
+        a, b = raw.step(there, t % 2), raw.step(back, t % 2)
+        np.testing.assert_array_equal(np.float32(a[0]), b[0])
+    assert b[3]
+
+
+def test_frames_are_observations(raw):
+    if raw.seeds_by_method:
+        pytest.skip("this version renders in a window")
+    pytest.importorskip("pygame")
+    if raw.name == "gymnasium" and raw.version.major == 0 and np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        pytest.skip("this version renders with numpy 1")
+    env = GymEnv(raw.newest("CartPole"), from_pixels=True, pixels_only=False)
+    data = env.rollout(2)
+
+    assert data["pixels"].shape[-1] == 3
+    assert data["pixels"].dtype is torch.uint8
+    assert (data["pixels"] != data["pixels"][0, 0, 0]).any()

@@ -8,6 +8,7 @@ from steppe.versions import gym_backend, set_gym_backend
 
 if TYPE_CHECKING:
     from .env import GymEnv
+    from .registering import as_gym, register_gym
     from .spaces import register_gym_spec_conversion, space_to_spec
     from .to_space import spec_to_space
     from .wrapper import GymWrapper
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = [
     "GymEnv",
     "GymWrapper",
+    "as_gym",
     "gym_backend",
+    "register_gym",
     "register_gym_spec_conversion",
     "set_gym_backend",
     "space_to_spec",
@@ -25,6 +28,8 @@ __all__ = [
 _MODULES = {
     "GymEnv": "env",
     "GymWrapper": "wrapper",
+    "as_gym": "registering",
+    "register_gym": "registering",
     "register_gym_spec_conversion": "spaces",
     "space_to_spec": "spaces",
     "spec_to_space": "to_space",

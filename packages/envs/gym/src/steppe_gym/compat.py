@@ -39,6 +39,8 @@ class FiveTuple:
 
     #: Whether the actions of a vector environment are a sequence with one for each row, whatever the space.
     vector_actions_are_rows = False
+    #: Whether ``env.seed`` seeds, rather than ``reset(seed=...)``.
+    seeds_by_method = False
 
     def __init__(self) -> None:
         self.module: ModuleType = gym_backend()
@@ -111,6 +113,10 @@ class FiveTuple:
         """The way back: what a wrapper of the library's own kind returns."""
         return found
 
+    def unsort_reset(self, found: tuple[Any, Any]) -> Any:
+        """The way back: what an environment of the library's own kind returns."""
+        return found
+
     @property
     def loses_steps_of_batches(self) -> bool:
         """Whether the library's vector environments begin each episode with a step that is no transition."""
@@ -168,6 +174,9 @@ class SeedKeyword(FiveTuple):
             info["TimeLimit.truncated"] = truncated
         return observation, reward, terminated or truncated, info
 
+    def unsort_reset(self, found: tuple[Any, Any]) -> Any:
+        return found[0]
+
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
         # Newer environments run under older libraries too, and return their info.
         if isinstance(outputs, tuple) and len(outputs) == 2 and isinstance(outputs[1], dict):
@@ -195,6 +204,7 @@ class SeedMethod(SeedKeyword):
     """gym before 0.22: ``env.seed`` seeds."""
 
     vector_actions_are_rows = True
+    seeds_by_method = True
     loses_steps_of_batches = True
 
     def reset(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:

@@ -1,0 +1,182 @@
+"""The other way: a steppe environment behind ``gymnasium.make``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+
+from steppe.envs import EnvBase
+from steppe.errors import NotSupported
+from steppe.registry import make_env
+from steppe.specs import Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
+from steppe.versions import set_gym_backend
+
+from .compat import Adapter, adapter_for
+from .to_space import spec_to_space
+from .values import Reader
+
+__all__ = ["as_gym", "register_gym"]
+
+
+def register_gym(
+    id: str,
+    make: str | Callable[..., EnvBase],
+    *,
+    backend: str | None = None,
+    info_keys: Sequence[Any] = (),
+    to_numpy: bool = True,
+    max_episode_steps: int | None = None,
+    reward_threshold: float | None = None,
+    nondeterministic: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Register a steppe environment with gymnasium or gym.
+
+    >>> register_gym("Swing-v0", "gym:Pendulum-v1")
+    >>> gymnasium.make("Swing-v0").reset(seed=0)  # doctest: +SKIP
+
+    Args:
+        id: what the library's ``make`` will know it by.
+        make: a steppe id, such as ``"vmas:balance"``, or a callable that returns an environment without a batch.
+        backend: ``"gymnasium"`` or ``"gym"``; None for the one that ``set_gym_backend`` chose.
+        info_keys: observations that go to the info dict instead.
+        to_numpy: give observations as numpy arrays; False gives tensors.
+        max_episode_steps: the library truncates episodes there.
+        reward_threshold: for the library's spec.
+        nondeterministic: for the library's spec.
+        **kwargs: for ``make``; arguments to the library's ``make`` come on top.
+    """
+
+    def entry_point(**given: Any) -> Any:
+        env = make_env(make, **given) if isinstance(make, str) else make(**given)
+        return as_gym(env, backend=library, info_keys=info_keys, to_numpy=to_numpy)
+
+    adapter = _adapter(backend)
+    library = adapter.library
+    adapter.submodule("envs.registration").register(
+        id=id,
+        entry_point=entry_point,
+        max_episode_steps=max_episode_steps,
+        reward_threshold=reward_threshold,
+        nondeterministic=nondeterministic,
+        kwargs=kwargs,
+    )
+
+
+def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any] = (), to_numpy: bool = True) -> Any:
+    """Turn a steppe environment into one of gymnasium or gym, in the API of its installed version.
+
+    The observation space is that of the only leaf where it is called ``"observation"``, else a Dict; the action
+    space likewise. Discrete actions are plain integers, whatever the encoding of the spec.
+
+    Args:
+        env: an environment without a batch, whose episodes end as one.
+        backend: ``"gymnasium"`` or ``"gym"``; None for the one that ``set_gym_backend`` chose.
+        info_keys: observations that go to the info dict instead.
+        to_numpy: give observations as numpy arrays; False gives tensors.
+
+    Raises:
+        NotSupported: the environment is a batch, or a spec has no space.
+    """
+    if env.batch_size:
+        raise NotSupported(
+            f"{env!r} is a batch of {tuple(env.batch_size)}: gymnasium's environments are single. "
+            "Make one without a batch."
+        )
+    adapter = _adapter(backend)
+    return _class_for(adapter)(env, adapter, tuple(info_keys), to_numpy)
+
+
+def _adapter(backend: str | None) -> Adapter:
+    if backend is None:
+        return adapter_for()
+    with set_gym_backend(backend):
+        return adapter_for()
+
+
+def _class_for(adapter: Adapter) -> type:
+    class SteppeEnv(adapter.module.Env):  # type: ignore[name-defined,misc]
+        metadata: dict[str, Any] = {"render_modes": []}
+
+        def __init__(self, env: EnvBase, adapter: Adapter, info_keys: tuple[Any, ...], to_numpy: bool) -> None:
+            self.env = env
+            self._adapter = adapter
+            self._info_keys = info_keys
+            self._to_numpy = to_numpy
+            self._observation = _shown(env.full_observation_spec.exclude(*info_keys), "observation")
+            action = _shown(env.full_action_spec, "action")
+            self.observation_space = spec_to_space(self._observation[1], backend=adapter.library)
+            self.action_space = spec_to_space(action[1], backend=adapter.library)
+            self._actions = Reader(self.action_space, action[1], key="action")
+            self._root: TensorDictBase | None = None
+
+        def seed(self, seed: int | None = None) -> list[int | None]:
+            self.env.set_seed(seed)
+            return [seed]
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None, **_: Any) -> Any:
+            if seed is not None:
+                self.env.set_seed(seed)
+                if not adapter.seeds_by_method:
+                    super().reset(seed=seed)
+            self._root = self.env.reset(env_info=options or None)
+            return adapter.unsort_reset((self._value(self._root), self._info(self._root)))
+
+        def step(self, action: Any) -> Any:
+            root = self._root if self._root is not None else TensorDict({}, batch_size=())
+            for key, value in self._actions.read(action).items():
+                root.set(key, value if self.env.device is None else value.to(self.env.device))
+            following = self.env.step(root)["next"]
+            self._root = self.env.step_mdp(root)
+            done, truncated = bool(following["done"].any()), following.get("truncated", None)
+            truncated = truncated is not None and bool(truncated.any())
+            ended = following.get("terminated", None)
+            terminated = bool(ended.any()) if ended is not None else done and not truncated
+            reward = following[self.env.reward_key]
+            gain = reward.item() if reward.numel() == 1 else reward.cpu().numpy()
+            return adapter.unsort_step((self._value(following), gain, terminated, truncated, self._info(following)))
+
+        def render(self, *args: Any, **kwargs: Any) -> Any:
+            return self.env.render(*args, **kwargs)
+
+        def close(self) -> None:
+            self.env.close(raise_if_closed=False)
+
+        def _value(self, data: TensorDictBase) -> Any:
+            key, spec = self._observation
+            return value_of(data if key is None else data[key], spec, to_numpy=self._to_numpy)
+
+        def _info(self, data: TensorDictBase) -> dict[Any, Any]:
+            spec = self.env.full_observation_spec
+            return {key: value_of(data[key], spec[key], to_numpy=self._to_numpy) for key in self._info_keys}
+
+        def __repr__(self) -> str:
+            return f"SteppeEnv({self.env!r})"
+
+    return SteppeEnv
+
+
+def _shown(spec: Composite, name: str) -> tuple[str | None, Spec]:
+    """What the library sees: the only leaf, where it has the usual name, or everything."""
+    if list(spec.keys()) == [name]:
+        return name, spec[name]
+    return None, spec
+
+
+def value_of(data: Any, spec: Spec, *, to_numpy: bool) -> Any:
+    """Data in the layout of a spec, as a value of the space that ``spec_to_space`` makes of it."""
+    if isinstance(spec, Composite):
+        return {str(key): value_of(data[key], part, to_numpy=to_numpy) for key, part in spec.items()}
+    if isinstance(spec, NonTensor):
+        return data.data if is_tensor_collection(data) else data
+    if isinstance(spec, MultiOneHot):
+        parts = data.split([box.n for box in spec.space], -1)
+        data = torch.stack([part.int().argmax(-1) for part in parts], -1)
+    elif isinstance(spec, OneHot):
+        data = data.int().argmax(-1)
+    if isinstance(spec, OneHot | Categorical) and data.ndim == 0:
+        return int(data)
+    return data.detach().cpu().numpy() if to_numpy else data

@@ -1,0 +1,98 @@
+"""steppe's environments behind the library's own make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+from steppe.errors import NotSupported  # noqa: E402
+from steppe.specs import Bounded, Composite  # noqa: E402
+from steppe_gym import GymEnv, as_gym, register_gym  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0"]
+)
+def test_the_library_s_checker_passes(name):
+    check_env(as_gym(GymEnv(name)), skip_render_check=True)
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+def test_a_round_trip_gives_the_library_s_own_data(categorical):
+    register_gym("Round-v0", "gym:CartPole-v1", categorical_action_encoding=categorical)
+    there, back = gymnasium.make("CartPole-v1"), gymnasium.make("Round-v0")
+    assert back.observation_space == there.observation_space
+    assert back.action_space == there.action_space
+
+    np.testing.assert_array_equal(there.reset(seed=3)[0], back.reset(seed=3)[0])
+    for _ in range(30):
+        action = 1
+        a, b = there.step(action), back.step(action)
+        np.testing.assert_array_equal(a[0], b[0])
+        assert a[1:4] == b[1:4]
+        if a[2]:
+            break
+
+
+def test_a_registered_environment_is_truncated_by_the_library():
+    register_gym("Short-v0", lambda **kwargs: GymEnv("Pendulum-v1", **kwargs), max_episode_steps=4)
+    env = gymnasium.make("Short-v0")
+    env.reset(seed=0)
+    ended = [env.step(env.action_space.sample())[3] for _ in range(4)]
+
+    assert ended == [False, False, False, True]
+
+
+def test_it_serves_gymnasium_s_vector_environments():
+    register_gym("Vectored-v0", "gym:CartPole-v1")
+    vector = gymnasium.make_vec("Vectored-v0", 3, vectorization_mode="sync")
+    observation, _ = vector.reset(seed=0)
+
+    assert observation.shape == (3, 4)
+    assert vector.step(vector.action_space.sample())[1].tolist() == [1, 1, 1]
+
+
+def test_entries_go_to_the_info():
+    class Informed(GymEnv):
+        def __init__(self):
+            super().__init__("CartPole-v1")
+            self.observation_spec = Composite(
+                {**dict(self.full_observation_spec.items()), "angle": Bounded(-1, 1, (1,))}
+            )
+
+        def read_obs(self, observations):
+            return {**super().read_obs(observations), "angle": torch.tensor([observations[2]])}
+
+    env = as_gym(Informed(), info_keys=["angle"])
+    observation, info = env.reset(seed=0)
+
+    assert isinstance(env.observation_space, gymnasium.spaces.Box)
+    assert info["angle"].item() == observation[2]
+
+
+def test_tensors_where_wanted():
+    observation, _ = as_gym(GymEnv("CartPole-v1"), to_numpy=False).reset(seed=0)
+
+    assert isinstance(observation, torch.Tensor)
+
+
+def test_a_batch_is_refused():
+    with pytest.raises(NotSupported, match="is a batch of"):
+        as_gym(GymEnv("CartPole-v1", 2))
+
+
+def test_the_old_library():
+    gym = pytest.importorskip("gym")
+    register_gym("Old-v0", "gym:CartPole-v1", backend="gym")
+    env = gym.make("Old-v0", disable_env_checker=True)
+    raw = gym.make("CartPole-v1", disable_env_checker=True)
+
+    assert isinstance(env.action_space, gym.spaces.Discrete)
+    np.testing.assert_array_equal(env.reset(seed=1)[0], raw.reset(seed=1)[0])
