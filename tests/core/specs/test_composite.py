@@ -190,7 +190,7 @@ def test_the_error_lists_all_that_is_wrong(spec: Composite) -> None:
         spec.assert_is_in(data)
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("('agents', 'position'): expected dtype torch.float32, found torch.float64.")
-    assert lines[1].startswith("('agents', 'move'): expected OneHot(n=5,")
+    assert lines[1].startswith("('agents', 'move'): expected a OneHot of shape (4, 5), found no such entry among")
     assert lines[2] == "'extra': expected no such entry. Remove it from the data, or add it to the spec."
 
 
@@ -283,6 +283,8 @@ def test_only_batch_dimensions_can_be_indexed(spec: Composite) -> None:
     assert spec[()] == spec
     with pytest.raises(IndexError, match="Too many indices: 2 for 1 batch"):
         spec[0, 0]
+    with pytest.raises(IndexError, match=r"only one '\.\.\.'"):
+        spec[..., ...]
 
 
 def test_flattening_does_not_touch_the_entries_own_dimensions(spec: Composite) -> None:

@@ -86,7 +86,7 @@ def test_every_choice_is_drawn_and_is_in() -> None:
     assert spec.num_choices == 3
     assert not spec.is_in(torch.tensor([0.5, 5.5]))
     assert spec.is_in(spec.project(torch.tensor([3.0, 3.0])))
-    with pytest.raises(SpecError, match="'x': expected data of one of 3 specs. Of the first: 'x': expected values"):
+    with pytest.raises(SpecError, match=r"'x': expected data of one of 3 specs\. Of the first: 'x': expected values"):
         spec.assert_is_in(torch.tensor([3.0, 3.0]), key="x")
 
 

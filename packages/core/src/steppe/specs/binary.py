@@ -30,6 +30,8 @@ class Binary(Leaf):
         SpecError: neither ``n`` nor ``shape`` is given, or they contradict each other.
     """
 
+    _default_dtype = torch.int8
+
     def __init__(
         self,
         n: int | None = None,

@@ -36,6 +36,8 @@ class _Constant(NonTensor):
 class Choice(Spec):
     """Data of any one of several specs; ``rand`` picks one of them first, each as likely as any other.
 
+    The choice is made once for a datum: all rows of an expanded spec come from one of the specs.
+
     Args:
         choices: specs of one class, shape, dtype and device; or ``NonTensorData``, each of which stands for its value.
 

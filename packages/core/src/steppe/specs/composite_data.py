@@ -101,7 +101,8 @@ class CompositeData(Lockable, Spec):
                 if child is not None:
                     yield from child.faults(_entry(val, child_name), child_key)
             elif child is not None:
-                yield f"{child_key!r}: expected {child!r}, found no such entry. It has {sorted(map(str, keys))}."
+                what = f"{type(child).__name__} of shape {tuple(child.shape)}"
+                yield f"{child_key!r}: expected a {what}, found no such entry among {sorted(map(str, keys))}."
         for extra in sorted(map(str, keys - set(self._children))):
             yield f"{entry_key(key, extra)!r}: expected no such entry. Remove it from the data, or add it to the spec."
 
@@ -113,9 +114,11 @@ class CompositeData(Lockable, Spec):
         )
 
     def _rows(self, dim: int, n: int) -> tuple[Spec, ...]:
+        """The specs of ``n`` rows along a batch dimension."""
         if self.shape[dim] >= 0:
             return self.unbind(dim)
-        return tuple(self.expand(*self.shape).__getitem__((*[slice(None)] * dim, 0)) for _ in range(n))
+        row: Spec = self[(*[slice(None)] * dim, 0)]
+        return (row,) * n
 
     def project(self, val: Any, *, key: Key = None) -> Any:
         """Return the data with every entry projected: a shallow copy, or ``val`` itself where it is in the spec.

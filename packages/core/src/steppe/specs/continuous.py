@@ -223,7 +223,7 @@ def _bound(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor:
         wide = tensor.to(torch.int64)
         if bool(((wide < int(least)) | (wide > int(most))).any()):
             raise SpecError(f"Bounded: {name}={brief(tensor)} is outside of {dtype}, which holds {least} to {most}.")
-    return wide.to(dtype)
+    return wide.to(dtype, copy=True)
 
 
 def _cast(bound: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -258,7 +258,7 @@ class Unbounded(Leaf):
     """
 
     def __init__(self, shape: ShapeLike = (1,), device: DeviceLike = None, dtype: Any = None) -> None:
-        super().__init__(shape=shape, device=device, dtype=torch.get_default_dtype() if dtype is None else dtype)
+        super().__init__(shape=shape, device=device, dtype=dtype)
 
     @property
     def space(self) -> ContinuousBox:

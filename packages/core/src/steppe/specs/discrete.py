@@ -56,6 +56,7 @@ class Categorical(Leaf):
     """
 
     _tensors = ("_mask",)
+    _default_dtype = torch.int64
 
     def __init__(
         self,
@@ -232,6 +233,7 @@ class OneHot(Leaf):
     """
 
     _tensors = ("_mask",)
+    _default_dtype = torch.bool
 
     def __init__(
         self,
@@ -247,7 +249,7 @@ class OneHot(Leaf):
                 f"OneHot: expected a shape whose last size is the number of categories, found n={n} and shape "
                 f"{tuple(self._shape)}."
             )
-        self._n = n
+        self._n = int(n)
         self._mask: torch.Tensor | None = None
         self.update_mask(mask)
 

@@ -37,6 +37,8 @@ def to_torch_dtype(dtype: Any) -> torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     try:
+        if dtype is None:  # For numpy this is float64.
+            raise TypeError
         return numpy_to_torch_dtype_dict[np.dtype(dtype)]
     except (TypeError, KeyError):
         raise SpecError(f"Expected a torch dtype or the name of one, found {dtype!r}.") from None

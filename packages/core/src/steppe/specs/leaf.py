@@ -48,9 +48,13 @@ class Leaf(Shaped):
     _tensors: ClassVar[tuple[str, ...]] = ()
     """Attributes that hold parameters: tensors, or None."""
 
+    _default_dtype: ClassVar[torch.dtype | None] = None
+    """What dtype=None means; torch's default float where it is None."""
+
     def __init__(self, *, shape: ShapeLike, device: DeviceLike, dtype: Any) -> None:
         super().__init__(shape=shape, device=device)
-        self._dtype: torch.dtype = to_torch_dtype(dtype)
+        default = self._default_dtype or torch.get_default_dtype()
+        self._dtype: torch.dtype = default if dtype is None else to_torch_dtype(dtype)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -29,7 +29,7 @@ def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | No
     if mask.dtype is not torch.bool:
         raise SpecError(f"{name}: expected a mask of dtype torch.bool, found {mask.dtype}. Use mask.bool().")
     try:
-        out: torch.Tensor = mask.expand(full)
+        out: torch.Tensor = mask.clone().expand(full)
     except RuntimeError:
         raise SpecError(
             f"{name}: expected a mask that broadcasts to {tuple(full)}, found {tuple(mask.shape)}."

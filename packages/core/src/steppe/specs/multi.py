@@ -54,6 +54,7 @@ class MultiCategorical(Leaf):
     """
 
     _tensors = ("_mask",)
+    _default_dtype = torch.int64
 
     def __init__(
         self,
@@ -245,6 +246,7 @@ class MultiOneHot(Leaf):
     """
 
     _tensors = ("_mask",)
+    _default_dtype = torch.bool
 
     def __init__(
         self,

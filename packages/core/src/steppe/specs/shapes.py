@@ -8,6 +8,7 @@ sizes could produce, and read back as -1.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -47,12 +48,12 @@ def size(shape: ShapeLike | None) -> torch.Size:
         return torch.Size(())
     if isinstance(shape, torch.Size):
         return shape
-    return torch.Size((shape,)) if isinstance(shape, int) else torch.Size(shape)
+    return torch.Size((int(shape),)) if isinstance(shape, numbers.Integral) else torch.Size(shape)  # type: ignore[arg-type]
 
 
 def flat_sizes(sizes: tuple[Any, ...]) -> torch.Size:
     """Read ``f(2, 3)``, ``f((2, 3))`` and ``f(torch.Size([2, 3]))`` alike."""
-    if len(sizes) == 1 and not isinstance(sizes[0], int):
+    if len(sizes) == 1 and not isinstance(sizes[0], numbers.Integral):
         return torch.Size(sizes[0])
     return torch.Size(sizes)
 
