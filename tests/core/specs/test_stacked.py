@@ -324,3 +324,17 @@ def test_entries_that_can_not_be_stacked_are_named() -> None:
     assert list(spec) == ["a"]
     with pytest.raises(SpecError, match="The entry 'a' differs too much among the stacked specs"):
         spec["a"]
+
+
+def test_the_text_lists_the_parts() -> None:
+    spec = torch.stack([Composite(a=Unbounded((3,))), Composite(a=Unbounded((4,)))])
+    assert repr(spec) == (
+        "StackedComposite(shape=(2,), dim=0) {\n"
+        "    [0]: Composite(shape=(), device=None) {\n"
+        "        a: Unbounded(shape=(3,), dtype=float32)\n"
+        "    }\n"
+        "    [1]: Composite(shape=(), device=None) {\n"
+        "        a: Unbounded(shape=(4,), dtype=float32)\n"
+        "    }\n"
+        "}"
+    )

@@ -22,7 +22,7 @@ from .shaping import as_device
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Composite"]
+__all__ = ["Composite", "listing"]
 
 # In place of a default that is not given, and of an entry that is not there.
 _NOTHING: Any = object()
@@ -426,7 +426,7 @@ class Composite(CompositeData, CompositeShape):
 
     def __repr__(self) -> str:
         head = f"shape={tuple(self.shape)}, device={None if self.device is None else str(self.device)!r}"
-        return f"{type(self).__name__}({head}){_listing(self._children)}"
+        return f"{type(self).__name__}({head}){listing(self._children)}"
 
     def _lead_names(self, lead: int) -> list[str | None]:
         new: list[str | None] = [None] * lead
@@ -439,7 +439,8 @@ class Composite(CompositeData, CompositeShape):
         return TensorDict(source, batch_size=size, device=self._device, names=names)
 
 
-def _listing(entries: Mapping[str, Any]) -> str:
+def listing(entries: Mapping[str, Any]) -> str:
+    """Entries as an indented block."""
     if not entries:
         return " {}"
     lines = [f"{name}: {child!r}".replace("\n", "\n    ") for name, child in entries.items()]

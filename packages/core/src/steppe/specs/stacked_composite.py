@@ -12,7 +12,7 @@ from steppe.errors import NotSupported, SpecError
 
 from . import shapes
 from .base import DeviceLike, Key, Spec, named
-from .composite import Composite
+from .composite import Composite, listing
 from .composite_data import entry_key
 from .lazy_stack import LazyStack, stacked_shape
 from .shapes import ShapeLike
@@ -293,7 +293,5 @@ class StackedComposite(LazyStack, Composite):
         return LazyStack.__eq__(self, other)
 
     def __repr__(self) -> str:
-        lines = [
-            f"\n    {i}: {part!r}".replace("\n", "\n    ").replace("    \n", "\n") for i, part in enumerate(self._parts)
-        ]
-        return f"StackedComposite(shape={tuple(self.shape)}, dim={self._dim}) {{{''.join(lines)}\n}}"
+        head = f"StackedComposite(shape={tuple(self.shape)}, dim={self._dim})"
+        return head + listing({f"[{i}]": part for i, part in enumerate(self._parts)})
