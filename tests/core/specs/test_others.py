@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pytest
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
 
+import steppe.specs.build
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import (
     Binary,
@@ -166,6 +169,11 @@ def test_data_may_be_dynamic_or_ragged() -> None:
     assert spec.is_in(rows)
     with pytest.raises(SpecError, match="found Tensor"):
         make_composite_from_td(torch.zeros(2))
+
+
+def test_the_example_runs() -> None:
+    result = doctest.testmod(steppe.specs.build)
+    assert (result.attempted, result.failed) == (4, 0)
 
 
 # Stacks ----------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ def make_composite_from_td(data: Any, *, unsqueeze_null_shapes: bool = True, dyn
         SpecError: ``data`` is no TensorDict.
 
     Examples:
+        >>> import torch
         >>> from tensordict import TensorDict
         >>> data = TensorDict({"observation": torch.zeros(3, dtype=torch.uint8)})
         >>> make_composite_from_td(data)["observation"]
