@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -83,3 +86,21 @@ def test_render_gives_the_library_s_frame():
     env.reset()
 
     assert env.render().shape == (400, 600, 3)
+
+
+def test_mujoco_renders_where_there_is_no_display():
+    pytest.importorskip("mujoco")
+    hidden = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+    code = (
+        "from steppe_gym import GymEnv; e = GymEnv('InvertedPendulum-v5', from_pixels=True);"
+        "print(bool(e.reset()['pixels'].any())); e.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={key: value for key, value in os.environ.items() if key not in hidden},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert done.stdout.strip() == "True", done.stderr

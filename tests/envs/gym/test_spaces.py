@@ -366,3 +366,41 @@ def test_the_other_library_s_spaces():
 
     assert isinstance(spec_to_space(OneHot(3), backend="gym"), gym.spaces.Discrete)
     assert isinstance(space_to_spec(gym.spaces.Discrete(3)), OneHot)
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_batched_observations_of_every_space_arrive(name, categorical):
+    raws = [Echo(OBSERVATIONS[name]) for _ in range(2)]
+    vector = gymnasium.vector.SyncVectorEnv([lambda raw=raw: raw for raw in raws])
+    env = GymWrapper(vector, categorical_action_encoding=categorical)
+    data = env.rollout(4)
+
+    rooted = isinstance(raws[0].observation_space, spaces.Dict)
+    for row, raw in enumerate(raws):
+        for t, shown in enumerate(raw.shown[1:5]):
+            for key, space, expected in leaves(raw.observation_space, shown):
+                key = key if rooted else ("observation", *key)
+                found = data["next"][row, t][key].numpy()
+                spec = env.full_observation_spec[key][row]
+                np.testing.assert_array_equal(decoded(spec, found, space), np.asarray(expected))
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+@pytest.mark.parametrize("name", ACTIONS)
+def test_batched_actions_of_every_space_are_its_own(name, categorical):
+    raws = [Echo(spaces.Box(0, 1), ACTIONS[name]) for _ in range(2)]
+    vector = gymnasium.vector.SyncVectorEnv([lambda raw=raw: raw for raw in raws])
+    GymWrapper(vector, categorical_action_encoding=categorical).rollout(5)
+
+    assert [len(raw.actions) for raw in raws] == [5, 5]  # each was checked by its environment
+    assert str(raws[0].actions) != str(raws[1].actions)
+
+
+def test_batched_text_and_sequences():
+    space = spaces.Dict({"say": spaces.Text(5), "many": spaces.Sequence(spaces.Box(0, 1, (2,)))})
+    raws = [Echo(spaces.Dict({"say": spaces.Text(5)})) for _ in range(2)]
+    env = GymWrapper(gymnasium.vector.SyncVectorEnv([lambda raw=raw: raw for raw in raws]))
+
+    assert list(env.reset()["say"]) == [raw.shown[-1]["say"] for raw in raws]
+    assert isinstance(space_to_spec(space)["say"], NonTensor)

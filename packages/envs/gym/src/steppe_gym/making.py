@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -61,6 +63,8 @@ def make_single(
         LibraryMissing: something that the environment imports is not installed.
     """
     _register(adapter, name)
+    if render_mode is not None:
+        _choose_headless_rendering()
     try:
         return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
     except Exception as error:
@@ -137,6 +141,15 @@ def _register(adapter: Adapter, name: str) -> None:
             f"The environment {name!r} is in the package {provider.install}, which is not installed: "
             f"pip install {provider.install}"
         )
+
+
+def _choose_headless_rendering() -> None:
+    """Have MuJoCo render without a display where there is none, unless the user has said how.
+
+    It reads the variable when it is imported, which is mostly when the environment is made.
+    """
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ):
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def _explain(
