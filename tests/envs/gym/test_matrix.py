@@ -265,3 +265,19 @@ def test_frames_are_observations(raw):
     assert data["pixels"].shape[-1] == 3
     assert data["pixels"].dtype is torch.uint8
     assert (data["pixels"] != data["pixels"][0, 0, 0]).any()
+
+
+def test_the_library_s_own_processes_give_the_same_batch(raw):
+    name, found = raw.newest("CartPole"), []
+    for mode in ("sync", "async"):
+        env = GymEnv(name, 2, vectorization_mode=mode, categorical_action_encoding=True)
+        env.set_seed(0)
+        given = torch.ones(12, 2, dtype=torch.int64)
+        found.append(env.rollout(12, actions=given, break_when_any_done=False)["next"])
+        env.close()
+
+    ended = found[0]["done"].squeeze(-1)
+    assert ended.any()
+    for key in ("reward", "done", "observation"):
+        a, b = (data[key].nan_to_num() for data in found)
+        assert torch.equal(a, b), key
