@@ -1,7 +1,7 @@
-"""From the values of a space to the layout of its spec, and back: compiled once, at construction.
+"""From the values of a space to the layout of its spec: compiled once, at construction.
 
 ``Reader`` takes observations (or anything that is a value of a space) apart into the leaves of a spec: into numpy views
-of storage (``write``), or into tensors (``read``) where sizes or types vary. ``action_decoder`` goes the other way.
+of storage (``write``), or into tensors (``read``) where sizes or types vary. ``actions`` goes the other way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from steppe.specs import Categorical, Composite, MultiCategorical, MultiOneHot, 
 from .conversions import conversion_of
 from .spaces import space_to_spec
 
-__all__ = ["Leaf", "Reader", "action_decoder", "batch_actions", "row_of", "stack"]
+__all__ = ["Leaf", "Reader", "kind_of", "numpy_dtype", "row_of", "stack"]
 
 Encode = Callable[[Any, Any], None]
 """``encode(view, value)`` writes a value into a numpy view of its row."""
@@ -66,7 +66,7 @@ class Leaf:
         """Turn the value of this leaf into a tensor; a value that is no tensor is returned as it is."""
         if isinstance(self.spec, NonTensor):
             return value
-        dtype = _numpy_dtype(self.spec.dtype)
+        dtype = numpy_dtype(self.spec.dtype)
         if self.elements is not None:
             element = self.elements
             if self.stacked:
@@ -87,7 +87,7 @@ class Leaf:
     def batch(self, value: Any, n: int) -> Any:
         """Turn ``n`` values, stacked as the library stacks them, into one tensor ``[n, *shape]``."""
         if self.encode is None and isinstance(value, np.ndarray) and value.dtype != object:
-            dtype = _numpy_dtype(self.spec.dtype)
+            dtype = numpy_dtype(self.spec.dtype)
             return torch.from_numpy(np.array(value, dtype=dtype).reshape((n, *self.spec.shape)))
         return stack([self.tensor(row_of(value, i)) for i in range(n)])
 
@@ -113,7 +113,7 @@ class Reader:
         rename: Mapping[str, str] | None = None,
     ) -> None:
         self.space = space
-        start = prefix if _kind(space) == "Dict" and isinstance(spec, Composite) else (*prefix, key)
+        start = prefix if kind_of(space) == "Dict" and isinstance(spec, Composite) else (*prefix, key)
         self.leaves = list(_leaves(space, spec, start, (), rename or {}))
         self.fixed = all(leaf.fixed for leaf in self.leaves)
         #: ``write(value, out)`` copies a value into the numpy views of ``out``.
@@ -171,39 +171,6 @@ class Reader:
                     ) from error
 
 
-def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | None:
-    """Make the function from native actions to actions of a space, or None where they are the same.
-
-    A native action is what the array path hands over: an int for a single one-hot or categorical action, an array
-    otherwise, and a dict of these by key where ``spec`` has several leaves.
-
-    Args:
-        space: the action space.
-        spec: the spec that it was converted to; without batch dimensions.
-        key: the key of the action in data; leaves of a Composite have tuple keys below it.
-    """
-    if not isinstance(spec, Composite):
-        return _decode_leaf(space, spec)
-    prefix = (key,) if isinstance(key, str) else tuple(key)
-    build = _decode_tree(space, spec, prefix)
-    only = list(_leaf_keys(spec, prefix))
-    if len(only) == 1:
-        return lambda native: build({only[0]: native})
-    return build
-
-
-def batch_actions(space: Any, rows: Sequence[Any]) -> Any:
-    """Actions of several rows as a vector environment takes them: arrays, in the containers of the space."""
-    kind = _kind(space)
-    if kind == "Dict":
-        return {name: batch_actions(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
-    if kind == "Tuple":
-        return tuple(batch_actions(part, [row[i] for row in rows]) for i, part in enumerate(space.spaces))
-    if kind in ("Text", "Sequence"):
-        return tuple(rows)
-    return np.stack([np.asarray(row, space.dtype) for row in rows])
-
-
 def row_of(value: Any, row: int) -> Any:
     """One row of a batched value: of each array in the containers of its space."""
     if isinstance(value, Mapping):
@@ -220,75 +187,9 @@ def stack(rows: Sequence[Any]) -> Any:
     return NonTensorStack(*[NonTensorData(row) for row in rows])
 
 
-def _leaf_keys(spec: Composite, prefix: tuple[Any, ...]) -> Any:
-    for name, part in spec.items():
-        if isinstance(part, Composite):
-            yield from _leaf_keys(part, (*prefix, name))
-        else:
-            yield (*prefix, name)
-
-
-def _decode_tree(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[Any], Any]:
-    if not isinstance(spec, Composite):
-        decode = _decode_leaf(space, spec)
-        if decode is None:
-            return lambda native: native[prefix]
-        return lambda native: decode(native[prefix])
-    kind = _kind(space)
-    names = list(space.spaces) if kind == "Dict" else range(len(space.spaces))
-    parts = [(name, _decode_tree(space.spaces[name], spec[str(name)], (*prefix, str(name)))) for name in names]
-    if kind == "Dict":
-        return lambda native: {name: part(native) for name, part in parts}
-    return lambda native: tuple(part(native) for _, part in parts)
-
-
-def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
-    conversion = conversion_of(space)
-    if conversion.decode is not None:
-        convert = conversion.decode
-        return lambda native: convert(space, native)
-    kind = _kind(space)
-    start = getattr(space, "start", 0)
-    if kind == "Discrete":
-        first = int(start)
-        if not isinstance(spec, OneHot | Categorical) or spec.ndim > (1 if isinstance(spec, OneHot) else 0):
-            return lambda native: int(native) + first
-        return (lambda native: native + first) if first else None
-    if kind == "MultiDiscrete":
-        shape, dtype = np.asarray(space.nvec).shape, np.dtype(space.dtype)
-        offset = np.zeros(shape, dtype) if start is None else np.broadcast_to(np.asarray(start, dtype), shape)
-        if isinstance(spec, OneHot) and spec.ndim > 1:
-            return lambda native: native.argmax(-1).astype(dtype) + offset
-        return lambda native: np.array(native, dtype).reshape(shape) + offset
-    if kind == "Tuple":
-        each = [_decode_leaf(part, _part_spec(spec)) or _unwrapped(part) for part in space.spaces]
-        if isinstance(spec, OneHot):
-            return lambda native: tuple(part(int(row.argmax())) for part, row in zip(each, native, strict=True))
-        return lambda native: tuple(part(row) for part, row in zip(each, native, strict=True))
-    if getattr(space, "dtype", None) is None:
-        return None
-    # An array is a view of the caller's memory, which environments are free to keep.
-    dtype = np.dtype(space.dtype)
-    if spec.ndim == 0:
-        return lambda native: np.array(native, dtype)
-    if dtype == _numpy_dtype(spec.dtype):
-        return lambda native: native.copy()
-    return lambda native: native.astype(dtype)
-
-
-def _part_spec(spec: Spec) -> Spec:
-    """The spec of one part of a stacked Tuple."""
-    return spec if isinstance(spec, OneHot) and spec.ndim == 1 else spec[0]
-
-
-def _unwrapped(space: Any) -> Callable[[Any], Any]:
-    """A part of a stacked Tuple arrives as a numpy scalar or array."""
-    return int if _kind(space) == "Discrete" else np.array
-
-
 def _leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...], rename: Mapping[str, str]) -> Any:
     conversion = conversion_of(space)
-    kind = _kind(space)
+    kind = kind_of(space)
     if kind == "Sequence" and conversion.encode is None:
         yield from _sequence_leaves(space, spec, key, path)
     elif isinstance(spec, Composite):
@@ -321,7 +222,7 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
             view[...] = convert(space, value)
 
         return converted
-    kind = _kind(space)
+    kind = kind_of(space)
     if kind == "Tuple":
         parts = [_encoder(part, spec[0] if spec.ndim > 1 else spec) for part in space.spaces]
         if all(part is None for part in parts):
@@ -424,7 +325,7 @@ def _described(value: Any) -> str:
     return f"{type(value).__name__} of shape {tuple(shape)}" if shape is not None else repr(value)[:60]
 
 
-def _kind(space: Any) -> str | None:
+def kind_of(space: Any) -> str | None:
     """The name of the library's own class that a space is, or derives from."""
     for cls in type(space).__mro__:
         if cls.__module__.partition(".")[0] in ("gym", "gymnasium") and cls.__name__ != "Space":
@@ -433,6 +334,6 @@ def _kind(space: Any) -> str | None:
 
 
 @cache
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     found: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     return found

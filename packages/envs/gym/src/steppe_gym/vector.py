@@ -25,9 +25,10 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import NotSupported
 
+from .actions import batch_actions
 from .compat import Adapter
 from .own_batch import OwnBatch
-from .values import Reader, batch_actions, row_of
+from .values import Reader, row_of
 
 __all__ = ["Autoreset", "Batch", "is_vector", "single_spaces"]
 

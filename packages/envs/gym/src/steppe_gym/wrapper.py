@@ -14,29 +14,19 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
 
+from .actions import action_decoder
 from .compat import StableBaselines, adapter_for
-from .names import available_names
+from .names import AvailableEnvs, available_names
+from .peeking import find_attribute, library_of
 from .pixels import with_pixels
 from .skipping import repeated
 from .spaces import space_to_spec
-from .values import Reader, action_decoder
+from .values import Reader
 from .vector import Batch, RowsReader, is_vector, reset_mask, single_spaces, step_mask
 
 __all__ = ["GymWrapper"]
 
 Kernel = Callable[[Any, Any], "tuple[bool, bool]"]
-
-
-class _AvailableEnvs:
-    """A property of the class, so that names are listed without an environment."""
-
-    def __get__(self, instance: Any, owner: type) -> list[str]:
-        try:
-            return available_names()
-        except ImportError:
-            return []
-        except ValueError:  # no backend is installed
-            return []
 
 
 class GymWrapper(GymLikeEnv):
@@ -72,7 +62,7 @@ class GymWrapper(GymLikeEnv):
         NotSupported: a space that has no layout as tensors.
     """
 
-    available_envs = _AvailableEnvs()
+    available_envs = AvailableEnvs(available_names)
     """The ids of the library that answers now; empty where none is installed."""
 
     libname = "gym"
@@ -377,6 +367,11 @@ class GymWrapper(GymLikeEnv):
             raise AttributeError(f"Neither {type(self).__name__} nor the environment in it has {name!r}.")
         return found
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("_env", "frame_skip"):
+            self.__dict__["_kernel"] = self._first_kernel
+
     def __getstate__(self) -> dict[str, Any]:
         if self._vector is not None:
             raise NotSupported("A vector environment cannot be pickled: give workers a function that makes it.")
@@ -399,31 +394,6 @@ class GymWrapper(GymLikeEnv):
 
 _CPU = torch.device("cpu")
 _MISSING = object()
-
-
-def find_attribute(env: Any, name: str, default: Any) -> Any:
-    """Look an attribute up on an environment, then on each environment that its wrappers wrap.
-
-    The wrappers of gymnasium 1.0 and later hand nothing through.
-    """
-    seen = 0
-    while env is not None and seen < 64:
-        try:
-            return getattr(env, name)
-        except AttributeError:
-            inner = getattr(env, "__dict__", {}).get("env")
-            env, seen = inner, seen + 1
-    return default
-
-
-def library_of(env: Any) -> str | None:
-    """``"gymnasium"`` or ``"gym"``: whose spaces an environment has; None where they are of neither."""
-    for value in (env.action_space, env.observation_space, env):
-        for cls in type(value).__mro__:
-            root = cls.__module__.partition(".")[0]
-            if root in ("gym", "gymnasium"):
-                return root
-    return None
 
 
 def _renamed(spec: Spec) -> dict[str, str]:

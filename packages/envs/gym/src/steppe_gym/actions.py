@@ -1,0 +1,114 @@
+"""From the actions in data to those of a library: compiled once, at construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from steppe.specs import Categorical, Composite, OneHot, Spec
+
+from .conversions import conversion_of
+from .values import kind_of, numpy_dtype
+
+__all__ = ["action_decoder", "batch_actions"]
+
+
+def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | None:
+    """Make the function from native actions to actions of a space, or None where they are the same.
+
+    A native action is what the array path hands over: an int for a single one-hot or categorical action, an array
+    otherwise, and a dict of these by key where ``spec`` has several leaves.
+
+    Args:
+        space: the action space.
+        spec: the spec that it was converted to; without batch dimensions.
+        key: the key of the action in data; leaves of a Composite have tuple keys below it.
+    """
+    if not isinstance(spec, Composite):
+        return _decode_leaf(space, spec)
+    prefix = (key,) if isinstance(key, str) else tuple(key)
+    build = _decode_tree(space, spec, prefix)
+    only = list(_leaf_keys(spec, prefix))
+    if len(only) == 1:
+        return lambda native: build({only[0]: native})
+    return build
+
+
+def batch_actions(space: Any, rows: Sequence[Any]) -> Any:
+    """Actions of several rows as a vector environment takes them: arrays, in the containers of the space."""
+    kind = kind_of(space)
+    if kind == "Dict":
+        return {name: batch_actions(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
+    if kind == "Tuple":
+        return tuple(batch_actions(part, [row[i] for row in rows]) for i, part in enumerate(space.spaces))
+    if kind in ("Text", "Sequence"):
+        return tuple(rows)
+    return np.stack([np.asarray(row, space.dtype) for row in rows])
+
+
+def _leaf_keys(spec: Composite, prefix: tuple[Any, ...]) -> Any:
+    for name, part in spec.items():
+        if isinstance(part, Composite):
+            yield from _leaf_keys(part, (*prefix, name))
+        else:
+            yield (*prefix, name)
+
+
+def _decode_tree(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[Any], Any]:
+    if not isinstance(spec, Composite):
+        decode = _decode_leaf(space, spec)
+        if decode is None:
+            return lambda native: native[prefix]
+        return lambda native: decode(native[prefix])
+    kind = kind_of(space)
+    names = list(space.spaces) if kind == "Dict" else range(len(space.spaces))
+    parts = [(name, _decode_tree(space.spaces[name], spec[str(name)], (*prefix, str(name)))) for name in names]
+    if kind == "Dict":
+        return lambda native: {name: part(native) for name, part in parts}
+    return lambda native: tuple(part(native) for _, part in parts)
+
+
+def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
+    conversion = conversion_of(space)
+    if conversion.decode is not None:
+        convert = conversion.decode
+        return lambda native: convert(space, native)
+    kind = kind_of(space)
+    start = getattr(space, "start", 0)
+    if kind == "Discrete":
+        first = int(start)
+        if not isinstance(spec, OneHot | Categorical) or spec.ndim > (1 if isinstance(spec, OneHot) else 0):
+            return lambda native: int(native) + first
+        return (lambda native: native + first) if first else None
+    if kind == "MultiDiscrete":
+        shape, dtype = np.asarray(space.nvec).shape, np.dtype(space.dtype)
+        offset = np.zeros(shape, dtype) if start is None else np.broadcast_to(np.asarray(start, dtype), shape)
+        if isinstance(spec, OneHot) and spec.ndim > 1:
+            return lambda native: native.argmax(-1).astype(dtype) + offset
+        return lambda native: np.array(native, dtype).reshape(shape) + offset
+    if kind == "Tuple":
+        each = [_decode_leaf(part, _part_spec(spec)) or _unwrapped(part) for part in space.spaces]
+        if isinstance(spec, OneHot):
+            return lambda native: tuple(part(int(row.argmax())) for part, row in zip(each, native, strict=True))
+        return lambda native: tuple(part(row) for part, row in zip(each, native, strict=True))
+    if getattr(space, "dtype", None) is None:
+        return None
+    # An array is a view of the caller's memory, which environments are free to keep.
+    dtype = np.dtype(space.dtype)
+    if spec.ndim == 0:
+        return lambda native: np.array(native, dtype)
+    if dtype == numpy_dtype(spec.dtype):
+        return lambda native: native.copy()
+    return lambda native: native.astype(dtype)
+
+
+def _part_spec(spec: Spec) -> Spec:
+    """The spec of one part of a stacked Tuple."""
+    return spec if isinstance(spec, OneHot) and spec.ndim == 1 else spec[0]
+
+
+def _unwrapped(space: Any) -> Callable[[Any], Any]:
+    """A part of a stacked Tuple arrives as a numpy scalar or array."""
+    return int if kind_of(space) == "Discrete" else np.array

@@ -1,0 +1,101 @@
+"""EndOfLifeTransform: the loss of a life, in games that go on after it."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Composite, Unbounded
+from steppe.transforms import Transform
+
+__all__ = ["EndOfLifeTransform"]
+
+
+class EndOfLifeTransform(Transform):
+    """Mark the steps at which a life was lost, without ending the episode.
+
+    Losses that bootstrap take the mark in place of done, see :meth:`register_keys`: learning sees the end of a life,
+    and the game is played to its own end.
+
+    >>> env = TransformedEnv(GymEnv("ALE/Breakout-v5"), EndOfLifeTransform())  # doctest: +SKIP
+
+    The number of lives is read from the environment. In a batch, put the transform inside, or have the number of lives
+    among the observations: ``env.set_info_dict_reader(["lives"])``.
+
+    Args:
+        eol_key: where the mark is written, of the shape and dtype of ``done_key``: True where a life was lost or the
+            episode has ended.
+        lives_key: where the number of lives is written, ``[*B]`` int64; read instead where the environment has it.
+        done_key: the done entry that the mark is like.
+        eol_attribute: the dotted attribute of the environment that says the number of lives; it may be a method.
+    """
+
+    def __init__(
+        self,
+        eol_key: Any = "end-of-life",
+        lives_key: Any = "lives",
+        done_key: Any = "done",
+        eol_attribute: str = "unwrapped.ale.lives",
+    ) -> None:
+        super().__init__()
+        self.eol_key = eol_key
+        self.lives_key = lives_key
+        self.done_key = done_key
+        self.eol_attribute = eol_attribute
+        self._observed = False
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """Add the mark and the number of lives."""
+        parent = self.parent
+        assert parent is not None
+        if self.done_key not in parent.done_keys:
+            raise SpecError(f"EndOfLifeTransform: there is no done entry {self.done_key!r}. Found {parent.done_keys}.")
+        self._observed = self.lives_key in observation_spec.keys(include_nested=True, leaves_only=True)
+        observation_spec[self.eol_key] = parent.full_done_spec[self.done_key].clone()
+        if not self._observed:
+            observation_spec[self.lives_key] = Unbounded(parent.batch_size, dtype=torch.int64, device=parent.device)
+        return observation_spec
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        before = tensordict.get(self.lives_key, None)
+        if before is None:
+            raise KeyError(
+                f"EndOfLifeTransform: there is no {self.lives_key!r} in the data given to step; reset writes it there."
+            )
+        lives = self._lives(next_tensordict)
+        done = next_tensordict.get(self.done_key)
+        next_tensordict.set(self.eol_key, (lives < before).reshape(done.shape) | done)
+        return next_tensordict
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        self._lives(tensordict_reset)
+        done = tensordict_reset.get(self.done_key)
+        tensordict_reset.set(self.eol_key, torch.zeros_like(done))
+        return tensordict_reset
+
+    def _lives(self, data: TensorDictBase) -> torch.Tensor:
+        """The number of lives now, which ``data`` has afterwards."""
+        if self._observed:
+            return data.get(self.lives_key)
+        env = self.container
+        if data.batch_size:
+            raise NotSupported(
+                "EndOfLifeTransform reads the lives of a single environment: put it inside the batch, or add the "
+                "number of lives to the observations of each environment with set_info_dict_reader(['lives'])."
+            )
+        value = reduce(getattr, self.eol_attribute.split("."), getattr(env, "base_env", env))
+        lives = torch.tensor(int(value() if callable(value) else value), device=data.device)
+        data.set(self.lives_key, lives)
+        return lives
+
+    def register_keys(self, loss: Any) -> None:
+        """Have a loss, or an advantage estimator, take the mark for done and terminated.
+
+        Args:
+            loss: something with ``set_keys(done=..., terminated=...)``.
+        """
+        loss.set_keys(done=self.eol_key, terminated=self.eol_key)
