@@ -230,6 +230,15 @@ class EnvBase(SpecViews, nn.Module):
             fresh = memory.take(given, self)
         else:
             fresh = self._reset(given, **kwargs)
+        return self._settle_reset(given, fresh, masks)
+
+    def _settle_reset(
+        self, given: TensorDictBase | None, fresh: TensorDictBase, masks: dict[Any, torch.Tensor] | None = None
+    ) -> TensorDictBase:
+        """Check what a reset gave and write it into ``given`` where the masks in it (by default) are True."""
+        groups = self._groups
+        if masks is None:
+            masks = requested_masks(given, groups) if given is not None else {}
         if not isinstance(fresh, TensorDictBase):
             raise SpecError(f"{type(self).__name__}._reset must return a TensorDict, found {type(fresh).__name__}.")
         if fresh is given:
@@ -330,6 +339,22 @@ class EnvBase(SpecViews, nn.Module):
         finally:
             tensordict.pop("_step", None)
         return merge_rows(mask, following, previous)
+
+    # For subclasses outside this package, which compose a step from those of other environments.
+    def _unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return skipped_next(self, tensordict)
+
+    @staticmethod
+    def _merge_rows(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase) -> TensorDictBase:
+        return merge_rows(mask, new, old)
+
+    @staticmethod
+    def _step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
+        return step_mask(tensordict, mask)
+
+    @staticmethod
+    def _put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+        return put_next(tensordict, following)
 
     def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return the root of the next step: observations, state and done entries of ``next``, other entries kept.

@@ -1,0 +1,423 @@
+"""Transform: a change to the data and the specs of an environment."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import Composite
+from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook
+from steppe.transforms.keys import as_keys
+
+if TYPE_CHECKING:
+    from steppe.transforms.env import TransformedEnv
+
+__all__ = ["PlannedTransform", "Transform"]
+
+
+class Transform(nn.Module):
+    """Changes what an environment returns, or what it is given.
+
+    A subclass writes what it needs of:
+
+    * ``_apply_transform(value)``: one entry. It is called for each of ``in_keys`` after a step, and after a reset where
+      the entry is there (a reset has no reward); the result goes to the key of ``out_keys`` at the same place.
+    * ``_call(next_tensordict)``: all data of a step at once, in place of the above; write into it and return it.
+    * ``_step(tensordict, next_tensordict)``: the same, with the root that the step began from.
+    * ``_reset(tensordict, tensordict_reset)``: the data of a reset. The first argument is what ``reset`` was given, or
+      None, with its ``"_reset"`` masks; rows that are not reset keep their values whatever is returned for them.
+    * ``_inv_apply_transform(value)``, ``_inv_call(tensordict)``: what ``step`` is given, on the way to the environment.
+      In a chain the last transform comes first. The data is a copy: write into it freely.
+    * ``_reset_env_preprocess(tensordict)``: what ``reset`` is given, on the way to the environment; may be None.
+    * ``transform_observation_spec``, ``transform_reward_spec``, ``transform_done_spec``, ``transform_action_spec``,
+      ``transform_state_spec``: given an unlocked Composite of the environment before, change and return it.
+
+    Tensors are never changed in place: the environment, or the caller, may still hold them. What a transform has to
+    remember from step to step (a count, a sum) is an entry of the data, in the observation and the state spec: so it
+    follows each row through batches, clones, partial steps and resets.
+
+    A transform belongs to one environment or :class:`~steppe.transforms.Compose`; ``clone`` it to use it in another.
+
+    Args:
+        in_keys: keys to read after a step or reset; a name or a tuple of names each.
+        out_keys: keys to write, as many; by default those of ``in_keys``.
+        in_keys_inv: keys that the environment reads, of actions and states.
+        out_keys_inv: the keys that the caller writes for them; by default those of ``in_keys_inv``.
+
+    Attributes:
+        writes_done: it may end an episode or skip a step. The environment is then reset after the transforms have run,
+            in a trip of its own.
+    """
+
+    writes_done: bool = False
+    #: Whether the inverse may write a mask "_step" that leaves rows out of a step.
+    writes_step: bool = False
+
+    def __init__(
+        self,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in_keys = as_keys(in_keys)
+        self.out_keys = list(self.in_keys) if out_keys is None else as_keys(out_keys)
+        self.in_keys_inv = as_keys(in_keys_inv)
+        self.out_keys_inv = list(self.in_keys_inv) if out_keys_inv is None else as_keys(out_keys_inv)
+        for first, second in (("in_keys", "out_keys"), ("in_keys_inv", "out_keys_inv")):
+            mine, theirs = getattr(self, first), getattr(self, second)
+            if len(mine) != len(theirs):
+                raise SpecError(
+                    f"{type(self).__name__}: {first} and {second} must be as many, found {len(mine)} and {len(theirs)}: "
+                    f"{mine} and {theirs}."
+                )
+        self.__dict__["_missing_tolerance"] = False
+
+    # -- what a subclass writes -----------------------------------------------------------------------------------
+
+    def _apply_transform(self, value: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not define _apply_transform(value).")
+
+    def _inv_apply_transform(self, value: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not define _inv_apply_transform(value).")
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``_apply_transform`` of each of ``in_keys`` to its ``out_keys``, in place."""
+        missing = None if self.missing_tolerance else self._missing
+        return pair_hook(self._pairs, self._apply_transform, missing)(next_tensordict)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``_inv_apply_transform`` of each of ``out_keys_inv`` to its ``in_keys_inv``, in place."""
+        missing = None if self.missing_tolerance else self._missing
+        return pair_hook(self._inverse_pairs, self._inv_apply_transform, missing)(tensordict)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Transform the data of a step, ``next_tensordict``; ``tensordict`` is the root that it began from."""
+        return self._call(next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        """Transform the data of a reset; by default ``_apply_transform`` on those of ``in_keys`` that are there."""
+        if self._overrides("_apply_transform"):
+            return pair_hook(self._pairs, self._apply_transform, None)(tensordict_reset)
+        return tensordict_reset
+
+    def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
+        """Change what ``reset`` was given before the environment sees it."""
+        return tensordict
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Seed what is random in the transform; called by ``set_seed`` of its environment."""
+
+    # -- specs ----------------------------------------------------------------------------------------------------
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """Change the spec of observations, in place or not, and return it."""
+        return observation_spec
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """Change the spec of rewards."""
+        return reward_spec
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        """Change the spec of done entries."""
+        return done_spec
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        """Change the spec of actions: what the caller is to give."""
+        return action_spec
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """Change the spec of states: what a step reads beside the action."""
+        return state_spec
+
+    def transform_output_spec(self, output_spec: Composite) -> Composite:
+        """Change ``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec``, the entries of the argument."""
+        for kind in ("observation", "reward", "done"):
+            name = f"full_{kind}_spec"
+            if name in output_spec.keys():
+                output_spec[name] = getattr(self, f"transform_{kind}_spec")(output_spec[name])
+        return output_spec
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """Change ``full_action_spec`` and ``full_state_spec``, the entries of the argument."""
+        for kind in ("action", "state"):
+            name = f"full_{kind}_spec"
+            if name in input_spec.keys():
+                input_spec[name] = getattr(self, f"transform_{kind}_spec")(input_spec[name])
+        return input_spec
+
+    def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
+        """Change the batch size of the environment."""
+        return batch_size
+
+    def transform_env_device(self, device: torch.device | None) -> torch.device | None:
+        """Change the device of the environment's data."""
+        return device
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        """Return what the environment looks like behind this transform.
+
+        For transforms whose entries depend on several specs at once; the methods above do for the others.
+
+        Args:
+            specs: of the environment with the transforms before this one; locked, not to be changed.
+        """
+        output = self.transform_output_spec(specs.output)
+        inputs = self.transform_input_spec(specs.input)
+        kinds = {
+            kind: spec[f"full_{kind}_spec"]
+            for spec, names in ((output, ("observation", "reward", "done")), (inputs, ("action", "state")))
+            for kind in names
+        }
+        return EnvSpecs(
+            **kinds,
+            batch_size=self.transform_env_batch_size(specs.batch_size),
+            device=self.transform_env_device(specs.device),
+        )
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        """Say what the transform does in an environment: called once its specs are known, so that steps are fast.
+
+        Args:
+            specs: of the environment with the transforms before this one.
+
+        Returns:
+            Callables for step, reset and the inverse; None where there is nothing to do. By default the methods that
+            the class has written.
+        """
+        applies, inverts = self._overrides("_apply_transform"), self._overrides("_inv_apply_transform")
+        hooks = Hooks()
+        if self._overrides("_step"):
+            hooks.step = self._step
+        elif self._overrides("_call"):
+            hooks.step = lambda _, following: self._call(following)
+        elif applies and self.in_keys:
+            forward = pair_hook(self._pairs, self._apply_transform, self._missing)
+            hooks.step = lambda _, following: forward(following)
+        if self._overrides("_reset"):
+            hooks.reset = self._reset
+        elif applies and self.in_keys:
+            tolerant = pair_hook(self._pairs, self._apply_transform, None)
+            hooks.reset = lambda _, fresh: tolerant(fresh)
+        if self._overrides("_inv_call"):
+            hooks.inverse = self._inv_call
+        elif inverts and self.in_keys_inv:
+            hooks.inverse = pair_hook(self._inverse_pairs, self._inv_apply_transform, self._missing)
+        if self._overrides("_reset_env_preprocess"):
+            hooks.before_reset = self._reset_env_preprocess  # type: ignore[assignment]
+        return hooks
+
+    def _overrides(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(Transform, name) or name in self.__dict__
+
+    @property
+    def _pairs(self) -> list[tuple[Any, Any]]:
+        return list(zip(self.in_keys, self.out_keys, strict=True))
+
+    @property
+    def _inverse_pairs(self) -> list[tuple[Any, Any]]:
+        return list(zip(self.out_keys_inv, self.in_keys_inv, strict=True))
+
+    def _missing(self, key: Any, data: TensorDictBase) -> NoReturn:
+        found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+        raise KeyError(f"{type(self).__name__}: there is no entry {key!r} in the data. Found {found}.")
+
+    # -- without an environment -----------------------------------------------------------------------------------
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Transform data that is there already: a batch from a replay buffer, or in a module.
+
+        Args:
+            tensordict: any batch size. Changed in place, tensors excepted.
+
+        Returns:
+            ``tensordict``.
+
+        Raises:
+            KeyError: one of ``in_keys`` is missing.
+        """
+        return self._call(tensordict)
+
+    def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply the inverse to a shallow copy of ``tensordict`` and return it."""
+        return self._inv_call(tensordict.copy())
+
+    @property
+    def missing_tolerance(self) -> bool:
+        """Whether entries that are missing are passed over instead of being an error."""
+        return bool(self.__dict__.get("_missing_tolerance", False))
+
+    def set_missing_tolerance(self, mode: bool) -> _Tolerance:
+        """Pass over missing entries, or not; also a context manager that restores what was before."""
+        tolerance = _Tolerance([module for module in self.modules() if isinstance(module, Transform)])
+        for transform in tolerance.before:
+            transform.__dict__["_missing_tolerance"] = bool(mode)
+        return tolerance
+
+    # -- where it belongs -----------------------------------------------------------------------------------------
+
+    @property
+    def container(self) -> Any:
+        """The environment that the transform belongs to, or the Compose where that has none; None for neither."""
+        owner = self._owner
+        if owner is None or not isinstance(owner, Transform):
+            return owner
+        above = owner.container
+        return owner if above is None else above
+
+    @property
+    def _owner(self) -> Any:
+        reference: Callable[[], Any] | None = self.__dict__.get("_owner_ref")
+        return None if reference is None else reference()
+
+    def set_container(self, container: Any) -> None:
+        """Belong to an environment or a Compose.
+
+        Raises:
+            StateError: the transform belongs to another already.
+        """
+        owner = self._owner
+        if owner is container:
+            return
+        if owner is not None:
+            raise StateError(
+                f"This {type(self).__name__} belongs to a {type(owner).__name__} already, and a transform has one "
+                "owner. Use a copy that shares its buffers: transform.clone()."
+            )
+        self.__dict__["_owner_ref"] = weakref.ref(container)
+        self._forget_parent()
+
+    def reset_parent(self) -> None:
+        """Belong to nothing any more."""
+        self.__dict__.pop("_owner_ref", None)
+        self._forget_parent()
+
+    @property
+    def parent(self) -> TransformedEnv | None:
+        """The environment with the transforms before this one, as a new TransformedEnv of clones; None without one.
+
+        It is kept until the transforms of the environment change.
+        """
+        env = self.container
+        if env is None or isinstance(env, Transform):
+            return None
+        parent: TransformedEnv | None = self.__dict__.get("_parent")
+        if parent is None:
+            parent = self.__dict__["_parent"] = env.before(self)
+        return parent
+
+    def _forget_parent(self) -> None:
+        self.__dict__.pop("_parent", None)
+
+    def _changed(self) -> None:
+        """Tell the environment that what the transform does, or what its specs are, is no longer the same."""
+        self._forget_parent()
+        owner = self._owner
+        if owner is not None:
+            owner._changed()
+
+    def empty_cache(self) -> None:
+        """Forget what was derived from specs, here and in the environment."""
+        self._changed()
+
+    def close(self) -> None:
+        """Release what the transform holds; called when its environment is closed."""
+
+    def clone(self) -> Any:
+        """Return a transform of the same settings, with the same buffers and parameters, that belongs to nothing."""
+        twin = type(self).__new__(type(self))
+        state = self.__getstate__()
+        for name in ("_buffers", "_parameters", "_modules"):
+            state[name] = state[name].copy()
+        twin.__dict__.update(state)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_owner_ref", "_parent"):
+            state.pop(name, None)
+        return state
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={getattr(self, name)}" for name in self._repr_keys() if getattr(self, name, None)]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_keys(self) -> Iterator[str]:
+        yield from ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv")
+
+
+class PlannedTransform(Transform):
+    """A transform that is written as :meth:`Transform.hooks` and :meth:`Transform.transform_specs` alone.
+
+    For what depends on the specs of the environment, such as the levels that end by themselves. Its methods ``_step``,
+    ``_reset`` and ``_inv_call`` then need an environment.
+    """
+
+    @property
+    def _bound(self) -> Hooks:
+        bound: Hooks | None = self.__dict__.get("_bound_hooks")
+        if bound is None:
+            parent = self.parent
+            if parent is None:
+                raise StateError(
+                    f"{type(self).__name__} works on the data of an environment, and belongs to none. Append it to "
+                    "one: env.append_transform(transform)."
+                )
+            bound = self.__dict__["_bound_hooks"] = self.hooks(EnvSpecs.of(parent))
+        return bound
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        step = self._bound.step
+        return next_tensordict if step is None else step(tensordict, next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        reset = self._bound.reset
+        return tensordict_reset if reset is None else reset(tensordict, tensordict_reset)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        inverse = self._bound.inverse
+        return tensordict if inverse is None else inverse(tensordict)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Not defined for data that comes from no environment.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            f"{type(self).__name__} works on the steps of an environment and cannot be applied to data that is there "
+            "already. Append it to the environment that collects the data."
+        )
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        raise NotImplementedError(f"{type(self).__name__} does not define hooks(specs).")
+
+    def _forget_parent(self) -> None:
+        super()._forget_parent()
+        self.__dict__.pop("_bound_hooks", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_bound_hooks", None)
+        return state
+
+
+class _Tolerance:
+    """What ``set_missing_tolerance`` returns: as a context manager it takes the change back."""
+
+    def __init__(self, transforms: list[Transform]) -> None:
+        self.before = {transform: transform.missing_tolerance for transform in transforms}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc_info: object) -> None:
+        for transform, mode in self.before.items():
+            transform.__dict__["_missing_tolerance"] = mode

@@ -1,0 +1,283 @@
+"""Compose: transforms one after another; and functions as transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+
+from steppe.errors import SpecError
+from steppe.specs import Composite
+from steppe.transforms.base import Transform
+from steppe.transforms.hooks import EnvSpecs
+
+__all__ = ["CallableTransform", "Compose", "as_transform"]
+
+
+class CallableTransform(Transform):
+    """A function of a TensorDict as a transform: it runs after each step and each reset.
+
+    Args:
+        func: given the data of a step (``next``) or reset, returns it changed, or other data. It must not count on a
+            reward, which a reset has not. Specs stay as they are: where it adds entries or changes their shapes, give
+            ``specs``.
+        specs: Composite, or dict, of observations that the function adds or changes; shapes with the batch size.
+    """
+
+    def __init__(self, func: Callable[[TensorDictBase], TensorDictBase], specs: Any = None) -> None:
+        super().__init__()
+        self.func = func
+        self.specs = specs
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        return self.func(next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self.func(tensordict_reset)
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        return observation_spec if self.specs is None else observation_spec.update(self.specs)
+
+    def __repr__(self) -> str:
+        return f"CallableTransform({getattr(self.func, '__name__', self.func)!r})"
+
+
+def as_transform(transform: Any) -> Transform:
+    """Return a transform as it is, and a function wrapped in a :class:`CallableTransform`.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    if isinstance(transform, Transform):
+        return transform
+    if isinstance(transform, type):
+        raise SpecError(
+            f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
+        )
+    if callable(transform):
+        return CallableTransform(transform)
+    raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.")
+
+
+class Compose(Transform):
+    """Transforms one after another: forward in order, inverse in reverse.
+
+    ``compose[i]`` is the transform itself; ``compose[i:j]`` a new Compose of clones, which belongs to nothing.
+
+    Args:
+        *transforms: transforms, or functions of a TensorDict; one list of them does too.
+        transforms: the same list, by name.
+    """
+
+    def __init__(self, *args: Any, transforms: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        given = [*args, *(transforms or ())]
+        if len(given) == 1 and isinstance(given[0], (list, tuple)):
+            given = list(given[0])
+        self.transforms = nn.ModuleList()
+        for transform in given:
+            self.append(transform)
+
+    # -- a list of transforms -------------------------------------------------------------------------------------
+
+    def append(self, transform: Any) -> Compose:
+        """Add a transform at the end; returns the Compose."""
+        return self.insert(len(self.transforms), transform)
+
+    def insert(self, index: int, transform: Any) -> Compose:
+        """Add a transform before the one at ``index``; returns the Compose.
+
+        Raises:
+            IndexError: ``index`` is out of range.
+            StateError: the transform belongs to something else.
+        """
+        length = len(self.transforms)
+        if not -length <= index <= length:
+            raise IndexError(f"Compose.insert: the index {index} is out of range for {length} transforms.")
+        transform = as_transform(transform)
+        self._refuse_cycle(transform)
+        transform.set_container(self)
+        self.transforms.insert(index % length if length and index < length else index, transform)
+        self._changed()
+        return self
+
+    def _refuse_cycle(self, transform: Transform) -> None:
+        if any(module is self for module in transform.modules()):
+            raise SpecError("A Compose cannot hold itself.")
+
+    def pop(self, index: int = -1) -> Transform:
+        """Take a transform out and return it; it belongs to nothing any more."""
+        transform = self[self._position(index)]
+        del self.transforms[self._position(index)]
+        transform.reset_parent()
+        self._changed()
+        assert isinstance(transform, Transform)
+        return transform
+
+    def __delitem__(self, index: Any) -> None:
+        positions = range(len(self.transforms))[index]
+        for position in sorted([positions] if isinstance(positions, int) else positions, reverse=True):
+            self.pop(position)
+
+    def __setitem__(self, index: int, transform: Any) -> None:
+        position = self._position(index)
+        transform = as_transform(transform)
+        if transform is self.transforms[position]:
+            return
+        self._refuse_cycle(transform)
+        transform.set_container(self)
+        old = self.transforms[position]
+        self.transforms[position] = transform
+        old.reset_parent()
+        self._changed()
+
+    def _position(self, index: int) -> int:
+        length = len(self.transforms)
+        if not -length <= index < length:
+            raise IndexError(f"Compose: the index {index} is out of range for {length} transforms.")
+        return index % length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Compose(*(transform.clone() for transform in list(self.transforms)[index]))
+        return self.transforms[self._position(index)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.transforms)
+
+    def __len__(self) -> int:
+        return len(self.transforms)
+
+    def __bool__(self) -> bool:
+        # Without transforms it is still a transform.
+        return True
+
+    # -- all of them as one ---------------------------------------------------------------------------------------
+
+    @property
+    def writes_done(self) -> bool:  # type: ignore[override]
+        """Whether one of them may end an episode or skip a step."""
+        return any(transform.writes_done for transform in self)
+
+    @property
+    def writes_step(self) -> bool:  # type: ignore[override]
+        """Whether one of them may leave rows out of a step."""
+        return any(transform.writes_step for transform in self)
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        for transform in self:
+            next_tensordict = transform._call(next_tensordict)
+        return next_tensordict
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        for transform in self:
+            next_tensordict = transform._step(tensordict, next_tensordict)
+        return next_tensordict
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        for transform in self:
+            tensordict_reset = transform._reset(tensordict, tensordict_reset)
+        return tensordict_reset
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        for transform in reversed(list(self)):
+            tensordict = transform._inv_call(tensordict)
+        return tensordict
+
+    def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
+        for transform in reversed(list(self)):
+            tensordict = transform._reset_env_preprocess(tensordict)
+        return tensordict
+
+    def _set_seed(self, seed: int | None) -> None:
+        for transform in self:
+            transform._set_seed(seed)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Transform data that is there already, with each transform in turn."""
+        for transform in self:
+            tensordict = transform.forward(tensordict)
+        return tensordict
+
+    def transform_output_spec(self, output_spec: Composite) -> Composite:
+        for transform in self:
+            output_spec = transform.transform_output_spec(output_spec)
+        return output_spec
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        for transform in self:
+            input_spec = transform.transform_input_spec(input_spec)
+        return input_spec
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        for transform in self:
+            observation_spec = transform.transform_observation_spec(observation_spec)
+        return observation_spec
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        for transform in self:
+            reward_spec = transform.transform_reward_spec(reward_spec)
+        return reward_spec
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        for transform in self:
+            done_spec = transform.transform_done_spec(done_spec)
+        return done_spec
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        for transform in self:
+            action_spec = transform.transform_action_spec(action_spec)
+        return action_spec
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        for transform in self:
+            state_spec = transform.transform_state_spec(state_spec)
+        return state_spec
+
+    def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
+        for transform in self:
+            batch_size = transform.transform_env_batch_size(batch_size)
+        return batch_size
+
+    def transform_env_device(self, device: torch.device | None) -> torch.device | None:
+        for transform in self:
+            device = transform.transform_env_device(device)
+        return device
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        for transform in self:
+            specs = transform.transform_specs(specs)
+        return specs
+
+    # -- where it belongs -----------------------------------------------------------------------------------------
+
+    def _forget_parent(self) -> None:
+        super()._forget_parent()
+        for transform in self.__dict__.get("_modules", {}).get("transforms", ()):
+            transform._forget_parent()
+
+    def close(self) -> None:
+        for transform in self:
+            transform.close()
+
+    def clone(self) -> Compose:
+        """Return a Compose of clones, which belongs to nothing."""
+        twin: Compose = super().clone()
+        twin.transforms = nn.ModuleList()
+        for transform in self:
+            twin.append(transform.clone())
+        return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for transform in self:
+            transform.set_container(self)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "Compose()"
+        lines = ",\n".join(f"    {transform!r}".replace("\n", "\n    ") for transform in self)
+        return f"Compose(\n{lines})"

@@ -1,0 +1,170 @@
+"""What a transform knows of the environment before it, and what it does at each step: both worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import DoneGroup, done_groups
+from steppe.specs import Composite
+from steppe.storage import entries
+from steppe.transforms.keys import names_of
+
+__all__ = ["EnvSpecs", "Hooks", "at_level", "pair_hook", "read", "set_beside", "write"]
+
+StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
+ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
+InverseHook = Callable[[TensorDictBase], TensorDictBase]
+
+_KINDS = ("observation", "reward", "done", "action", "state")
+
+
+@dataclass(frozen=True)
+class EnvSpecs:
+    """The specs of an environment, or of one with the first few of its transforms.
+
+    Attributes:
+        observation, reward, done, action, state: Composites of the environment's batch size.
+        batch_size: leading dimensions of all data.
+        device: where the data is, or None.
+    """
+
+    observation: Composite
+    reward: Composite
+    done: Composite
+    action: Composite
+    state: Composite
+    batch_size: torch.Size
+    device: torch.device | None
+
+    @classmethod
+    def of(cls, env: Any) -> EnvSpecs:
+        """Read the specs of an environment."""
+        return cls(
+            **{kind: getattr(env, f"full_{kind}_spec") for kind in _KINDS},
+            batch_size=env.batch_size,
+            device=env.device,
+        )
+
+    @property
+    def output(self) -> Composite:
+        """``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec`` in an unlocked copy."""
+        return self._packed("observation", "reward", "done")
+
+    @property
+    def input(self) -> Composite:
+        """``full_action_spec`` and ``full_state_spec`` in an unlocked copy."""
+        return self._packed("action", "state")
+
+    def _packed(self, *kinds: str) -> Composite:
+        return Composite({f"full_{kind}_spec": getattr(self, kind).clone() for kind in kinds}, shape=self.batch_size)
+
+    @property
+    def groups(self) -> list[DoneGroup]:
+        """The levels that end by themselves, the root first."""
+        return done_groups(self.done)
+
+    def copy(self) -> EnvSpecs:
+        """The same with unlocked copies of all specs, to change in place."""
+        return replace(self, **{kind: getattr(self, kind).clone() for kind in _KINDS})
+
+    def changed(self, **specs: Any) -> EnvSpecs:
+        """The same with other values for some attributes."""
+        return replace(self, **specs)
+
+
+@dataclass
+class Hooks:
+    """What a transform does in one environment; None where it does nothing.
+
+    Attributes:
+        step: given the root and ``next``, writes into ``next`` and returns it.
+        reset: given what reset was called with (or None) and the fresh data, writes into the fresh data and returns it.
+            Rows that are not reset are taken care of afterwards.
+        inverse: given a copy of what step was called with, makes it what the environment before expects.
+        before_reset: the same for reset.
+    """
+
+    step: StepHook | None = None
+    reset: ResetHook | None = None
+    inverse: InverseHook | None = None
+    before_reset: InverseHook | None = None
+
+
+def pair_hook(
+    pairs: list[tuple[Any, Any]],
+    apply: Callable[[Any], Any],
+    missing: Callable[[Any, TensorDictBase], Any] | None,
+) -> Callable[[TensorDictBase], TensorDictBase]:
+    """Return a function that writes ``apply(td[a])`` to ``td[b]`` for each pair ``(a, b)``.
+
+    Args:
+        pairs: keys to read and to write.
+        apply: what to do with a value.
+        missing: called with the key and the data where there is no entry; None passes over it.
+    """
+    flat = all(type(a) is str and type(b) is str for a, b in pairs)
+
+    def general(data: TensorDictBase) -> TensorDictBase:
+        for a, b in pairs:
+            value = data.get(a, None)
+            if value is not None:
+                data.set(b, apply(value))
+            elif missing is not None:
+                missing(a, data)
+        return data
+
+    if not flat:
+        return general
+
+    def on_plain(data: TensorDictBase) -> TensorDictBase:
+        if type(data) is not TensorDict or data.is_locked:
+            return general(data)
+        level = entries(data)
+        for a, b in pairs:
+            value = level.get(a)
+            if value is None:
+                if missing is not None:
+                    missing(a, data)
+                continue
+            result = apply(value)
+            if type(result) is torch.Tensor:
+                level[b] = result
+            else:
+                data.set(b, result)
+        return data
+
+    return on_plain
+
+
+def at_level(data: TensorDictBase, prefix: tuple[str, ...]) -> Any:
+    """The data at a level, itself for the root; None where there is none."""
+    return data.get(prefix, None) if prefix else data
+
+
+def read(level: TensorDictBase, name: str) -> Any:
+    """The entry of a level at a name, or None."""
+    return entries(level).get(name) if type(level) is TensorDict else level.get(name, None)
+
+
+def write(level: TensorDictBase, name: str, value: Any) -> None:
+    """Put an entry that is known to fit at a level."""
+    if type(level) is TensorDict and not level.is_locked:
+        entries(level)[name] = value
+    else:
+        level.set(name, value)
+
+
+def set_beside(spec: Composite, key: Any, leaf: Any, like: Composite) -> None:
+    """Put a leaf into a spec, in place; levels that it lacks are made with the shapes that they have in ``like``."""
+    names = names_of(key)
+    for depth in range(1, len(names)):
+        above = names[:depth]
+        model = like.get(above, None)
+        if spec.get(above, None) is None and model is not None:
+            spec.set(above, Composite(shape=model.shape, device=model.device))
+    spec.set(key, leaf)

@@ -1,0 +1,200 @@
+"""Transforms that mark where in an episode a step is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import DoneGroup
+from steppe.errors import SpecError
+from steppe.specs import Binary, Bounded
+from steppe.storage import entries
+from steppe.transforms.base import PlannedTransform
+from steppe.transforms.hooks import EnvSpecs, Hooks, at_level, read, set_beside, write
+
+__all__ = ["InitTracker", "StepCounter"]
+
+_MANY = torch.iinfo(torch.int64).max
+_zeros, _ones, _int64, _bool = torch.zeros, torch.ones, torch.int64, torch.bool
+
+
+def _one_name(owner: str, argument: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise SpecError(f"{owner}: {argument} is one name, used at each level with done entries; found {value!r}.")
+    return value
+
+
+class StepCounter(PlannedTransform):
+    """Counts the steps of each episode, and ends episodes that are too long.
+
+    Adds, at each level that has done entries, ``step_count`` of their shape (``[*B, 1]``), int64: 0 after a reset. It is
+    an observation, and a state: a step reads it from the root.
+
+    Args:
+        max_steps: number of steps after which an episode is truncated; None only counts. A step in which the
+            environment terminates is not marked as truncated.
+        truncated_key: name of the entry that says so; added where the environment has none. With ``"done"``, that
+            alone is written.
+        step_count_key: name of the count.
+        update_done: write ``done`` too. Without it the environment is not reset.
+
+    Raises:
+        SpecError: ``max_steps`` is not a whole number >= 1, or a key is not one name.
+    """
+
+    def __init__(
+        self,
+        max_steps: int | None = None,
+        truncated_key: str = "truncated",
+        step_count_key: str = "step_count",
+        update_done: bool = True,
+    ) -> None:
+        if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1):
+            raise SpecError(f"StepCounter: max_steps is a whole number >= 1 or None, found {max_steps!r}.")
+        super().__init__()
+        self.max_steps = max_steps
+        self.truncated_key = _one_name("StepCounter", "truncated_key", truncated_key)
+        self.step_count_key = _one_name("StepCounter", "step_count_key", step_count_key)
+        self.update_done = update_done
+
+    @property
+    def writes_done(self) -> bool:  # type: ignore[override]
+        """Whether there is a limit."""
+        return self.max_steps is not None
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for group in specs.groups:
+            done = specs.done[group.keys[0]]
+            count = Bounded(0, _MANY, shape=done.shape, device=done.device, dtype=_int64)
+            for spec in (specs.observation, specs.state):
+                set_beside(spec, group.key(self.step_count_key), count, specs.done)
+            if self.max_steps is not None and self.truncated_key not in group.names:
+                specs.done.set(group.key(self.truncated_key), done.clone())
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        groups = specs.groups
+        levels = [(group.prefix, self._counts(group)) for group in groups]
+        name = self.step_count_key
+        if len(groups) == 1 and not groups[0].prefix:
+            return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64))
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            for prefix, count in levels:
+                count(at_level(td, prefix), at_level(following, prefix))
+            return following
+
+        return Hooks(step=step, reset=_level_filler(groups, name, _int64))
+
+    def _counts(self, group: DoneGroup) -> Callable[[TensorDictBase, TensorDictBase], TensorDictBase]:
+        """What a step does at one level."""
+        name, limit = self.step_count_key, self.max_steps
+        truncated_key, update_done = self.truncated_key, self.update_done
+        adds_truncated = limit is not None and truncated_key not in group.names
+        marks = (truncated_key,) if truncated_key == "done" or not update_done else (truncated_key, "done")
+
+        def count_one(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            before = None if td is None else read(td, name)
+            if before is None:
+                self._no_count(group, td)
+            count = before + 1
+            write(following, name, count)
+            if limit is None:
+                return following
+            if adds_truncated:
+                write(following, truncated_key, torch.zeros_like(read(following, group.names[0])))
+            if count.is_cpu and not (count.item() >= limit if count.numel() == 1 else (count >= limit).any().item()):
+                return following
+            reached = count >= limit
+            terminated = read(following, "terminated")
+            if terminated is not None and truncated_key == "truncated":
+                reached = reached & ~terminated
+            for mark in marks:
+                value = read(following, mark)
+                write(following, mark, reached.clone() if value is None else value | reached)
+            return following
+
+        return count_one
+
+    def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
+        found = sorted(map(str, td.keys())) if td is not None else []
+        raise KeyError(
+            f"StepCounter: there is no {group.key(self.step_count_key)!r} in the data given to step. Step what reset, "
+            f"step_mdp or step_and_maybe_reset returned, with an action added to it. Found {found}."
+        )
+
+    def _repr_keys(self) -> Any:
+        return ("max_steps",)
+
+
+class InitTracker(PlannedTransform):
+    """Marks the first step of each episode.
+
+    Adds, at each level that has done entries, ``is_init`` of their shape (``[*B, 1]``), bool: True in the root after a
+    reset, False in ``next``.
+
+    Args:
+        init_key: name of the entry.
+
+    Raises:
+        SpecError: it is not one name, or the environment has such an entry already.
+    """
+
+    def __init__(self, init_key: str = "is_init") -> None:
+        super().__init__()
+        self.init_key = _one_name("InitTracker", "init_key", init_key)
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for group in specs.groups:
+            key = group.key(self.init_key)
+            if specs.observation.get(key, None) is not None:
+                raise SpecError(f"InitTracker: the environment has an entry {key!r} already; choose another init_key.")
+            done = specs.done[group.keys[0]]
+            leaf = Binary(shape=done.shape, device=done.device, dtype=_bool)
+            set_beside(specs.observation, key, leaf, specs.done)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        groups, name = specs.groups, self.init_key
+        if len(groups) == 1 and not groups[0].prefix:
+            done = groups[0].names[0]
+            return Hooks(step=_filler(name, done, _bool), reset=_filler(name, done, _bool, fill=_ones))
+        return Hooks(step=_level_filler(groups, name, _bool), reset=_level_filler(groups, name, _bool, fill=_ones))
+
+    def _repr_keys(self) -> Any:
+        return ("init_key",)
+
+
+def _filler(name: str, like: str, dtype: torch.dtype, fill: Any = _zeros) -> Callable[[Any, Any], Any]:
+    """A hook that writes zeros (or ones) of the shape of the entry ``like``."""
+
+    def write_it(_: Any, data: TensorDictBase) -> TensorDictBase:
+        if type(data) is TensorDict and not data.is_locked:
+            level = entries(data)
+            model = level[like]
+            level[name] = fill(model.shape, dtype=dtype, device=model.device)
+        else:
+            model = data.get(like)
+            data.set(name, fill(model.shape, dtype=dtype, device=model.device))
+        return data
+
+    return write_it
+
+
+def _level_filler(
+    groups: list[DoneGroup], name: str, dtype: torch.dtype, fill: Any = _zeros
+) -> Callable[[Any, Any], Any]:
+    """The same at several levels."""
+    fillers = [(group.prefix, _filler(name, group.names[0], dtype, fill)) for group in groups]
+
+    def write_all(_: Any, data: TensorDictBase) -> TensorDictBase:
+        for prefix, write_it in fillers:
+            write_it(None, at_level(data, prefix))
+        return data
+
+    return write_all
