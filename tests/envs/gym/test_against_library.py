@@ -11,9 +11,11 @@ import torch
 
 gymnasium = pytest.importorskip("gymnasium", minversion="1.2")
 
+from steppe.batched import ParallelEnv, SerialEnv  # noqa: E402
+from steppe.registry import env_factory  # noqa: E402
 from steppe_gym import GymEnv  # noqa: E402
 
-SEEDS = (0, 1, 2**31)
+FIRST = 11  # a batch seeds its environments with this and the two seeds that follow from it
 STEPS = 64
 LIMIT = 25  # steps of an episode, so that ends come soon
 
@@ -90,7 +92,7 @@ def parts(space, value, prefix=()):
 class Played:
     """One environment of the library, played with fixed actions, for several seeds."""
 
-    def __init__(self, name):
+    def __init__(self, name, seeds):
         self.env = gymnasium.make(name, max_episode_steps=LIMIT)
         space = self.env.action_space
         rng = np.random.default_rng(3)
@@ -100,7 +102,7 @@ class Played:
         else:
             self.actions = [rng.uniform(space.low, space.high).astype(space.dtype) for _ in range(STEPS)]
             self.given = torch.from_numpy(np.stack(self.actions))
-        self.rows = {seed: list(self._play(seed)) for seed in SEEDS}
+        self.rows = {seed: list(self._play(seed)) for seed in seeds}
 
     def _play(self, seed):
         space = self.env.observation_space
@@ -137,6 +139,13 @@ def make(name):
     return GymEnv(name, categorical_action_encoding=True, max_episode_steps=LIMIT)
 
 
+def seeds_of_a_batch(env):
+    seeds = [FIRST]
+    while len(seeds) < 3:
+        seeds.append(env.set_seed(seeds[-1]))
+    return seeds
+
+
 _played = {}
 
 
@@ -146,11 +155,11 @@ def case(request):
     pytest.importorskip(module)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        make(name).close()
-        # The last test of a case comes right after its others: keep one.
+        # Every test of an environment compares with the same data, which pytest's order would make several times.
         if name not in _played:
-            _played.clear()
-            _played[name] = Played(name)
+            env = make(name)
+            _played[name] = Played(name, seeds_of_a_batch(env))
+            env.close()
     return name, _played[name]
 
 
@@ -161,7 +170,7 @@ every_id = pytest.mark.parametrize("case", [pytest.param(case.values, id=case.id
 def test_step_loop(case):
     name, played = case
     env = make(name)
-    for seed in SEEDS:
+    for seed in played.rows:
         env.set_seed(seed)
         root, steps = env.reset(), []
         for action in played.given:
@@ -176,11 +185,26 @@ def test_step_loop(case):
 def test_rollout(case):
     name, played = case
     env = make(name)
-    for seed in SEEDS:
+    for seed in played.rows:
         env.set_seed(seed)
         data = env.rollout(STEPS, actions=played.given, break_when_any_done=False)
         played.check(seed, [data[t] for t in range(STEPS)])
     env.close()
+
+
+@every_id
+def test_batches(case):
+    name, played = case
+    given = torch.stack([played.given] * 3, 1)
+    for kind, kwargs in ((SerialEnv, {}), (ParallelEnv, {"num_processes": 2})):
+        env = kind(3, env_factory(f"gym:{name}", categorical_action_encoding=True, max_episode_steps=LIMIT), **kwargs)
+        try:
+            env.set_seed(FIRST)
+            data = env.rollout(STEPS, actions=given, break_when_any_done=False)
+            for row, seed in enumerate(played.rows):
+                played.check(seed, [data[row][t] for t in range(STEPS)])
+        finally:
+            env.close()
 
 
 def test_seeds_of_a_reset_are_used_once():

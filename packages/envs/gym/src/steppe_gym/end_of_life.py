@@ -41,12 +41,17 @@ class EndOfLifeTransform(Transform):
         done_key: Any = "done",
         eol_attribute: str = "unwrapped.ale.lives",
     ) -> None:
+        self.__dict__["_observed"] = False
         super().__init__()
         self.eol_key = eol_key
         self.lives_key = lives_key
         self.done_key = done_key
         self.eol_attribute = eol_attribute
-        self._observed = False
+
+    @property
+    def writes_done(self) -> bool:  # type: ignore[override]
+        """True where the environment itself is asked: that must come before it is reset."""
+        return not self._observed
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """Add the mark and the number of lives."""
