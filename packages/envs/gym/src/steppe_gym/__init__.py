@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 from steppe.versions import gym_backend, set_gym_backend
 
 if TYPE_CHECKING:
+    from .actions import action_decoder
     from .env import GymEnv
     from .registering import as_gym, register_gym
     from .spaces import register_gym_spec_conversion, space_to_spec
     from .to_space import spec_to_space
+    from .values import SpaceReader
     from .wrapper import GymWrapper
 
 __all__ = [
     "GymEnv",
     "GymWrapper",
+    "SpaceReader",
+    "action_decoder",
     "as_gym",
     "gym_backend",
     "register_gym",
@@ -28,6 +32,8 @@ __all__ = [
 _MODULES = {
     "GymEnv": "env",
     "GymWrapper": "wrapper",
+    "SpaceReader": "values",
+    "action_decoder": "actions",
     "as_gym": "registering",
     "register_gym": "registering",
     "register_gym_spec_conversion": "spaces",

@@ -16,7 +16,7 @@ from steppe.versions import set_gym_backend
 
 from .compat import Adapter, adapter_for
 from .to_space import spec_to_space
-from .values import Reader
+from .values import SpaceReader
 
 __all__ = ["as_gym", "register_gym"]
 
@@ -110,7 +110,7 @@ def _class_for(adapter: Adapter) -> type:
             action = _shown(env.full_action_spec, "action")
             self.observation_space = spec_to_space(self._observation[1], backend=adapter.library)
             self.action_space = spec_to_space(action[1], backend=adapter.library)
-            self._actions = Reader(self.action_space, action[1], key="action")
+            self._actions = SpaceReader(self.action_space, action[1], key="action")
             self._root: TensorDictBase | None = None
 
         def seed(self, seed: int | None = None) -> list[int | None]:

@@ -1,6 +1,6 @@
 """From the values of a space to the layout of its spec: compiled once, at construction.
 
-``Reader`` takes observations (or anything that is a value of a space) apart into the leaves of a spec: into numpy views
+``SpaceReader`` takes observations (or anything that is a value of a space) apart into the leaves of a spec: into numpy views
 of storage (``write``), or into tensors (``read``) where sizes or types vary. ``actions`` goes the other way.
 """
 
@@ -21,7 +21,7 @@ from steppe.specs import Categorical, Composite, MultiCategorical, MultiOneHot, 
 from .conversions import conversion_of
 from .spaces import space_to_spec
 
-__all__ = ["Leaf", "Reader", "kind_of", "numpy_dtype", "row_of", "stack"]
+__all__ = ["Leaf", "SpaceReader", "kind_of", "numpy_dtype", "row_of", "stack"]
 
 Encode = Callable[[Any, Any], None]
 """``encode(view, value)`` writes a value into a numpy view of its row."""
@@ -92,7 +92,7 @@ class Leaf:
         return stack([self.tensor(row_of(value, i)) for i in range(n)])
 
 
-class Reader:
+class SpaceReader:
     """Takes values of a space apart into the leaves of a spec.
 
     Args:

@@ -28,7 +28,7 @@ from steppe.errors import NotSupported
 from .actions import batch_actions
 from .compat import Adapter
 from .own_batch import OwnBatch
-from .values import Reader, row_of
+from .values import SpaceReader, row_of
 
 __all__ = ["Autoreset", "Batch", "is_vector", "single_spaces"]
 
@@ -65,7 +65,7 @@ class Batch:
         decode: turns one native action into one of the action space; None where they are the same.
     """
 
-    def __init__(self, env: Any, adapter: Adapter, reader: Reader, decode: Callable[[Any], Any] | None) -> None:
+    def __init__(self, env: Any, adapter: Adapter, reader: SpaceReader, decode: Callable[[Any], Any] | None) -> None:
         self.env = env
         self.n = int(env.num_envs)
         self.adapter = adapter

@@ -21,7 +21,7 @@ from .peeking import find_attribute, library_of
 from .pixels import with_pixels
 from .skipping import repeated
 from .spaces import space_to_spec
-from .values import Reader
+from .values import SpaceReader
 from .vector import Batch, RowsReader, is_vector, reset_mask, single_spaces, step_mask
 
 __all__ = ["GymWrapper"]
@@ -124,7 +124,7 @@ class GymWrapper(GymLikeEnv):
     def _compile_values(self, observation: Spec, action: Spec) -> None:
         """Make the functions between the library's values and the layout of the specs."""
         observation_space, action_space = single_spaces(self._env)
-        self.__dict__["_reader"] = Reader(observation_space, observation, rename=_renamed(observation))
+        self.__dict__["_reader"] = SpaceReader(observation_space, observation, rename=_renamed(observation))
         self.__dict__["_decode"] = action_decoder(action_space, action, "action")
 
     def _make_batch(self) -> None:
