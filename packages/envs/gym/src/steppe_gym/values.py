@@ -1,7 +1,7 @@
 """From the values of a space to the layout of its spec: compiled once, at construction.
 
-``SpaceReader`` takes observations (or anything that is a value of a space) apart into the leaves of a spec: into numpy views
-of storage (``write``), or into tensors (``read``) where sizes or types vary. ``actions`` goes the other way.
+``SpaceReader`` takes observations (or anything that is a value of a space) apart into the leaves of a spec: into numpy
+views of storage (``write``), or into tensors (``read``) where sizes or types vary. ``actions`` goes the other way.
 """
 
 from __future__ import annotations
