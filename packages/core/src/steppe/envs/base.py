@@ -169,6 +169,11 @@ class EnvBase(SpecViews, nn.Module):
         raise AttributeError("device is read-only: use env.to(device).")
 
     @property
+    def array_plan(self) -> Any:
+        """None: only an :class:`~steppe.envs.ArrayEnv` has an array path. A wrapper has none of its own either."""
+        return None
+
+    @property
     def env_info_spec(self) -> Composite:
         """What ``reset(env_info=...)`` may be given for each row. Empty by default."""
         spec = self.__dict__.get("_env_info_spec")
