@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..errors import ActionError, ClosedError, PolicyError, SteppeError, WorkerError
 from .output import UsageError, one_line
 
 # A batch is what Ctrl-C may lose: short, and long enough that its overhead does not show.
@@ -83,7 +85,7 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
         except KeyboardInterrupt as error:
             trouble = error
         except Exception as error:
-            if _is_policy_error(error) or not dataset.frames:
+            if isinstance(error, (ActionError, PolicyError)) or not dataset.frames:
                 raise
             trouble = error
         seconds = time.perf_counter() - started
@@ -93,7 +95,8 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
     finally:
         if dataset is not None:
             dataset.discard()
-        env.close()
+        if not env.is_closed:  # the collector closes it too
+            env.close()
     report.print(versions(args.id), frames=dataset.frames, seconds=seconds, out=args.out)
     return _say(trouble, kept=dataset.frames)
 
@@ -111,16 +114,34 @@ def _say(trouble: BaseException | None, *, kept: int) -> int:
 def _make_env(args: argparse.Namespace, factory: Any) -> Any:
     import steppe
 
-    if args.num_envs == 1 and args.num_processes is None:
-        batch = steppe.SerialEnv(1, factory)
-    else:
-        batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
+    batch = None
     try:
+        if args.num_envs == 1 and args.num_processes is None:
+            batch = steppe.SerialEnv(1, factory)
+        else:
+            batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
         counter = steppe.StepCounter(max_steps=args.max_steps)
-        return steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
-    except BaseException:
-        batch.close()
+        env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
+        _ = env.action_keys  # workers start at the first question, and only then say what is wrong
+        return env
+    except BaseException as error:
+        if batch is not None and not batch.is_closed:
+            batch.close()
+        if isinstance(error, Exception):
+            raise _why_not_made(args.id, factory, error) from error
         raise
+
+
+def _why_not_made(id: str, factory: Any, error: Exception) -> Exception:
+    """What the environment itself raises: a worker hands it on with a traceback, which says less to a user."""
+    if isinstance(error, WorkerError):
+        try:
+            factory().close()
+        except Exception as own:
+            error = own
+    if isinstance(error, SteppeError) and not isinstance(error, WorkerError):
+        return error
+    return UsageError(f"{id!r} cannot be made: {type(error).__name__}: {one_line(error)}")
 
 
 def _batches(args: argparse.Namespace, env: Any, policy: Any, *, rows: int, batches: int) -> Any:
@@ -133,7 +154,8 @@ def _batches(args: argparse.Namespace, env: Any, policy: Any, *, rows: int, batc
     try:
         yield from collector
     finally:
-        collector.shutdown()
+        with suppress(ClosedError):  # an interrupted batch closes itself
+            collector.shutdown()
 
 
 def _import_policy(text: str) -> Any:
@@ -179,12 +201,6 @@ def _checked_policy(policy: Any, env: Any, name: str) -> Any:
                 f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, found {found}"
             )
     return adapted
-
-
-def _is_policy_error(error: Exception) -> bool:
-    from ..errors import ActionError, PolicyError
-
-    return isinstance(error, (ActionError, PolicyError))
 
 
 def _check_folder(out: Path, *, overwrite: bool) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from ..errors import EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
+from ..errors import ActionError, EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
 from .output import UsageError, one_line
 
 _COMMANDS = ("plugins", "envs", "info", "check", "collect")
-_BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError)
+_BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError, ActionError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
