@@ -12,6 +12,7 @@ import torch
 gymnasium = pytest.importorskip("gymnasium", minversion="1.2")
 
 from steppe.batched import ParallelEnv, SerialEnv  # noqa: E402
+from steppe.errors import NotSupported  # noqa: E402
 from steppe.registry import env_factory  # noqa: E402
 from steppe_gym import GymEnv  # noqa: E402
 
@@ -102,7 +103,12 @@ class Played:
         else:
             self.actions = [rng.uniform(space.low, space.high).astype(space.dtype) for _ in range(STEPS)]
             self.given = torch.from_numpy(np.stack(self.actions))
-        self.rows = {seed: list(self._play(seed)) for seed in seeds}
+        # Box2D's worlds remember earlier episodes: each seed gets an environment of its own.
+        self.rows = {}
+        for seed in seeds:
+            self.env = gymnasium.make(name, max_episode_steps=LIMIT)
+            self.rows[seed] = list(self._play(seed))
+            self.env.close()
 
     def _play(self, seed):
         space = self.env.observation_space
@@ -169,8 +175,8 @@ every_id = pytest.mark.parametrize("case", [pytest.param(case.values, id=case.id
 @every_id
 def test_step_loop(case):
     name, played = case
-    env = make(name)
     for seed in played.rows:
+        env = make(name)
         env.set_seed(seed)
         root, steps = env.reset(), []
         for action in played.given:
@@ -178,23 +184,26 @@ def test_step_loop(case):
             step, root = env.step_and_maybe_reset(root)
             steps.append(step)
         played.check(seed, steps)
-    env.close()
+        env.close()
 
 
 @every_id
 def test_rollout(case):
     name, played = case
-    env = make(name)
     for seed in played.rows:
+        env = make(name)
         env.set_seed(seed)
         data = env.rollout(STEPS, actions=played.given, break_when_any_done=False)
         played.check(seed, [data[t] for t in range(STEPS)])
-    env.close()
+        env.close()
 
 
 @every_id
-def test_batches(case):
+def test_batches(case, request):
     name, played = case
+    if "MiniGrid" in name or "BabyAI" in name:
+        reason = "batches have no place for text yet"
+        request.applymarker(pytest.mark.xfail(raises=NotSupported, strict=True, reason=reason))
     given = torch.stack([played.given] * 3, 1)
     for kind, kwargs in ((SerialEnv, {}), (ParallelEnv, {"num_processes": 2})):
         env = kind(3, env_factory(f"gym:{name}", categorical_action_encoding=True, max_episode_steps=LIMIT), **kwargs)

@@ -126,3 +126,18 @@ def test_pickled_environments_keep_their_library(gym):
     assert again.lib is gym
     again.set_seed(0)
     assert again.rollout(3).batch_size == (3,)
+
+
+def test_workers_have_the_caller_s_library(gym):
+    from steppe import ParallelEnv
+
+    with set_gym_backend("gym"):
+        env = ParallelEnv(2, "gym:Taxi-v3", num_processes=2)  # gymnasium has it no more
+        env.set_seed(0)
+        first = env.rollout(3)
+    assert gym_backend() is gymnasium
+    try:
+        env.set_seed(0)
+        assert (env.rollout(3) == first).all()
+    finally:
+        env.close()
