@@ -10,27 +10,47 @@ from __future__ import annotations
 
 from typing import Any
 
+from steppe.transforms.auto_reset import AutoResetTransform
 from steppe.transforms.base import PlannedTransform, Transform
+from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
 from steppe.transforms.compose import CallableTransform, Compose
+from steppe.transforms.control import ConditionalSkip
+from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
 from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
+from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
+from steppe.transforms.select import ExcludeTransform, RenameTransform, SelectTransform
 from steppe.transforms.tracking import InitTracker, StepCounter
+from steppe.transforms.unary import ObservationTransform, UnaryTransform
 
 __all__ = [
+    "AutoResetTransform",
+    "BatchSizeTransform",
     "CallableTransform",
     "Compose",
+    "ConditionalSkip",
     "DTypeCastTransform",
+    "DeviceCastTransform",
     "DoubleToFloat",
     "EnvSpecs",
+    "ExcludeTransform",
     "Hooks",
     "InitTracker",
+    "ObservationTransform",
     "PlannedTransform",
+    "RenameTransform",
     "RewardSum",
+    "SelectTransform",
     "StepCounter",
+    "TensorDictPrimer",
     "Transform",
     "TransformedEnv",
+    "UnaryTransform",
+    "apply_to_composite",
+    "apply_to_composite_inv",
 ]
 
 

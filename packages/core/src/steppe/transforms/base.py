@@ -75,8 +75,7 @@ class Transform(nn.Module):
             mine, theirs = getattr(self, first), getattr(self, second)
             if len(mine) != len(theirs):
                 raise SpecError(
-                    f"{type(self).__name__}: {first} and {second} must be as many, found {len(mine)} and {len(theirs)}: "
-                    f"{mine} and {theirs}."
+                    f"{type(self).__name__}: {first} and {second} must be as many, found {mine} and {theirs}."
                 )
         self.__dict__["_missing_tolerance"] = False
 
@@ -138,7 +137,7 @@ class Transform(nn.Module):
         return state_spec
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
-        """Change ``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec``, the entries of the argument."""
+        """Change the entries ``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec``."""
         for kind in ("observation", "reward", "done"):
             name = f"full_{kind}_spec"
             if name in output_spec.keys():
@@ -146,7 +145,7 @@ class Transform(nn.Module):
         return output_spec
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
-        """Change ``full_action_spec`` and ``full_state_spec``, the entries of the argument."""
+        """Change the entries ``full_action_spec`` and ``full_state_spec``."""
         for kind in ("action", "state"):
             name = f"full_{kind}_spec"
             if name in input_spec.keys():

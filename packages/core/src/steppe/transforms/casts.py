@@ -11,7 +11,6 @@ from steppe.specs import Composite
 from steppe.transforms.base import Transform
 from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook
 
-
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 
 

@@ -22,15 +22,19 @@ class CallableTransform(Transform):
 
     Args:
         func: given the data of a step (``next``) or reset, returns it changed, or other data. It must not count on a
-            reward, which a reset has not. Specs stay as they are: where it adds entries or changes their shapes, give
-            ``specs``.
-        specs: Composite, or dict, of observations that the function adds or changes; shapes with the batch size.
+            reward, which a reset has not.
+        specs: a Composite or dict of the observations that the function adds or changes; shapes with the batch size.
+            Without it specs stay as they are.
+        writes_done: whether it may end an episode. False saves a batch the second trip for resets.
     """
 
-    def __init__(self, func: Callable[[TensorDictBase], TensorDictBase], specs: Any = None) -> None:
+    def __init__(
+        self, func: Callable[[TensorDictBase], TensorDictBase], specs: Any = None, *, writes_done: bool = True
+    ) -> None:
         super().__init__()
         self.func = func
         self.specs = specs
+        self.writes_done = writes_done
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return self.func(next_tensordict)

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import ArrayEnv, EnvBase
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose, as_transform
@@ -251,59 +251,56 @@ class TransformedEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         pipeline = self._compiled
-        given = tensordict
-        mask = tensordict.get("_step", None)
-        if pipeline.inverses:
-            given = pipeline.copy(tensordict)
-            for inverse in pipeline.inverses:
-                given = inverse(given)
-            if pipeline.writes_step:
-                written = given.get("_step", None)
-                if written is not mask:
-                    return self._step_some(tensordict, given, written if mask is None else written & mask)
-        following = self._base_next(pipeline, given)
-        for step in pipeline.steps:
-            following = step(tensordict, following)
-        return following
+        if not pipeline.inverses:
+            following = self._base_next(pipeline, tensordict)
+            for step, _ in pipeline.steps:
+                following = step(tensordict, following)
+            return following
+        views = pipeline.views(tensordict)
+        if pipeline.writes_step:
+            mask, written = tensordict.get("_step", None), views[-1].get("_step", None)
+            if written is not mask:
+                written = self._step_mask(tensordict, written)
+                return self._step_some(views, written if mask is None else written & mask)
+        return pipeline.outward(views, self._base_next(pipeline, views[-1]))
 
-    def _step_some(self, tensordict: TensorDictBase, given: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
-        """A step in which a transform leaves rows out."""
-        mask = self._step_mask(tensordict, mask)
-        given.pop("_step", None)
+    def _step_some(self, views: list[TensorDictBase], mask: torch.Tensor) -> TensorDictBase:
+        """A step in which a transform leaves rows out: nothing is run on these."""
+        tensordict = views[0]
         if not bool(mask.any()):
             return self._unstepped(tensordict)
         partial = not bool(mask.all())
-        if partial:
-            given.set("_step", mask)
-            tensordict = tensordict.copy().set("_step", mask)
-        following = self._base_next(self._compiled, given)
-        for step in self._compiled.steps:
-            following = step(tensordict, following)
+        pipeline = self._compiled
+        for i, view in enumerate(views):
+            views[i] = view.exclude("_step")
+            if partial:
+                views[i].set("_step", mask)
+        following = pipeline.outward(views, self._base_next(pipeline, views[-1]))
         if not partial:
             return following
-        tensordict.pop("_step")
         return self._merge_rows(mask, following, self._unstepped(tensordict))
 
     def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
         base = self.__dict__["_base"]
-        if given.get("_step", None) is not None:
+        if "_step" in given.keys():
             return base.step(pipeline.without_outputs(given)).get("next")
         arrays = base.array_plan if isinstance(base, ArrayEnv) else None
         if arrays is not None and not base.is_closed and not given.batch_size:
             return arrays.step(base, given)[0]
-        return base.step(pipeline.copy(given)).get("next")
+        return base.step(pipeline.root(given)).get("next")
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         pipeline = self._compiled
-        given = None if tensordict is None else pipeline.without_outputs(tensordict)
-        for before in pipeline.before_resets:
-            given = before(given)
-        if given is not None and given.get("env_info", None) is not None:
-            kwargs["env_info"] = given.pop("env_info")
-        fresh = self._base.reset(given, **kwargs)
-        for reset in pipeline.resets:
-            fresh = reset(tensordict, fresh)
-        return fresh
+        views = pipeline.reset_views(tensordict)
+        given = views[-1]
+        fresh = None if pipeline.instead_of_reset is None else pipeline.instead_of_reset(given)
+        if fresh is None:
+            if given is not None:
+                given = pipeline.without_outputs(given)
+                if given.get("env_info", None) is not None:
+                    kwargs["env_info"] = given.pop("env_info")
+            fresh = self._base.reset(given, **kwargs)
+        return pipeline.outward_reset(views, fresh)
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
@@ -312,21 +309,23 @@ class TransformedEnv(EnvBase):
             return super().step_and_maybe_reset(tensordict)
         self._check_open("step_and_maybe_reset")
         self._check_batch(tensordict, "step_and_maybe_reset")
-        given = pipeline.copy(tensordict)
         if pipeline.inverses:
             self._expectation.check_action(tensordict)
-            for inverse in pipeline.inverses:
-                given = inverse(given)
-        stepped, base_root = self._base.step_and_maybe_reset(given)
+        views = pipeline.views(tensordict)
+        stepped, base_root = self._base.step_and_maybe_reset(pipeline.root(views[-1]))
         following = stepped.get("next")
-        for step in pipeline.steps:
-            following = step(tensordict, following)
+        ended = pipeline.done_entries(following)
+        following = pipeline.outward(views, following)
+        for old, new in zip(ended, pipeline.done_entries(following), strict=True):
+            if old is not new and not torch.equal(old.to(new.device), new):
+                raise StateError(
+                    "A transform wrote 'done' without saying so, after the environment had reset the rows that it "
+                    "ended itself. Set writes_done = True in its class."
+                )
         self._put_next(tensordict, following)
         root = self.step_mdp(tensordict)
         if self.any_done(root):
-            fresh = pipeline.base_outputs(base_root)
-            for reset in pipeline.resets:
-                fresh = reset(root, fresh)
+            fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
             self._settle_reset(root, fresh)
         return tensordict, root
 
@@ -337,26 +336,19 @@ class TransformedEnv(EnvBase):
             return super().step_at(tensordict, rows)
         self._check_open("step_at")
         self._expectation.check_action(tensordict)
-        given = pipeline.copy(tensordict)
-        for inverse in pipeline.inverses:
-            given = inverse(given)
-        following = base.step_at(given, rows).get("next")
-        for step in pipeline.steps:
-            following = step(tensordict, following)
-        return self._put_next(tensordict, following)
+        views = pipeline.views(tensordict)
+        following = base.step_at(pipeline.root(views[-1]), rows).get("next")
+        return self._put_next(tensordict, pipeline.outward(views, following))
 
     def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
         pipeline = self._compiled
         base = self._base
-        if type(base).reset_at is EnvBase.reset_at or not pipeline.same_batch:
+        if type(base).reset_at is EnvBase.reset_at or pipeline.instead_of_reset is not None or not pipeline.same_batch:
             return super().reset_at(tensordict, rows, env_info=env_info)
         self._check_open("reset_at")
-        given = None if tensordict is None else pipeline.without_outputs(tensordict)
-        for before in pipeline.before_resets:
-            given = before(given)
-        fresh = base.reset_at(given, rows, env_info=env_info)
-        for reset in pipeline.resets:
-            fresh = reset(tensordict, fresh)
+        views = pipeline.reset_views(tensordict)
+        given = None if views[-1] is None else pipeline.without_outputs(views[-1])
+        fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))
         return fresh if tensordict is None else tensordict.update(fresh)
 
     # -- seeds and actions ----------------------------------------------------------------------------------------

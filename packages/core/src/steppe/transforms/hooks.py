@@ -86,13 +86,16 @@ class Hooks:
         reset: given what reset was called with (or None) and the fresh data, writes into the fresh data and returns it.
             Rows that are not reset are taken care of afterwards.
         inverse: given a copy of what step was called with, makes it what the environment before expects.
-        before_reset: the same for reset.
+        before_reset: the same for reset, which may be called with None.
+        instead_of_reset: given what reset was called with, returns the fresh data in place of a reset of the
+            environment before, or None to reset it.
     """
 
     step: StepHook | None = None
     reset: ResetHook | None = None
     inverse: InverseHook | None = None
-    before_reset: InverseHook | None = None
+    before_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
+    instead_of_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
 
 
 def pair_hook(

@@ -9,10 +9,11 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import EnvBase
+from steppe.errors import SpecError
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose
-from steppe.transforms.hooks import EnvSpecs
+from steppe.transforms.hooks import EnvSpecs, Hooks
 
 __all__ = ["Pipeline", "leaves"]
 
@@ -32,54 +33,106 @@ def leaves(transform: Transform) -> Iterator[Transform]:
 class Pipeline:
     """What happens around each call of the base environment, compiled once.
 
+    A transform sees the root as it is on its own outer side: behind the inverses of the transforms after it. These
+    views are made for those inverses that there are.
+
     Attributes:
+        base_specs: of the base environment.
         specs: of the environment behind all transforms.
-        steps, resets, inverses, before_resets: callables in the order in which they run; transforms that have nothing
-            to do there are left out.
+        inverses, before_resets: in the order in which they run, the last transform first.
+        steps, resets: in the order in which they run, each with the number of the view that it is given. Transforms
+            that have nothing to do there are left out.
         two_trips: the base may not reset by itself, because whether an episode has ended is decided by a transform.
     """
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
-        before = EnvSpecs.of(base)
-        self.base_specs = before
-        found = []
+        specs = self.base_specs = EnvSpecs.of(base)
+        found: list[Hooks] = []
         for part in leaves(transform):
-            hooks = part.hooks(before)
-            found.append(hooks)
-            before = part.transform_specs(before)
-        self.specs = before
-        self.steps = [hooks.step for hooks in found if hooks.step is not None]
-        self.resets = [hooks.reset for hooks in found if hooks.reset is not None]
-        self.inverses = [hooks.inverse for hooks in reversed(found) if hooks.inverse is not None]
-        self.before_resets = [hooks.before_reset for hooks in reversed(found) if hooks.before_reset is not None]
-        ends_alike = _leaf_keys(self.specs.done) == _leaf_keys(self.base_specs.done)
-        self.two_trips = (
-            transform.writes_done
-            or transform.writes_step
-            or not ends_alike
-            or type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
-            or self.specs.batch_size != self.base_specs.batch_size
-        )
+            found.append(part.hooks(specs))
+            specs = part.transform_specs(specs)
+        self.specs = specs
+        self.inverses: list[Any] = []
+        self.before_resets: list[Any] = []
+        self.steps: list[tuple[Any, int]] = []
+        self.resets: list[tuple[Any, int]] = []
+        self.instead_of_reset: Any = None
+        for hooks in reversed(found):
+            if hooks.step is not None:
+                self.steps.insert(0, (hooks.step, len(self.inverses)))
+            if hooks.reset is not None:
+                self.resets.insert(0, (hooks.reset, len(self.before_resets)))
+            if hooks.inverse is not None:
+                self.inverses.append(hooks.inverse)
+            if hooks.before_reset is not None:
+                self.before_resets.append(hooks.before_reset)
+        for position, hooks in enumerate(found):
+            if hooks.instead_of_reset is not None:
+                if any(earlier.reset is not None for earlier in found[:position]):
+                    raise SpecError(
+                        "A transform that resets in place of the environment comes first: insert it with "
+                        "env.insert_transform(0, transform)."
+                    )
+                self.instead_of_reset = hooks.instead_of_reset
         self.writes_step = transform.writes_step
         self.same_batch = self.specs.batch_size == self.base_specs.batch_size
-        self._own_outputs = self._outputs(self.specs, self.base_specs)
-        self._base_outputs = [*_leaf_keys(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
-
-    @staticmethod
-    def _outputs(specs: EnvSpecs, base: EnvSpecs) -> list[Any]:
-        """Entries of the root that the base must not take for its own: they are transformed, or not known to it."""
-        states = _leaf_keys(base.state)
-        found = {
+        self.two_trips = (
+            transform.writes_done
+            or self.writes_step
+            or not self.same_batch
+            or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
+            # Without a trip of its own to save, a plain step is cheaper.
+            or type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
+        )
+        states = _leaf_keys(self.base_specs.state)
+        outputs = {
             key
             for kind in ("observation", "reward", "done")
-            for holder in (specs, base)
+            for holder in (self.specs, self.base_specs)
             for key in _leaf_keys(getattr(holder, kind))
         }
-        return [*(found - states), "next"]
+        self._foreign = [*(outputs - states), "next"]
+        self._base_outputs = [*_leaf_keys(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
+        self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
+
+    def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
+        """The root as the caller gave it, and after each inverse; the last is for the base."""
+        views = [tensordict]
+        for inverse in self.inverses:
+            tensordict = inverse(self.copy(tensordict))
+            views.append(tensordict)
+        return views
+
+    def reset_views(self, tensordict: TensorDictBase | None) -> list[TensorDictBase | None]:
+        """The same for what reset was called with."""
+        views = [tensordict]
+        for before in self.before_resets:
+            tensordict = before(None if tensordict is None else self.copy(tensordict))
+            views.append(tensordict)
+        return views
+
+    def outward(self, views: list[TensorDictBase], following: TensorDictBase) -> TensorDictBase:
+        """Take the data of a step through the transforms."""
+        for step, view in self.steps:
+            following = step(views[view], following)
+        return following
+
+    def outward_reset(self, views: list[TensorDictBase | None], fresh: TensorDictBase) -> TensorDictBase:
+        """Take the data of a reset through the transforms."""
+        for reset, view in self.resets:
+            fresh = reset(views[view], fresh)
+        return fresh
+
+    def done_entries(self, following: TensorDictBase) -> list[Any]:
+        """The done entries of a step, to see whether a transform has replaced one."""
+        return [following.get(key, None) for key in self._done_keys]
 
     def without_outputs(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy of the root without observations, rewards and done entries, unless they are states of the base."""
-        return tensordict.exclude(*self._own_outputs)
+        """A copy of the root without what the base must not take for its own: observations, rewards and done entries.
+
+        They are transformed, or not known to the base; those that it reads as states stay.
+        """
+        return tensordict.exclude(*self._foreign)
 
     def base_outputs(self, root: TensorDictBase) -> TensorDictBase:
         """A copy of the observations and done entries of a root that the base has made."""
@@ -87,14 +140,21 @@ class Pipeline:
 
     @staticmethod
     def copy(tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy without ``next`` that shares its tensors, for inverses and the base to write into."""
+        """A copy that shares its tensors, for an inverse to write into."""
         if type(tensordict) is not TensorDict:
-            return tensordict.exclude("next")
+            return tensordict.copy()
         level = {
             name: value if isinstance(value, torch.Tensor) else value.copy()
             for name, value in entries(tensordict).items()
-            if name != "next"
         }
+        return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
+
+    @staticmethod
+    def root(tensordict: TensorDictBase) -> TensorDictBase:
+        """A copy of the first level without ``next``, for the base to write into."""
+        if type(tensordict) is not TensorDict:
+            return tensordict.exclude("next")
+        level = {name: value for name, value in entries(tensordict).items() if name != "next"}
         return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
 
 

@@ -30,8 +30,8 @@ def _one_name(owner: str, argument: str, value: Any) -> str:
 class StepCounter(PlannedTransform):
     """Counts the steps of each episode, and ends episodes that are too long.
 
-    Adds, at each level that has done entries, ``step_count`` of their shape (``[*B, 1]``), int64: 0 after a reset. It is
-    an observation, and a state: a step reads it from the root.
+    Adds, at each level that has done entries, ``step_count`` of their shape (``[*B, 1]``), int64: 0 after a reset. It
+    is an observation, and a state: a step reads it from the root.
 
     Args:
         max_steps: number of steps after which an episode is truncated; None only counts. A step in which the

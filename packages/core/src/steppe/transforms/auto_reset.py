@@ -1,0 +1,122 @@
+"""AutoResetTransform: environments that reset themselves inside a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.specs import Composite
+from steppe.transforms.base import PlannedTransform
+from steppe.transforms.hooks import EnvSpecs, Hooks
+
+__all__ = ["AutoResetTransform"]
+
+
+class AutoResetTransform(PlannedTransform):
+    """Puts the data of an environment that resets itself in order.
+
+    Where such an environment ends an episode, what it returns as last observation is the first one of the next episode.
+    This transform moves it to the next root, where ``step_and_maybe_reset`` and rollouts expect it, and puts a filling
+    in its place. It is the first of the transforms. (An environment of one's own is made with ``auto_reset=True``.)
+
+    Args:
+        replace: put the filling where the last observation is not known. False leaves the first observation of the next
+            episode there.
+        fill_float: filling of floating-point entries; NaN by default.
+        fill_int: filling of whole numbers; the largest of the dtype where it does not fit an unsigned one.
+        fill_bool: filling of bools.
+    """
+
+    # The base is never to be reset after a step by itself.
+    writes_done = True
+
+    def __init__(
+        self,
+        *,
+        replace: bool = True,
+        fill_float: float | str = float("nan"),
+        fill_int: int = -1,
+        fill_bool: bool = False,
+    ) -> None:
+        super().__init__()
+        self.replace = replace
+        self.fill_float = float(fill_float)
+        self.fill_int = fill_int
+        self.fill_bool = fill_bool
+        self.__dict__["_kept"] = None
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        observations = list(specs.observation.keys(include_nested=True, leaves_only=True))
+        groups = specs.groups
+        done_spec: Composite = specs.done
+
+        def ended(data: TensorDictBase) -> torch.Tensor:
+            rows = torch.zeros(data.batch_size, dtype=torch.bool, device=data.device)
+            for group in groups:
+                done = data.get(group.key("done"))
+                rows = rows | done.reshape((*data.batch_size, -1)).any(-1)
+            return rows
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            rows = ended(following)
+            mask = td.get("_step", None)
+            if mask is not None:
+                rows = rows & mask.reshape(rows.shape)
+            if not bool(rows.any()):
+                return following
+            fresh = {key: following.get(key) for key in observations}
+            kept = self.__dict__["_kept"]
+            if kept is not None:
+                # Rows that ended before and have not been asked for yet stay.
+                fresh = {key: torch.where(_like(rows, value), value, kept[1][key]) for key, value in fresh.items()}
+                rows_kept = rows | kept[0]
+            else:
+                rows_kept = rows
+            self.__dict__["_kept"] = (rows_kept, fresh)
+            if self.replace:
+                for key in observations:
+                    value = following.get(key)
+                    following.set(key, torch.where(_like(rows, value), self._filling(value), value))
+            return following
+
+        def instead(td: TensorDictBase | None) -> TensorDictBase | None:
+            kept = self.__dict__["_kept"]
+            if kept is None or td is None:
+                self.__dict__["_kept"] = None
+                return None
+            asked = torch.zeros_like(kept[0])
+            found = False
+            for group in groups:
+                mask = td.get(group.reset_key, None)
+                if mask is not None:
+                    found = True
+                    asked = asked | mask.reshape((*asked.shape, -1)).any(-1)
+            if not found or bool((asked & ~kept[0]).any()):
+                self.__dict__["_kept"] = None
+                return None
+            left = kept[0] & ~asked
+            self.__dict__["_kept"] = (left, kept[1]) if bool(left.any()) else None
+            fresh = done_spec.zero()
+            for key, value in kept[1].items():
+                fresh.set(key, value)
+            return fresh
+
+        return Hooks(step=step, instead_of_reset=instead)
+
+    def _filling(self, value: torch.Tensor) -> torch.Tensor:
+        if value.is_floating_point():
+            return torch.full_like(value, self.fill_float)
+        if value.dtype is torch.bool:
+            return torch.full_like(value, self.fill_bool)
+        if self.fill_int < 0 and not value.dtype.is_signed:
+            return torch.full_like(value, torch.iinfo(value.dtype).max)
+        return torch.full_like(value, self.fill_int)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_kept": None}
+
+
+def _like(rows: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return rows.reshape(rows.shape + (1,) * (value.ndim - rows.ndim))

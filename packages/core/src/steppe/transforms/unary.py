@@ -1,0 +1,132 @@
+"""Transforms of single entries: the base of those of observations, and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Binary, NonTensor, Spec, Unbounded
+from steppe.transforms.base import Transform
+from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
+from steppe.transforms.keys import names_of
+
+__all__ = ["ObservationTransform", "UnaryTransform"]
+
+_DEFAULTS = ("observation", "pixels")
+
+
+class ObservationTransform(Transform):
+    """Base of transforms of observations.
+
+    Without ``in_keys`` it is about ``"observation"`` and ``"pixels"``, those that the environment has.
+
+    Args:
+        in_keys: observations to read.
+        out_keys: keys to write, as many; by default those of ``in_keys``.
+        in_keys_inv: keys that the environment reads.
+        out_keys_inv: keys that the caller writes for them.
+    """
+
+    def __init__(
+        self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
+    ) -> None:
+        self.__dict__["_default_keys"] = in_keys is None
+        super().__init__(_DEFAULTS if in_keys is None else in_keys, out_keys, in_keys_inv, out_keys_inv)
+        self.__dict__["_default_keys"] = in_keys is None
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        if self.__dict__["_default_keys"]:
+            found = [pair for pair in self._pairs if specs.observation.get(pair[0], None) is not None]
+            if not found:
+                raise SpecError(
+                    f"{type(self).__name__}: the environment has none of {list(_DEFAULTS)}; give in_keys. It has "
+                    f"{list(specs.observation.keys(include_nested=True, leaves_only=True))}."
+                )
+            self.in_keys, self.out_keys = (list(keys) for keys in zip(*found, strict=True))
+            self.__dict__["_default_keys"] = False
+        return super().hooks(specs)
+
+
+class UnaryTransform(Transform):
+    """A function of one value, applied to entries of the data.
+
+    Specs of the results are found by calling the function on zeros of the spec: they are unbounded, of the shape and
+    dtype that come out; text and objects are NonTensor.
+
+    Args:
+        in_keys: entries to read after a step or reset.
+        out_keys: where the results go, as many.
+        in_keys_inv: entries that the environment reads.
+        out_keys_inv: entries that the caller writes for them.
+        fn: function of a value of ``in_keys``: a tensor ``[*B, ...]``, or the object of an entry that is no tensor.
+        inv_fn: function of a value of ``out_keys_inv``. The spec of what the caller writes is that of ``fn`` applied to
+            what the environment takes, where ``fn`` is given: it undoes ``inv_fn``.
+        use_raw_nontensor: give ``fn`` the TensorDict entry (NonTensorData, NonTensorStack) instead of the object.
+
+    Raises:
+        SpecError: ``in_keys`` are given without ``fn``, or ``in_keys_inv`` without ``inv_fn``.
+    """
+
+    def __init__(
+        self,
+        in_keys: Any,
+        out_keys: Any = None,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+        *,
+        fn: Callable[[Any], Any] | None = None,
+        inv_fn: Callable[[Any], Any] | None = None,
+        use_raw_nontensor: bool = False,
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        if (self.in_keys and fn is None) or (self.in_keys_inv and inv_fn is None):
+            raise SpecError("UnaryTransform: in_keys need fn, and in_keys_inv need inv_fn.")
+        self._fn = fn
+        self._inv_fn = inv_fn
+        self._raw = use_raw_nontensor
+        self.writes_done = any(names_of(key)[-1] in ("done", "terminated", "truncated") for key in self.out_keys)
+
+    def _run(self, fn: Any, value: Any) -> Any:
+        if not self._raw and isinstance(value, NonTensorStack):
+            value = value.tolist()
+        elif not self._raw and isinstance(value, NonTensorData):
+            value = value.data
+        return fn(value)
+
+    def _apply_transform(self, value: Any) -> Any:
+        return self._run(self._fn, value)
+
+    def _inv_apply_transform(self, value: Any) -> Any:
+        return self._run(self._inv_fn, value)
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for key, out_key in self._pairs:
+            for spec in (specs.observation, specs.reward, specs.done):
+                leaf = spec.get(key, None)
+                if leaf is not None:
+                    set_beside(spec, out_key, self._result(leaf, self._fn, specs), spec)
+                    break
+            else:
+                raise KeyError(f"UnaryTransform: the environment has no entry {key!r} to read. {specs.output}")
+        for out_key, key in self._inverse_pairs:
+            for spec in (specs.action, specs.state):
+                leaf = spec.get(key, None)
+                if leaf is None:
+                    continue
+                if out_key != key:
+                    spec.pop(key)
+                set_beside(spec, out_key, leaf if self._fn is None else self._result(leaf, self._fn, specs), spec)
+        return specs
+
+    def _result(self, leaf: Spec, fn: Any, specs: EnvSpecs) -> Spec:
+        value = self._run(fn, leaf.zero())
+        if not isinstance(value, torch.Tensor) or isinstance(value, TensorDictBase):
+            return NonTensor(shape=specs.batch_size, device=leaf.device, example_data=value)
+        if value.dtype is torch.bool:
+            return Binary(shape=value.shape, device=leaf.device, dtype=torch.bool)
+        return Unbounded(shape=value.shape, device=leaf.device, dtype=value.dtype)
