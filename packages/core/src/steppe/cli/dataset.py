@@ -47,8 +47,7 @@ class Dataset:
         end = self._done + taken.shape[1]
         if _fixed(taken):
             if self._store is None:
-                whole = taken[:, :1].expand(taken.shape[0], self._rows)
-                self._store = whole.memmap_like(prefix=self._work / "data")
+                self._store = _room(taken, self._rows, self._work / "data")
             self._store[:, self._done : end] = taken
         else:
             self._kept.append(taken.clone())
@@ -63,7 +62,7 @@ class Dataset:
             cat_tds(self._kept, 1).memmap(prefix=source)
         elif self._done < self._rows:
             source = self._work / "cut"
-            self._store[:, : self._done].contiguous().memmap(prefix=source)
+            _room(self._store, self._done, source)[:, :] = self._store[:, : self._done]
         self._store = None
         if self._out.exists():
             self._out.rename(self._work / "before")
@@ -72,6 +71,10 @@ class Dataset:
     def discard(self) -> None:
         """Remove what is left of the work; what `finish` put in its place stays."""
         shutil.rmtree(self._work, ignore_errors=True)
+
+
+def _room(like: TensorDictBase, rows: int, folder: Path) -> TensorDictBase:
+    return like[:, :1].expand(like.shape[0], rows).memmap_like(prefix=folder)
 
 
 def _fixed(data: TensorDictBase) -> bool:

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from steppe.cli import main
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+from tensordict import TensorDict  # noqa: E402
+
+POLICIES = """
+import torch
+
+CALLS = [0]
+
+
+def proportional(observation):
+    return -observation[..., :1]
+
+
+def too_wide(observation):
+    return observation
+
+
+def too_strong(observation):
+    return 0 * observation[..., :1] + 30
+
+
+def failing(observation):
+    raise ValueError("no idea")
+
+
+def wide_later(observation):
+    CALLS[0] += 1
+    return observation if CALLS[0] > 5 else observation[..., :1]
+"""
+
+
+@pytest.fixture
+def policies(fake_dist):
+    fake_dist("mine", files={"my_policies.py": POLICIES})
+
+
+@pytest.fixture
+def collect(capsys, tmp_path):
+    def run(*arguments, id="gym:Pendulum-v1", frames=40, out="out"):
+        status = main(["collect", id, "--frames", str(frames), "--out", str(tmp_path / out), *arguments])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def table(text: str) -> dict[str, str]:
+    cells = [line.strip("│ \n").split("│") for line in text.splitlines() if line.startswith("│")]
+    return {name.strip(): value.strip() for name, value in cells}
+
+
+def test_a_data_set_and_a_table_come_out(collect, tmp_path):
+    status, out, err = collect("--num-envs", "2", "--num-processes", "2", "--max-steps", "5")
+    data = TensorDict.load_memmap(tmp_path / "out")
+    told = table(out)
+
+    assert (status, err) == (0, "")
+    assert data.batch_size == (2, 20)
+    assert data.names[-1] == "time"
+    assert (told["environment"], told["frames"], told["episodes"]) == ("gym:Pendulum-v1", "40", "8")
+    assert told["plugin"].startswith("steppe-gym ")
+    assert told["library"].startswith("gymnasium ")
+    returns = data["next", "episode_reward"][data["next", "done"]]
+    assert told["return (mean, min, max)"] == f"{returns.mean():.2f}, {returns.min():.2f}, {returns.max():.2f}"
+    assert told["length (mean, min, max)"] == "5.0, 5, 5"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_frames_are_rounded_up_to_whole_steps_and_it_says_so(collect, tmp_path):
+    status, out, _ = collect("--num-envs", "3", frames=40)
+    assert status == 0
+    assert out.splitlines()[0] == "40 frames are rounded up to 42: 14 steps of 3 environments."
+    assert TensorDict.load_memmap(tmp_path / "out").batch_size == (3, 14)
+
+
+def test_one_environment_gives_exactly_the_frames(collect, tmp_path):
+    assert collect(frames=601)[0] == 0
+    assert TensorDict.load_memmap(tmp_path / "out").batch_size == (1, 601)
+
+
+def test_a_seed_gives_one_data_set_whatever_the_number_of_processes(collect, tmp_path):
+    for out, processes in (("one", "1"), ("two", "2")):
+        collect("--num-envs", "2", "--num-processes", processes, "--seed", "7", id="gym:CartPole-v1", out=out)
+    collect("--num-envs", "2", "--seed", "8", id="gym:CartPole-v1", out="other")
+    one, two, other = (TensorDict.load_memmap(tmp_path / out) for out in ("one", "two", "other"))
+    assert (one == two).all()
+    assert not torch.equal(one["observation"], other["observation"])
+
+
+def test_a_policy_chooses_the_actions(collect, policies, tmp_path):
+    assert collect("--policy", "my_policies:proportional")[0] == 0
+    data = TensorDict.load_memmap(tmp_path / "out")
+    torch.testing.assert_close(data["action"], -data["observation"][..., :1])
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ("too_wide", "the policy 'my_policies:too_wide' gives a wrong 'action': expected "),
+        ("too_strong", "the policy 'my_policies:too_strong' gives a wrong 'action': expected "),
+        ("failing", "the policy 'my_policies:failing' failed: ValueError: no idea"),
+        ("wide_later", ""),
+    ],
+)
+def test_a_wrong_policy_is_one_line_and_nothing_is_written(collect, policies, tmp_path, policy, text):
+    status, out, err = collect("--policy", f"my_policies:{policy}")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"steppe collect: {text}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("batch", [[], ["--num-envs", "2"]], ids=["in process", "in workers"])
+def test_an_unknown_environment_is_one_line_and_nothing_is_written(collect, tmp_path, batch):
+    status, out, err = collect(*batch, id="gym:Pendulam-v1")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "has no environment 'Pendulam-v1'. Did you mean 'Pendulum-v1'?" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overwrite_replaces_what_was_there(collect, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.txt").write_text("old")
+    assert collect()[0] == 2
+    assert collect("--overwrite")[0] == 0
+    assert not (tmp_path / "out" / "old.txt").exists()
+    assert TensorDict.load_memmap(tmp_path / "out").numel() == 40
+
+
+FRAGILE = """
+from steppe import hookimpl
+
+
+@hookimpl
+def steppe_make_env(name):
+    import gymnasium
+    from steppe_gym import GymWrapper
+
+    class Fragile(gymnasium.Wrapper):
+        steps = 0
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps > 600:
+                raise OSError("the disk is full")
+            return super().step(action)
+
+    return GymWrapper(Fragile(gymnasium.make(name)))
+"""
+
+
+def test_what_was_collected_before_an_environment_fails_is_kept(steppe, fake_dist, tmp_path):
+    fake_dist("fragile", envs={"fragile": "fragile"}, files={"fragile.py": FRAGILE})
+    out = tmp_path / "out"
+    status, _, err = steppe("collect", "fragile:CartPole-v1", "--frames", "1000", "--out", str(out))
+    assert status == 1
+    assert "the disk is full" in err
+    assert err.endswith("The 512 frames collected until then are kept.\n")
+    assert TensorDict.load_memmap(out).batch_size == (1, 512)
+
+
+MARKING = """
+from pathlib import Path
+
+import torch
+
+CALLS = [0]
+
+
+def left(observation):
+    CALLS[0] += 1
+    if CALLS[0] == 300:
+        Path("two batches are there").touch()
+    return torch.tensor([1, 0]).expand(*observation.shape[:-1], 2)
+"""
+
+
+def test_an_interrupt_keeps_what_was_collected(tmp_path):
+    (tmp_path / "my_marking_policy.py").write_text(MARKING)
+    command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "100000000", "--out", "out"]
+    command += ["--num-envs", "2", "--num-processes", "2", "--policy", "my_marking_policy:left"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
+    try:
+        deadline = time.monotonic() + 40
+        while not (tmp_path / "two batches are there").exists() and time.monotonic() < deadline:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal sends: to the workers too
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    kept = TensorDict.load_memmap(tmp_path / "out")
+    assert kept.numel() >= 512
+    assert kept["action"][..., 0].bool().all()
+    assert err == f"steppe collect: interrupted; the {kept.numel()} frames collected until then are kept\n"
+    assert table(out)["frames"] == str(kept.numel())
+    assert not list(tmp_path.glob(".out-*"))
