@@ -7,7 +7,8 @@ from tensordict.nn import interaction_type as exploration_type
 from tensordict.nn import set_interaction_type as set_exploration_type
 
 from steppe.envs.action_codec import ActionCodec
-from steppe.envs.array import ArrayEnv
+from steppe.envs.actions import draws_in_blocks, random_block
+from steppe.envs.array import ArrayEnv, ArrayPath
 from steppe.envs.array_plan import ArrayPlan
 from steppe.envs.base import EnvBase
 from steppe.envs.check import check_env_specs
@@ -20,6 +21,7 @@ from steppe.envs.info import default_info_dict_reader
 from steppe.envs.metadata import EnvMetaData
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.policies import RandomPolicy, as_policy
+from steppe.envs.rollout import stack_frames
 from steppe.envs.seeding import next_seed
 from steppe.envs.stepping import step_mdp
 from steppe.specs import make_composite_from_td
@@ -27,6 +29,7 @@ from steppe.specs import make_composite_from_td
 __all__ = [
     "ActionCodec",
     "ArrayEnv",
+    "ArrayPath",
     "ArrayPlan",
     "DoneGroup",
     "DreamerEnv",
@@ -42,10 +45,13 @@ __all__ = [
     "check_marl_grouping",
     "default_info_dict_reader",
     "done_groups",
+    "draws_in_blocks",
     "exploration_type",
     "make_composite_from_td",
     "next_seed",
+    "random_block",
     "set_exploration_type",
+    "stack_frames",
     "step_mdp",
     "terminated_or_truncated",
 ]

@@ -1,0 +1,184 @@
+"""BatchedEnv: many environments as one, whichever process they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.batched.creator import factories_of
+from steppe.envs import EnvBase, next_seed
+from steppe.errors import ActionError, SpecError
+from steppe.specs import Composite
+from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+
+__all__ = ["BatchedEnv"]
+
+
+class BatchedEnv(EnvBase):
+    """``num_workers`` environments as one, batch size ``[num_workers]``."""
+
+    def __init__(
+        self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None
+    ) -> None:
+        if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
+            raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
+        super().__init__(batch_size=(num_workers,), device=device)
+        self.__dict__["_factories"] = factories_of(create_env_fn, num_workers, create_env_kwargs)
+        self.__dict__["num_workers"] = num_workers
+        self.__dict__["_running"] = False
+        self.__dict__["_pending_seeds"] = {}
+
+    # -- what the two classes do differently ---------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+        raise NotImplementedError
+
+    # -- layout ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> BatchedEnv:
+        """Make the environments, unless they are there."""
+        if not self._running:
+            self._check_open("start")
+            self.__dict__["_running"] = True
+            try:
+                self._open()
+            except BaseException:
+                self.__dict__["_running"] = False
+                raise
+        return self
+
+    def _full_spec(self, kind: str) -> Composite:
+        specs = self.__dict__.setdefault("_specs", {})
+        if kind not in specs:
+            self.start()
+        return specs[kind]
+
+    def _adopt_specs(self, spec_of: Callable[[str], Composite], n: int) -> None:
+        for kind in ("observation", "reward", "done", "action", "state"):
+            spec = spec_of(kind)
+            self._assign_spec(kind, spec.expand(torch.Size((n, *spec.shape))))
+
+    def _row_spec(self, spec_of: Callable[[str], Composite]) -> Composite:
+        root: dict[str, Any] = {}
+        following: dict[str, Any] = {}
+        for kind in ("observation", "state", "done", "action"):
+            merge(root, spec_of(kind))
+        for kind in ("observation", "reward", "done"):
+            merge(following, spec_of(kind))
+        return Composite({**root, "next": Composite(following)})
+
+    def _use(self, storage: Storage, was_reset: Any, *, on_arrays: bool) -> None:
+        state = self.__dict__
+        state["_storage"], state["_was_reset"] = storage, was_reset
+        # Array environments read nothing but the action; for others a step is a function of the whole root.
+        carried = () if on_arrays else (*self.state_keys, *self.observation_keys, *self.done_keys)
+        keys = dict.fromkeys((*self.action_keys, *carried))
+        state["_inputs"] = [(key, storage.arrays[key], storage.tensors[key]) for key in keys]
+        obs, done, reward = self.observation_keys, self.done_keys, self.reward_keys
+        state["_root_out"] = [(key, storage.arrays[key]) for key in (*obs, *done)]
+        state["_next_out"] = [(key, storage.arrays[below(key)]) for key in (*obs, *reward, *done)]
+        root_spec = {}
+        merge(root_spec, self.full_observation_spec), merge(root_spec, self.full_done_spec)
+        next_spec = {}
+        for kind in ("observation", "reward", "done"):
+            merge(next_spec, self._full_spec(kind))
+        flat = all(isinstance(key, str) for key in (*obs, *done, *reward))
+        state["_flat"] = flat
+        state["_build_root"] = TensorDictBuilder(Composite(root_spec, shape=self.batch_size), device=self.device)
+        state["_build_next"] = TensorDictBuilder(Composite(next_spec, shape=self.batch_size), device=self.device)
+        specs = {key: self.full_action_spec[key] for key in self.action_keys}
+        state["_action_checks"] = [(key, spec.shape, spec.dtype) for key, spec in specs.items()]
+
+    # -- data -----------------------------------------------------------------------------------------------------
+
+    def _write_inputs(self, tensordict: TensorDictBase) -> None:
+        level = entries(tensordict) if type(tensordict) is TensorDict else None
+        for key, shape, dtype in self._action_checks:
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            if value is None:
+                raise self._missing_action(tensordict, key)
+            if value.shape != shape or value.dtype is not dtype:
+                raise ActionError(
+                    f"The action {key!r} must have shape {tuple(shape)} and dtype {dtype}, "
+                    f"found {tuple(value.shape)} and {value.dtype}."
+                )
+        for key, array, tensor in self._inputs:
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            if value is None:
+                continue
+            if value.requires_grad or value.device.type != "cpu":
+                tensor.copy_(value.detach())
+            else:
+                array[...] = value.numpy()
+
+    def _next_td(self) -> tuple[TensorDict, dict[Any, Any]]:
+        flat = {key: torch.from_numpy(array.copy()) for key, array in self._next_out}
+        if self._flat:
+            return build_td(dict(flat), self.batch_size, None), flat
+        return self._build_next(flat), flat
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.start()
+        self._write_inputs(tensordict)
+        mask = tensordict.get("_step", None)
+        rows = None if mask is None else mask.reshape(-1).nonzero().squeeze(-1).tolist()
+        self._run("step", rows)
+        return self._next_td()[0]
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        self.start()
+        mask = tensordict.get("_reset", None) if tensordict is not None else None
+        rows = list(range(self.num_workers)) if mask is None else mask.reshape(-1).nonzero().squeeze(-1).tolist()
+        self._run("reset", rows)
+        return self._build_root({key: torch.from_numpy(array.copy()) for key, array in self._root_out})
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        if "step" not in self._validated or "_step" in tensordict.keys() or "next" in tensordict.keys():
+            return super().step_and_maybe_reset(tensordict)
+        self._check_open("step")
+        self._write_inputs(tensordict)
+        n_reset = self._run("step_and_reset", None)
+        following, flat = self._next_td()
+        tensordict.set("next", following)
+        root = self.step_mdp(tensordict)
+        if n_reset:
+            rows = self._was_reset
+            for key, array in self._root_out:
+                whole = flat[key].numpy().copy()
+                whole[rows] = array[rows]
+                root.set(key, torch.from_numpy(whole))
+        return tensordict, root
+
+    def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
+        self.start()
+        self._seed_actions(seed)
+        seeds: list[Any] = []
+        current = seed
+        for _ in range(self.num_workers):
+            seeds.append(current)
+            current = current if static_seed or current is None else next_seed(current)
+        self._seed_rows(seeds)
+        return current
+
+
+def merge(target: dict[str, Any], spec: Composite) -> None:
+    """Add the entries of ``spec``; groups that both have are joined."""
+    for name, child in spec.items():
+        mine = target.get(name)
+        if isinstance(mine, Composite) and isinstance(child, Composite):
+            joined = dict(mine.items())
+            merge(joined, child)
+            target[name] = Composite(joined, shape=mine.shape)
+        else:
+            target[name] = child
+
+
+def below(key: Any) -> tuple[str, ...]:
+    """The key under ``next``."""
+    return ("next", *((key,) if isinstance(key, str) else key))

@@ -1,0 +1,54 @@
+"""The words that commands and acknowledgements are written to, and the flags of each row."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Board"]
+
+# Two cache lines for each worker: the caller writes the first, the worker the second.
+_WORDS = 16
+COMMAND, OP, PARTIAL = 0, 1, 2
+ACK, FAILED, N_RESET, CURRENT = 8, 9, 10, 11
+
+
+class Board:
+    """Shared words of ``n_workers`` workers and flags of ``n_rows`` rows.
+
+    Args:
+        n_workers: how many workers there are.
+        n_rows: how many environments they have together.
+        buffer: memory to see; by default memory of this process.
+
+    Attributes:
+        words: int64 words, 16 for each worker.
+        active: ``[n]`` bool, rows that a partial command is for.
+        was_reset: ``[n]`` bool, rows that the last step-and-reset began anew.
+        has_info: ``[n]`` bool, rows that were given an ``env_info``.
+    """
+
+    def __init__(self, n_workers: int, n_rows: int, buffer: Any = None) -> None:
+        size = self.nbytes(n_workers, n_rows)
+        block = memoryview(buffer if buffer is not None else bytearray(size))
+        end = n_workers * _WORDS * 8
+        self.words: memoryview[int] = block[:end].cast("q")
+        flags = np.frombuffer(block, np.bool_, 4 * n_rows, offset=end).reshape(4, n_rows)
+        self.active, self.was_reset, self.has_info, self.has_state = flags
+
+    @staticmethod
+    def nbytes(n_workers: int, n_rows: int) -> int:
+        """How many bytes such a board takes."""
+        return n_workers * _WORDS * 8 + 4 * n_rows
+
+    @classmethod
+    def shared(cls, n_workers: int, n_rows: int, fd: int) -> Board:
+        """A board in the memory behind ``fd``. It lives as long as its views."""
+        return cls(n_workers, n_rows, mmap.mmap(fd, cls.nbytes(n_workers, n_rows)))
+
+    @staticmethod
+    def base(worker: int) -> int:
+        """Index of a worker's first word."""
+        return worker * _WORDS

@@ -1,0 +1,62 @@
+"""Factories: ids, callables, EnvCreators and lists of them, as callables that a worker can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from steppe.envs import EnvBase
+from steppe.errors import SpecError
+from steppe.registry import env_factory
+
+__all__ = ["EnvCreator", "as_factory", "factories_of"]
+
+
+class EnvCreator:
+    """A factory with its arguments.
+
+    Args:
+        create_env_fn: a callable that makes an environment, or an id.
+        create_env_kwargs: keyword arguments for it.
+    """
+
+    def __init__(self, create_env_fn: Any, create_env_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self.create_env_fn = create_env_fn
+        self.create_env_kwargs = {**(create_env_kwargs or {}), **kwargs}
+
+    def make_variant(self, **kwargs: Any) -> EnvCreator:
+        """A factory with some arguments changed; this one stays as it is."""
+        return EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """Make an environment."""
+        return as_factory(self.create_env_fn)(**{**self.create_env_kwargs, **kwargs})
+
+    def __repr__(self) -> str:
+        return f"EnvCreator({self.create_env_fn!r}, {self.create_env_kwargs!r})"
+
+
+def as_factory(value: Any) -> Callable[..., Any]:
+    """Turn an id into a factory; take a callable as it is."""
+    if isinstance(value, str):
+        return env_factory(value)
+    if isinstance(value, EnvBase):
+        raise SpecError(
+            f"A batch needs a factory, found an environment, {value!r}. Pass a function that makes one: lambda: make()."
+        )
+    if not callable(value):
+        raise SpecError(f"A factory is an id or a callable, found {type(value).__name__}.")
+    return value
+
+
+def factories_of(create_env_fn: Any, n: int, kwargs: Any) -> list[Callable[[], Any]]:
+    """One factory for each of ``n`` environments."""
+    functions = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * n
+    if len(functions) != n:
+        raise SpecError(f"{n} environments need {n} factories, found {len(functions)}.")
+    arguments = list(kwargs) if isinstance(kwargs, (list, tuple)) else [kwargs] * n
+    if len(arguments) != n:
+        raise SpecError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
+    made = [as_factory(function) for function in functions]
+    return [partial(f, **k) if k else f for f, k in zip(made, arguments, strict=True)]

@@ -1,0 +1,228 @@
+"""ParallelEnv: a batch that worker processes step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import warnings
+import weakref
+from typing import Any
+
+import cloudpickle
+import torch
+
+from steppe.batched.base import BatchedEnv
+from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter, usable_cores
+from steppe.batched.worker import RESET, STEP, STEP_AND_RESET
+from steppe.batched.zygote import fork_server
+from steppe.errors import WorkerError, WorkerTimeout
+from steppe.registry import worker_state
+from steppe.storage import Storage
+from steppe.versions import effective_backends
+
+__all__ = ["ParallelEnv"]
+
+_OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
+
+
+class ParallelEnv(BatchedEnv):
+    """Environments in worker processes."""
+
+    def __init__(
+        self,
+        num_workers: int,
+        create_env_fn: Any,
+        *,
+        num_processes: int | None = None,
+        step_timeout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_workers, create_env_fn, **kwargs)
+        self.__dict__["num_processes"] = min(num_workers, num_processes or usable_cores())
+        self.__dict__["step_timeout"] = step_timeout
+        self.__dict__["_crew"] = None
+
+    def _open(self) -> None:
+        n, p = self.num_workers, self.num_processes
+        sizes = [n // p + (w < n % p) for w in range(p)]
+        firsts = [sum(sizes[:w]) for w in range(p)]
+        crew = _Crew(p)
+        finalizer = weakref.finalize(self, crew.stop)
+        self.__dict__["_crew"], self.__dict__["_finalizer"] = crew, finalizer
+        self.__dict__["_bounds"] = [(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
+        try:
+            surroundings = _surroundings()
+            for w in range(p):
+                factories = cloudpickle.dumps(self._factories[firsts[w] : firsts[w] + sizes[w]])
+                crew.connections[w].send(
+                    {"worker": w, "first_row": firsts[w], "factories": factories, "surroundings": surroundings}
+                )
+            specs, on_arrays = None, True
+            for w in range(p):
+                _, found, array_path = crew.expect(w, "ready")
+                specs, on_arrays = specs or found, on_arrays and array_path
+            self._adopt_specs(lambda kind: specs[kind], n)
+            storage = Storage(self._row_spec(lambda kind: specs[kind]), (n,), kind="shared")
+            handle = storage.handle()
+            fd = os.memfd_create("steppe-board", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, Board.nbytes(p, n))
+                board = Board.shared(p, n, fd)
+                for connection in crew.connections:
+                    connection.send((handle.spec, n, p, handle.nbytes), [handle.fd, fd])
+                for w in range(p):
+                    crew.expect(w, "attached")
+            finally:
+                os.close(fd)
+            crew.board = board
+            self._use(storage, board.was_reset, on_arrays=on_arrays)
+        except BaseException:
+            finalizer()
+            raise
+
+    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+        try:
+            board = self._crew.board
+            active = None
+            if rows is not None:
+                board.active[:] = False
+                board.active[rows] = True
+                active = [bool(board.active[a:b].any()) for a, b in self._bounds]
+            return self._crew.round(_OPS[op], active, self.step_timeout)
+        except BaseException:
+            self.close(raise_if_closed=False)
+            raise
+
+    def _seed_rows(self, seeds: list[Any]) -> None:
+        crew = self._crew
+        for (a, b), connection in zip(self._bounds, crew.connections, strict=True):
+            connection.send(("seed", seeds[a:b]))
+        for w in range(len(crew.connections)):
+            crew.expect(w, "done")
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        super().close(raise_if_closed=raise_if_closed)
+        finalizer = self.__dict__.pop("_finalizer", None)
+        if finalizer is not None:
+            finalizer()
+
+
+class _Crew:
+    """The worker processes of one batch."""
+
+    def __init__(self, n: int) -> None:
+        server = fork_server()
+        self.pids, self.connections, self.wakes = [], [], []
+        self.answer = Signal.create()
+        self.board: Any = None
+        self.serial = 0
+        self.pid = os.getpid()
+        for _ in range(n):
+            ours, theirs = Connection.pair()
+            wake = Signal.create()
+            self.pids.append(server.fork([theirs.fileno(), *wake.fds, *self.answer.fds]))
+            theirs.close()
+            self.connections.append(ours)
+            self.wakes.append(wake)
+        self.setters = [wake.setter() for wake in self.wakes]
+        self.waiter = Waiter(self.answer, self.connections)
+        self.gate = SpinGate(n + 1)
+
+    def expect(self, worker: int, kind: str) -> Any:
+        try:
+            message, _ = self.connections[worker].recv()
+        except Gone:
+            raise WorkerError(f"Worker {worker} died without a word.", worker=worker) from None
+        if message[0] == "failed":
+            self.fail(worker, message)
+        return message
+
+    def fail(self, worker: int, message: Any) -> None:
+        _, row, doing, (summary, text) = message
+        where = f"environment {row}" if row is not None else "its environments"
+        raise WorkerError(
+            f"Worker {worker} raised in {doing} of {where}: {summary}\n\n{text}",
+            worker=worker,
+            env=row,
+            remote_traceback=text,
+        )
+
+    def round(self, op: int, active: list[bool] | None, timeout: float | None) -> int:
+        words = self.board.words
+        self.serial += 1
+        serial = self.serial
+        busy = []
+        for w, wake in enumerate(self.setters):
+            if active is not None and not active[w]:
+                continue
+            base = w * 16
+            words[base + OP] = op
+            words[base + PARTIAL] = active is not None
+            words[base + COMMAND] = serial
+            wake()
+            busy.append(base + ACK)
+
+        def ready() -> bool:
+            return all(words[ack] == serial for ack in busy)
+
+        if not self.gate.spin(ready):
+            end = None if timeout is None else time.monotonic() + timeout
+            while not ready():
+                left = None if end is None else end - time.monotonic()
+                gone = self.waiter.wait(left)
+                if ready():
+                    break
+                if gone:
+                    self.died(gone[0])
+                if end is not None and time.monotonic() >= end:
+                    w = next(ack // 16 for ack in busy if words[ack] != serial)
+                    raise WorkerTimeout(f"Worker {w} did not answer within {timeout} s.", worker=w)
+        total = 0
+        for ack in busy:
+            if words[ack - ACK + FAILED]:
+                self.expect(ack // 16, "failed")
+            total += words[ack - ACK + N_RESET]
+        return total
+
+    def died(self, fd: int) -> None:
+        worker = next(w for w, c in enumerate(self.connections) if c.fileno() == fd)
+        if self.connections[worker].poll(0):
+            self.expect(worker, "failed")
+        raise WorkerError(f"Worker {worker} (process {self.pids[worker]}) was killed.", worker=worker)
+
+    def stop(self) -> None:
+        if self.pid == os.getpid():
+            for connection in self.connections:
+                try:
+                    connection.send(("stop",))
+                except (Gone, OSError):
+                    pass
+            for pid, connection in zip(self.pids, self.connections, strict=True):
+                try:
+                    while True:
+                        if not connection.poll(5):
+                            os.kill(pid, signal.SIGKILL)
+                            break
+                        connection.recv()
+                except (Gone, OSError):
+                    pass
+        self.waiter.close()
+        for connection in self.connections:
+            connection.close()
+        for one in (*self.wakes, self.answer):
+            one.close()
+
+
+def _surroundings() -> dict[str, Any]:
+    return {
+        "environ": dict(os.environ),
+        "path": list(sys.path),
+        "cwd": os.getcwd(),
+        "dtype": torch.get_default_dtype(),
+        "filters": list(warnings.filters),
+        "backends": effective_backends(),
+        "registry": cloudpickle.dumps(worker_state()),
+    }

@@ -1,0 +1,166 @@
+"""A worker: makes its environments and steps them on command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import cloudpickle
+
+from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.channel import Connection, Gone, Signal, Waiter
+from steppe.batched.lanes import LaneError, Lanes
+from steppe.storage import Storage, StorageHandle
+
+__all__ = ["work"]
+
+STEP, STEP_AND_RESET, RESET, CLOSE = 1, 2, 3, 4
+
+
+def work(fds: list[int]) -> None:
+    """Serve one batch: ``fds`` are the connection, the signal to wait for and the signal to give."""
+    connection = Connection.from_fd(fds[0])
+    n = Signal.n_fds()
+    wake, answer = Signal.from_fds(fds[1 : 1 + n]), Signal.from_fds(fds[1 + n : 1 + 2 * n])
+    worker = _Worker(connection, wake, answer)
+    try:
+        worker.run()
+    except Gone:
+        pass
+    finally:
+        worker.close()
+
+
+class _Worker:
+    def __init__(self, connection: Connection, wake: Signal, answer: Signal) -> None:
+        self.connection = connection
+        self.wake, self.answer = wake, answer
+        self.envs: list[Any] = []
+
+    def run(self) -> None:
+        """Make the environments, then obey."""
+        payload, _ = self.connection.recv()
+        try:
+            setup = self._surround(payload)
+        except BaseException as error:
+            self.connection.send(("failed", None, "start", describe(error)))
+            return
+        self.index, self.first_row = setup["worker"], setup["first_row"]
+        try:
+            for at, make in enumerate(setup["factories"]):
+                row = self.first_row + at
+                self.envs.append(make())
+            row = None
+            spec = {kind: self.envs[0]._full_spec(kind).clone() for kind in KINDS} if self.envs else {}
+        except BaseException as error:
+            self.connection.send(("failed", row, "__init__", describe(error)))
+            return
+        on_arrays = all(getattr(env, "array_plan", None) is not None for env in self.envs)
+        self.connection.send(("ready", spec, on_arrays))
+        (row_spec, n_rows, n_workers, nbytes), storage_fds = self.connection.recv()
+        storage = Storage.attach(StorageHandle(row_spec, (n_rows,), nbytes, storage_fds[0]))
+        self.board = Board.shared(n_workers, n_rows, storage_fds[1])
+        os.close(storage_fds[1])
+        self.lanes = Lanes(self.envs, storage, self.board.was_reset, self.first_row)
+        self.connection.send(("attached",))
+        self._loop()
+
+    def _surround(self, payload: bytes) -> dict[str, Any]:
+        surroundings = payload["surroundings"]
+        os.environ.clear()
+        os.environ.update(surroundings["environ"])
+        sys.path[:] = surroundings["path"]
+        os.chdir(surroundings["cwd"])
+        import torch
+
+        torch.set_default_dtype(surroundings["dtype"])
+        warnings.filters[:] = surroundings["filters"]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+        from steppe.registry import apply_worker_state
+        from steppe.versions import apply_backends
+
+        apply_backends(surroundings["backends"])
+        apply_worker_state(cloudpickle.loads(surroundings["registry"]), worker=payload["worker"])
+        payload["factories"] = cloudpickle.loads(payload["factories"])
+        return payload
+
+    def _loop(self) -> None:
+        words, base = self.board.words, Board.base(self.index)
+        waiter = Waiter(self.wake, [self.connection], messages=True)
+        give = self.answer.setter()
+        last = 0
+        while True:
+            while words[base + COMMAND] == last:
+                if waiter.wait() and not self._message():
+                    return
+            last = words[base + COMMAND]
+            words[base + FAILED] = 0
+            try:
+                words[base + N_RESET] = self._obey(words[base + OP], words[base + PARTIAL])
+            except BaseException as error:
+                row = error.row if isinstance(error, LaneError) else None
+                doing = error.doing if isinstance(error, LaneError) else "step"
+                cause = error.__cause__ if isinstance(error, LaneError) else error
+                words[base + FAILED] = 1
+                self.connection.send(("failed", row, doing, describe(cause)))
+            words[base + ACK] = last
+            give()
+
+    def _obey(self, op: int, partial: int) -> int:
+        lanes = None
+        if partial or op == RESET:
+            active = self.board.active
+            lanes = [at for at in range(len(self.envs)) if active[self.first_row + at] or not partial]
+        if op == RESET:
+            self.lanes.reset(lanes)
+            return 0
+        return self.lanes.step(lanes, reset=op == STEP_AND_RESET)
+
+    def _message(self) -> bool:
+        try:
+            message, _ = self.connection.recv()
+        except Gone:
+            return False
+        kind = message[0]
+        if kind == "stop":
+            return False
+        try:
+            if kind == "seed":
+                for env, seed in zip(self.envs, message[1], strict=True):
+                    env.set_seed(seed)
+                self.connection.send(("done", None))
+            elif kind == "get":
+                values = [_deep_get(env, message[1]) for env in self.envs]
+                self.connection.send(("done", cloudpickle.dumps(values)))
+            elif kind == "call":
+                args, kwargs = cloudpickle.loads(message[2])
+                values = [_deep_get(env, message[1])(*args, **kwargs) for env in self.envs]
+                self.connection.send(("done", cloudpickle.dumps(values)))
+        except BaseException as error:
+            self.connection.send(("failed", None, kind, describe(error)))
+        return True
+
+    def close(self) -> None:
+        for env in self.envs:
+            try:
+                env.close(raise_if_closed=False)
+            except Exception:
+                pass
+
+
+def _deep_get(env: Any, path: list[str]) -> Any:
+    for name in path:
+        env = getattr(env, name)
+    return env
+
+
+KINDS = ("observation", "reward", "done", "action", "state")
+
+
+def describe(error: BaseException | None) -> tuple[str, str]:
+    """Type and text, and the traceback."""
+    assert error is not None
+    return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
