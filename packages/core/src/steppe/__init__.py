@@ -17,16 +17,9 @@ if TYPE_CHECKING:
     from .batched import SerialEnv as SerialEnv
     from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .batched import filter_warnings_subprocess as filter_warnings_subprocess
-    from .collectors import Agent as Agent
-    from .collectors import Batcher as Batcher
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
-    from .collectors import EpisodeBatcher as EpisodeBatcher
-    from .collectors import MonoThreadEpisodeBatcher as MonoThreadEpisodeBatcher
-    from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
-    from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
     from .collectors import SyncDataCollector as SyncDataCollector
-    from .collectors import aSyncDataCollector as aSyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
     from .envs import ArrayPlan as ArrayPlan
@@ -177,16 +170,9 @@ _EXPORTS: dict[str, str] = {
             "filter_warnings_subprocess",
         ),
         "collectors": (
-            "Agent",
-            "Batcher",
             "Collector",
             "DataCollectorBase",
-            "EpisodeBatcher",
-            "MonoThreadEpisodeBatcher",
-            "MultiSyncDataCollector",
-            "MultiaSyncDataCollector",
             "SyncDataCollector",
-            "aSyncDataCollector",
             "split_trajectories",
         ),
     }.items()

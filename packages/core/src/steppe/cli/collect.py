@@ -114,7 +114,7 @@ def _say(trouble: BaseException | None, *, kept: int) -> int:
 def _make_env(args: argparse.Namespace, factory: Any) -> Any:
     import steppe
 
-    batch = None
+    batch: Any = None
     try:
         if args.num_envs == 1 and args.num_processes is None:
             batch = steppe.SerialEnv(1, factory)
