@@ -1,0 +1,10 @@
+"""Collectors: an environment and a policy make batches of data, iteration after iteration."""
+
+from __future__ import annotations
+
+from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.engine import Collector
+from steppe.collectors.presets import SyncDataCollector
+from steppe.collectors.trajectories import split_trajectories
+
+__all__ = ["Collector", "DataCollectorBase", "SyncDataCollector", "split_trajectories"]

@@ -1,0 +1,228 @@
+"""Where the frames of a batch are kept until it is complete: in storage, or one by one where none fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import stack_frames
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import make_composite_from_td
+from steppe.storage import Storage, entries, storage_problem
+
+__all__ = ["FrameList", "FrameWriter", "make_writer"]
+
+#: Views of single steps are kept from batch to batch up to this number.
+_MAX_VIEWS = 1 << 16
+
+_foreach_copy = getattr(torch, "_foreach_copy_", None)
+
+
+def make_writer(frame: TensorDictBase, steps: int) -> FrameWriter | FrameList:
+    """Make the place for batches of frames like ``frame``: data of one step, root and ``next``."""
+    keys = _visible(frame)
+    devices = {value.device for key in keys if isinstance(value := frame.get(key), torch.Tensor)}
+    if len(devices) != 1:
+        return FrameList(frame, steps)
+    spec = make_composite_from_td(
+        frame.select(*keys)[(0,) * frame.batch_dims] if frame.batch_dims else frame.select(*keys),
+        unsqueeze_null_shapes=False,
+    )
+    if storage_problem(spec) is not None:
+        return FrameList(frame, steps)
+    return FrameWriter(spec, keys, frame, steps, devices.pop())
+
+
+def _visible(frame: TensorDictBase) -> list[Any]:
+    """The keys of all leaves but those that a name with a leading underscore makes private."""
+    keys = frame.keys(include_nested=True, leaves_only=True)
+    return [key for key in keys if not any(part.startswith("_") for part in ((key,) if isinstance(key, str) else key))]
+
+
+class FrameWriter:
+    """Frames in a storage ``[*B, T]``.
+
+    Most root entries are the ``next`` entries of the frame before, the very same tensors: these are filled in at the
+    end, at once, and only others are written step by step.
+
+    Attributes:
+        td: all frames as one TensorDict of views.
+        storage: what is behind it.
+        root_keys, next_keys: keys of the leaves; the latter start with ``"next"``.
+    """
+
+    def __init__(self, spec: Any, keys: list[Any], example: TensorDictBase, steps: int, device: torch.device) -> None:
+        self.steps = steps
+        rows = (*example.batch_size, steps)
+        if device.type == "cpu":
+            self.storage = Storage(spec, rows)
+        else:
+            self.storage = Storage(spec, rows, kind="cuda", device=device)
+        self.dim = example.batch_dims
+        self.td = self.storage.td.to(example.device) if example.device is not None else self.storage.td
+        self.td.names = [None] * self.dim + ["time"]
+        self.next_keys = [key for key in keys if key[0] == "next" and not isinstance(key, str)]
+        self.root_keys = [key for key in keys if key not in set(self.next_keys)]
+        tensors = self.storage.tensors
+        moved = {key: ("next", key) if isinstance(key, str) else ("next", *key) for key in self.root_keys}
+        following = set(self.next_keys)
+        #: Root keys that the step before may have written, with their key under ``next``.
+        self.carried = {key: source for key, source in moved.items() if source in following}
+        self._own = [key for key in self.root_keys if key not in self.carried]
+        self._order = [*self.carried, *self._own, *self.next_keys]
+        self._tensors = [tensors[key] for key in self._order]
+        self._shapes = [self._shape(tensor) for tensor in self._tensors]
+        self._flat = all(isinstance(key, str) for key in self.root_keys) and all(
+            len(key) == 2 for key in self.next_keys
+        )
+        self._next_names = [key[1] for key in self.next_keys]
+        self._keep_views = steps * len(self._order) <= _MAX_VIEWS
+        self._views: list[list[torch.Tensor]] = []
+        self._first_view = 0
+        self._exceptions: list[list[int]] = [[] for _ in self.carried]
+        self._previous: list[Any] = []
+
+    def _shape(self, tensor: torch.Tensor) -> torch.Size:
+        return torch.Size((*tensor.shape[: self.dim], *tensor.shape[self.dim + 1 :]))
+
+    def write(self, frame: TensorDictBase, step: int) -> None:
+        """Copy the data of one step to its place.
+
+        Raises:
+            SpecError: it has other entries or shapes than the first step had.
+        """
+        views = self._step_views(step)
+        root, own, following = self._values(frame)
+        if step:
+            targets, sources = [], []
+            for i, (value, before) in enumerate(zip(root, self._previous, strict=True)):
+                if value is not before:
+                    self._exceptions[i].append(step)
+                    targets.append(views[i])
+                    sources.append(value)
+            n = len(root)
+            targets += views[n:]
+        else:
+            targets, sources = list(views), list(root)
+        sources += own
+        sources += following
+        for target, source in zip(targets, sources, strict=True):
+            if target.shape != source.shape:
+                raise self._changed(frame)
+        if _foreach_copy is not None:
+            _foreach_copy(targets, sources)
+        else:
+            for target, source in zip(targets, sources, strict=True):
+                target.copy_(source)
+        self._previous = [following[i] for i in self._sources]
+
+    @property
+    def _sources(self) -> list[int]:
+        """Where among the values of ``next`` each carried entry comes from."""
+        found = self.__dict__.get("_source_index")
+        if found is None:
+            at = {key: i for i, key in enumerate(self.next_keys)}
+            found = self.__dict__["_source_index"] = [at[source] for source in self.carried.values()]
+        return found  # type: ignore[no-any-return]
+
+    def _values(self, frame: TensorDictBase) -> tuple[list[Any], list[Any], list[Any]]:
+        if self._flat and type(frame) is TensorDict:
+            level = entries(frame)
+            below = level.get("next")
+            if type(below) is TensorDict and len(level) == len(self.root_keys) + 1:
+                under = entries(below)
+                if len(under) == len(self.next_keys):
+                    try:
+                        return (
+                            [level[key] for key in self.carried],
+                            [level[key] for key in self._own],
+                            [under[name] for name in self._next_names],
+                        )
+                    except KeyError:
+                        pass
+        if len(self._order) != len(keys := _visible(frame)) or set(keys) != set(self._order):
+            raise self._changed(frame)
+        return (
+            [frame.get(key) for key in self.carried],
+            [frame.get(key) for key in self._own],
+            [frame.get(key) for key in self.next_keys],
+        )
+
+    def _changed(self, frame: TensorDictBase) -> SpecError:
+        keys = set(_visible(frame))
+        problems = [f"{key!r} is missing" for key in self._order if key not in keys]
+        problems += [f"{key!r} is new" for key in sorted(keys - set(self._order), key=str)]
+        for key, shape in zip(self._order, self._shapes, strict=True):
+            found = frame.get(key, None)
+            if found is not None and found.shape != shape:
+                problems.append(f"{key!r} had shape {tuple(shape)} and now has {tuple(found.shape)}")
+        return SpecError(
+            f"The data of a step differs from that of the first: {'; '.join(problems)}. Policies write the same "
+            "entries in each step; what they read from the step before is there at a reset if a TensorDictPrimer "
+            "puts it there."
+        )
+
+    def _step_views(self, step: int) -> list[torch.Tensor]:
+        at = step - self._first_view
+        if not 0 <= at < len(self._views):
+            if self._keep_views:
+                first, size = 0, self.steps
+            else:
+                first, size = step, min(_MAX_VIEWS // len(self._order) or 1, self.steps - step)
+            columns = [tensor.narrow(self.dim, first, size).unbind(self.dim) for tensor in self._tensors]
+            self._views = [list(row) for row in zip(*columns, strict=True)]
+            self._first_view = first
+            at = step - first
+        return self._views[at]
+
+    def root_written(self, step: int) -> None:
+        """Say that the carried root entries of a step have been written from elsewhere."""
+        for exceptions in self._exceptions:
+            exceptions.append(step)
+
+    def finish(self) -> TensorDictBase:
+        """Fill in what is not written yet, and return ``td``."""
+        tensors, dim, steps = self.storage.tensors, self.dim, self.steps
+        for exceptions, (key, source) in zip(self._exceptions, self.carried.items(), strict=True):
+            target, before = tensors[key], tensors[source]
+            at = torch.tensor(exceptions, dtype=torch.int64, device=target.device) if exceptions else None
+            kept = target.index_select(dim, at) if at is not None else None
+            target.narrow(dim, 1, steps - 1).copy_(before.narrow(dim, 0, steps - 1))
+            if at is not None and kept is not None:
+                target.index_copy_(dim, at, kept)
+            exceptions.clear()
+        self._previous = []
+        return self.td
+
+
+class FrameList:
+    """Frames with text, or of changing shapes: kept as they come and stacked, lazily where that is needed."""
+
+    def __init__(self, example: TensorDictBase, steps: int) -> None:
+        self.dim = example.batch_dims
+        self._frames: list[TensorDictBase] = []
+
+    def write(self, frame: TensorDictBase, step: int) -> None:
+        """Keep the data of one step."""
+        if step == 0:
+            self._frames = []
+        self._frames.append(_public(frame))
+
+    def finish(self) -> TensorDictBase:
+        """Stack the frames.
+
+        Raises:
+            NotSupported: they have different entries.
+        """
+        frames, self._frames = self._frames, []
+        try:
+            return stack_frames(frames, self.dim)
+        except (RuntimeError, KeyError) as error:
+            raise NotSupported(f"The steps of this batch cannot be put together: {error}") from error
+
+
+def _public(frame: TensorDictBase) -> TensorDictBase:
+    hidden = [key for key in frame.keys(include_nested=True) if (key if isinstance(key, str) else key[-1])[0] == "_"]
+    return frame.exclude(*hidden) if hidden else frame.copy()
