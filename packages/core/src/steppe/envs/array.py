@@ -15,7 +15,7 @@ from steppe.envs.rollout import RolloutPlan
 from steppe.errors import NotSupported
 from steppe.storage import entries
 
-__all__ = ["ArrayEnv"]
+__all__ = ["ArrayEnv", "ArrayPath"]
 
 #: Overriding one of these, in a class below the one that defines step_into or on an instance, leaves the array path.
 _TENSORDICT_METHODS = (
@@ -31,25 +31,11 @@ _TENSORDICT_METHODS = (
 _UNKNOWN = object()
 
 
-class ArrayEnv(EnvBase):
-    """One environment (no batch, on the CPU) whose data is written straight into rows of numpy arrays.
+class ArrayPath(EnvBase):
+    """An environment that may be able to write its data into rows of arrays, and is faster where it can.
 
-    A subclass sets its specs like any environment and writes two methods:
-
-    * ``reset_into(out, seed, env_info)``: begin an episode. ``out`` maps each observation key (a string, or a tuple for
-      a nested one) to a numpy view, of the shape and dtype of its spec, that the observation is copied into:
-      ``out["observation"][...] = obs``. ``seed`` is the seed to reset with, or None to go on with the generator as it
-      is. ``env_info`` is a dict of what the caller passed for this reset, or None.
-    * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
-      array of the spec's dtype otherwise, and a dict of these for several action keys; do not keep it. ``out`` has the
-      reward too: ``out["reward"][0] = reward``. Two Python bools come back; the done entries are written from them.
-
-    ``step``, ``reset`` and ``rollout``, batches and collectors then move no tensors per step. A subclass that overrides
-    ``_step``, ``_reset`` or a ``read_*`` method, or an instance that is given one, is stepped through that method
-    instead: slower, and equally right. The two paths give equal data.
-
-    An environment whose data has no fixed place (text, sizes that vary, groups of agents that end alone) has no array
-    path: ``array_plan`` is None, and ``_step`` and ``_reset`` must be defined.
+    Base of :class:`ArrayEnv`, and of environments around one. ``array_plan`` says whether it can as it is now; without a
+    plan everything goes the way of :class:`~steppe.envs.EnvBase`.
     """
 
     def reset_into(
@@ -62,6 +48,10 @@ class ArrayEnv(EnvBase):
         """Act, write observations and reward into ``out``, and return ``(terminated, truncated)``."""
         raise NotSupported(f"{type(self).__name__} does not define step_into(action, out).")
 
+    def take_seed(self) -> int | None:
+        """Return the seed that ``set_seed`` left for the next reset, once."""
+        raise NotSupported(f"{type(self).__name__} does not define take_seed().")
+
     # -- which path -----------------------------------------------------------------------------------------------
 
     @property
@@ -69,60 +59,20 @@ class ArrayEnv(EnvBase):
         """How data lies in arrays, or None where this environment takes the tensordict path."""
         plan = self.__dict__.get("_array_plan", _UNKNOWN)
         if plan is _UNKNOWN:
-            plan = self._compile() if self._on_array_path() else None
-            self.__dict__["_array_plan"] = plan
+            plan = self.__dict__["_array_plan"] = self._make_array_plan()
         return plan
 
-    def _on_array_path(self) -> bool:
-        if self.batch_size or self._auto_reset is not None or not self._array_capable():
-            return False
-        if self.device is not None and self.device.type != "cpu":
-            return False
-        mro = type(self).__mro__
-        definer = next(cls for cls in mro if "step_into" in cls.__dict__)
-        if definer is ArrayEnv:
-            return False
-        below = mro[: mro.index(definer)]
-        if any(name in cls.__dict__ for cls in below for name in _TENSORDICT_METHODS):
-            return False
-        return not any(name in self.__dict__ for name in _TENSORDICT_METHODS)
-
-    def _array_capable(self) -> bool:
-        """Whether the library's data can be written into arrays; a wrapper says no for what it cannot copy."""
-        return ArrayPlan.problem(self) is None
-
-    def _compile(self) -> ArrayPlan:
-        self._check_disjoint()
-        return ArrayPlan(self)
+    def _make_array_plan(self) -> ArrayPlan | None:
+        raise NotImplementedError
 
     def _specs_changed(self) -> None:
         super()._specs_changed()
         self.__dict__.pop("_array_plan", None)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in _TENSORDICT_METHODS:
-            self.__dict__.pop("_array_plan", None)
-
-    def __delattr__(self, name: str) -> None:
-        super().__delattr__(name)
-        if name in _TENSORDICT_METHODS:
-            self.__dict__.pop("_array_plan", None)
-
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.pop("_array_plan", None)
         return state
-
-    # -- seeds ----------------------------------------------------------------------------------------------------
-
-    def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_pending_seed"] = seed
-
-    def take_seed(self) -> int | None:
-        """Return the seed that ``set_seed`` left for the next reset, once."""
-        seed: int | None = self.__dict__.pop("_pending_seed", None)
-        return seed
 
     # -- the array path of one environment ------------------------------------------------------------------------
 
@@ -170,6 +120,75 @@ class ArrayEnv(EnvBase):
         if array_plan is not None and array_rollout.fits(self, array_plan, plan):
             return array_rollout.run(self, array_plan, plan)
         return super()._run_rollout(plan)
+
+
+class ArrayEnv(ArrayPath):
+    """One environment (no batch, on the CPU) whose data is written straight into rows of numpy arrays.
+
+    A subclass sets its specs like any environment and writes two methods:
+
+    * ``reset_into(out, seed, env_info)``: begin an episode. ``out`` maps each observation key (a string, or a tuple for
+      a nested one) to a numpy view, of the shape and dtype of its spec, that the observation is copied into:
+      ``out["observation"][...] = obs``. ``seed`` is the seed to reset with, or None to go on with the generator as it
+      is. ``env_info`` is a dict of what the caller passed for this reset, or None.
+    * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
+      array of the spec's dtype otherwise, and a dict of these for several action keys; do not keep it. ``out`` has the
+      reward too: ``out["reward"][0] = reward``. Two Python bools come back; the done entries are written from them.
+
+    ``step``, ``reset`` and ``rollout``, batches and collectors then move no tensors per step. A subclass that overrides
+    ``_step``, ``_reset`` or a ``read_*`` method, or an instance that is given one, is stepped through that method
+    instead: slower, and equally right. The two paths give equal data.
+
+    An environment whose data has no fixed place (text, sizes that vary, groups of agents that end alone) has no array
+    path: ``array_plan`` is None, and ``_step`` and ``_reset`` must be defined.
+    """
+
+    # -- which path -----------------------------------------------------------------------------------------------
+
+    def _make_array_plan(self) -> ArrayPlan | None:
+        return self._compile() if self._on_array_path() else None
+
+    def _on_array_path(self) -> bool:
+        if self.batch_size or self._auto_reset is not None or not self._array_capable():
+            return False
+        if self.device is not None and self.device.type != "cpu":
+            return False
+        mro = type(self).__mro__
+        definer = next(cls for cls in mro if "step_into" in cls.__dict__)
+        if definer is ArrayPath:
+            return False
+        below = mro[: mro.index(definer)]
+        if any(name in cls.__dict__ for cls in below for name in _TENSORDICT_METHODS):
+            return False
+        return not any(name in self.__dict__ for name in _TENSORDICT_METHODS)
+
+    def _array_capable(self) -> bool:
+        """Whether the library's data can be written into arrays; a wrapper says no for what it cannot copy."""
+        return ArrayPlan.problem(self) is None
+
+    def _compile(self) -> ArrayPlan:
+        self._check_disjoint()
+        return ArrayPlan(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _TENSORDICT_METHODS:
+            self.__dict__.pop("_array_plan", None)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in _TENSORDICT_METHODS:
+            self.__dict__.pop("_array_plan", None)
+
+    # -- seeds ----------------------------------------------------------------------------------------------------
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.__dict__["_pending_seed"] = seed
+
+    def take_seed(self) -> int | None:
+        """Return the seed that ``set_seed`` left for the next reset, once."""
+        seed: int | None = self.__dict__.pop("_pending_seed", None)
+        return seed
 
     # -- the same as TensorDicts, for callers that need the general path ------------------------------------------
 

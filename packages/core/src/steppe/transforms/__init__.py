@@ -18,7 +18,7 @@ from steppe.transforms.compose import CallableTransform, Compose
 from steppe.transforms.control import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
-from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks
 from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
@@ -27,6 +27,7 @@ from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.unary import ObservationTransform, UnaryTransform
 
 __all__ = [
+    "ArrayHooks",
     "AutoResetTransform",
     "BatchSizeTransform",
     "CallableTransform",

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook
+from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, pair_hook
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 
@@ -90,7 +90,35 @@ class DTypeCastTransform(Transform):
         if inverse:
             # States may be left out of the data: the environment says so itself where it needs them.
             hooks.inverse = pair_hook(inverse, self._inv_apply_transform, None)
+        hooks.arrays = self._array_hooks(forward, inverse, specs)
         return hooks
+
+    def _array_hooks(
+        self, forward: list[tuple[Any, Any]], inverse: list[tuple[Any, Any]], specs: EnvSpecs
+    ) -> ArrayHooks | None:
+        try:
+            dtype = torch.empty(0, dtype=self.dtype_in).numpy().dtype
+            torch.empty(0, dtype=self.dtype_out).numpy()
+        except TypeError:
+            return None
+        if not (self.dtype_in.is_floating_point and self.dtype_out.is_floating_point):
+            return None
+        if any(key != out_key for key, out_key in (*forward, *inverse)):
+            return None
+        arrays = ArrayHooks(casts=[key for key, _ in forward])
+        if inverse:
+            keys = {key for key, _ in inverse}
+            actions = list(specs.action.keys(include_nested=True, leaves_only=True))
+            if not keys <= set(actions):
+                return None
+
+            def cast(action: Any) -> Any:
+                if isinstance(action, dict):
+                    return {key: value.astype(dtype) if key in keys else value for key, value in action.items()}
+                return action.astype(dtype)
+
+            arrays.inverse = cast
+        return arrays
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         pairs = self._pairs

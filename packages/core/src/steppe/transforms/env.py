@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import ArrayEnv, EnvBase
+from steppe.envs import ArrayEnv, ArrayPath, ArrayPlan, EnvBase
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Composite
+from steppe.transforms.arrays import TransformedPlan
 from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose, as_transform
 from steppe.transforms.pipeline import Pipeline, leaves
@@ -19,7 +20,7 @@ __all__ = ["TransformedEnv"]
 _KINDS = ("observation", "reward", "done", "action", "state")
 
 
-class TransformedEnv(EnvBase):
+class TransformedEnv(ArrayPath):
     """An environment, and transforms of what it returns and is given.
 
     Data, specs, batch size and device are those behind the last transform. Attributes that this class does not have are
@@ -154,6 +155,7 @@ class TransformedEnv(EnvBase):
         return pipeline
 
     def _full_spec(self, kind: str) -> Composite:
+        self._keep_up()
         specs: dict[str, Composite] = self.__dict__["_specs"]
         if kind not in specs:
             found = self._compiled.specs
@@ -246,6 +248,52 @@ class TransformedEnv(EnvBase):
             )
         else:
             super().__setattr__(name, value)
+
+    # -- the array path -------------------------------------------------------------------------------------------
+
+    def _make_array_plan(self) -> ArrayPlan | None:
+        own = type(self)
+        overridden = own._step is not TransformedEnv._step or own._reset is not TransformedEnv._reset
+        if overridden or "_step" in self.__dict__ or "_reset" in self.__dict__ or self._compiled.program is None:
+            return None
+        self._check_disjoint()
+        self.__dict__["array_program"] = self._compiled.program
+        return TransformedPlan(self)
+
+    def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
+        """Act, as :meth:`steppe.envs.ArrayEnv.step_into` does; only where ``array_plan`` is not None."""
+        terminated_truncated: tuple[bool, bool] = self.__dict__["array_program"].step_into(action, out)
+        return terminated_truncated
+
+    def reset_into(self, out: dict[Any, Any], seed: int | None, env_info: dict[str, Any] | None) -> None:
+        """Begin an episode, as :meth:`steppe.envs.ArrayEnv.reset_into` does."""
+        self.__dict__["array_program"].reset_into(out, seed, env_info)
+
+    def take_seed(self) -> int | None:
+        """Return the seed that ``set_seed`` left for the next reset, once."""
+        base: Any = self._base
+        seed: int | None = base.take_seed()
+        return seed
+
+    def _run_rollout(self, plan: Any) -> TensorDictBase:
+        if self.array_plan is not None and not plan.start.batch_size:
+            self.array_program.load(plan.start)
+        return super()._run_rollout(plan)
+
+    def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
+        self._keep_up()
+        return super().reset(tensordict, env_info=env_info, **kwargs)
+
+    def _keep_up(self) -> None:
+        """Notice that the specs of the base have changed, or that it has left the array path."""
+        pipeline = self.__dict__["_pipeline"]
+        base = self.__dict__["_base"]
+        if pipeline is None:
+            return
+        if base.__dict__.get("_spec_cache") is not pipeline.base_cache or (
+            pipeline.program is not None and base.array_plan is None
+        ):
+            self._changed()
 
     # -- steps and resets -----------------------------------------------------------------------------------------
 
@@ -400,6 +448,7 @@ class TransformedEnv(EnvBase):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
+        state.pop("array_program", None)
         state["_pipeline"] = None
         state["_specs"] = {}
         return state

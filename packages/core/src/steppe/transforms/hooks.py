@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from steppe.specs import Composite
 from steppe.storage import entries
 from steppe.transforms.keys import names_of
 
-__all__ = ["EnvSpecs", "Hooks", "at_level", "pair_hook", "read", "set_beside", "write"]
+__all__ = ["ArrayHooks", "EnvSpecs", "Hooks", "at_level", "pair_hook", "read", "set_beside", "write"]
 
 StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
 ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
@@ -78,6 +78,34 @@ class EnvSpecs:
 
 
 @dataclass
+class ArrayHooks:
+    """What a transform does to the rows of an array environment (see :class:`~steppe.envs.ArrayEnv`).
+
+    Rows are numpy views by key; what the transform adds to the specs has a row too. What it remembers from step to step
+    it keeps itself; ``load`` brings that in line with the data, for callers that step with data of their own.
+
+    Attributes:
+        step: given the rows after a step, ``terminated`` and ``truncated``, writes its rows and returns the two flags.
+        reset: given the rows after a reset, writes its rows.
+        inverse: given a native action, returns the one for the environment before.
+        load: given the root of a step, remembers what it needs.
+        reads: keys of rows that ``step`` reads.
+        writes: keys of rows that it adds.
+        casts: keys whose dtype it changes; numpy does it, when the environment writes.
+        hides: keys that it leaves out.
+    """
+
+    step: Callable[[Any, bool, bool], tuple[bool, bool]] | None = None
+    reset: Callable[[Any], None] | None = None
+    inverse: Callable[[Any], Any] | None = None
+    load: Callable[[TensorDictBase], None] | None = None
+    reads: Iterable[Any] = ()
+    writes: Iterable[Any] = ()
+    casts: Iterable[Any] = ()
+    hides: Iterable[Any] = ()
+
+
+@dataclass
 class Hooks:
     """What a transform does in one environment; None where it does nothing.
 
@@ -89,6 +117,7 @@ class Hooks:
         before_reset: the same for reset, which may be called with None.
         instead_of_reset: given what reset was called with, returns the fresh data in place of a reset of the
             environment before, or None to reset it.
+        arrays: the same for array environments, much faster; None where it takes TensorDicts.
     """
 
     step: StepHook | None = None
@@ -96,6 +125,12 @@ class Hooks:
     inverse: InverseHook | None = None
     before_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
     instead_of_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
+    arrays: ArrayHooks | None = None
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether there is nothing to do at all."""
+        return not any((self.step, self.reset, self.inverse, self.before_reset, self.instead_of_reset))
 
 
 def pair_hook(

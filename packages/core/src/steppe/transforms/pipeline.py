@@ -11,6 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import EnvBase
 from steppe.errors import SpecError
 from steppe.storage import build_td, copy_names, entries
+from steppe.transforms.arrays import ArrayProgram
 from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose
 from steppe.transforms.hooks import EnvSpecs, Hooks
@@ -42,16 +43,22 @@ class Pipeline:
         inverses, before_resets: in the order in which they run, the last transform first.
         steps, resets: in the order in which they run, each with the number of the view that it is given. Transforms
             that have nothing to do there are left out.
+        program: the same for an array environment, or None where it, or one of the transforms, needs TensorDicts.
         two_trips: the base may not reset by itself, because whether an episode has ended is decided by a transform.
     """
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
         specs = self.base_specs = EnvSpecs.of(base)
         found: list[Hooks] = []
+        before: list[EnvSpecs] = []
         for part in leaves(transform):
+            before.append(specs)
             found.append(part.hooks(specs))
             specs = part.transform_specs(specs)
         self.specs = specs
+        self.program = ArrayProgram.of(base, found, before, specs)
+        # A new one for each change of the base's specs.
+        self.base_cache = base.__dict__.get("_spec_cache")
         self.inverses: list[Any] = []
         self.before_resets: list[Any] = []
         self.steps: list[tuple[Any, int]] = []

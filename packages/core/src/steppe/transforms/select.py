@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import PlannedTransform, Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
+from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import as_key, names_of
 
 __all__ = ["ExcludeTransform", "RenameTransform", "SelectTransform"]
@@ -23,6 +23,15 @@ def _below(key: Any, above: list[Any]) -> bool:
 
 def _leaves(spec: Composite) -> list[Any]:
     return list(spec.keys(include_nested=True, leaves_only=True))
+
+
+def _outputs(specs: EnvSpecs) -> list[Any]:
+    return [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
+
+
+def _hiding(dropped: list[Any], specs: EnvSpecs) -> ArrayHooks | None:
+    """What leaving out entries is for an array environment, which has to have its done entries."""
+    return None if any(specs.done.get(key, None) is not None for key in dropped) else ArrayHooks(hides=dropped)
 
 
 def _drop_empty(spec: Composite) -> Composite:
@@ -72,7 +81,8 @@ class ExcludeTransform(Transform):
     def hooks(self, specs: EnvSpecs) -> Hooks:
         if self.inverse:
             return Hooks(inverse=self._inv_call)
-        return Hooks(step=lambda _, following: self._call(following), reset=self._reset)
+        dropped = [key for key in _outputs(specs) if _below(key, self.excluded_keys)]
+        return Hooks(step=lambda _, following: self._call(following), reset=self._reset, arrays=_hiding(dropped, specs))
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         if self.inverse:
@@ -128,7 +138,8 @@ class SelectTransform(Transform):
         def select(_: Any, data: TensorDictBase) -> TensorDictBase:
             return data.select(*kept, strict=False)
 
-        return Hooks(step=select, reset=select)
+        dropped = [key for key in _outputs(specs) if not _below(key, kept)]
+        return Hooks(step=select, reset=select, arrays=_hiding(dropped, specs))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Keep the selected keys of data that is there already, and rewards and done entries at its root."""

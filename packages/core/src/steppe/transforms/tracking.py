@@ -13,7 +13,7 @@ from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
 from steppe.transforms.base import PlannedTransform
-from steppe.transforms.hooks import EnvSpecs, Hooks, at_level, read, set_beside, write
+from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, at_level, read, set_beside, write
 
 __all__ = ["InitTracker", "StepCounter"]
 
@@ -81,7 +81,8 @@ class StepCounter(PlannedTransform):
         levels = [(group.prefix, self._counts(group)) for group in groups]
         name = self.step_count_key
         if len(groups) == 1 and not groups[0].prefix:
-            return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64))
+            arrays = self._array_hooks(specs, groups[0])
+            return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64), arrays=arrays)
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for prefix, count in levels:
@@ -119,6 +120,36 @@ class StepCounter(PlannedTransform):
             return following
 
         return count_one
+
+    def _array_hooks(self, specs: EnvSpecs, group: DoneGroup) -> ArrayHooks | None:
+        limit, key = self.max_steps, self.step_count_key
+        if specs.done[group.names[0]].numel() != 1:
+            return None
+        if limit is not None and (self.truncated_key != "truncated" or not self.update_done):
+            return None
+        count = 0
+
+        def step(rows: Any, terminated: bool, truncated: bool) -> tuple[bool, bool]:
+            nonlocal count
+            count += 1
+            rows[key].fill(count)
+            if limit is not None and count >= limit and not terminated:
+                truncated = True
+            return terminated, truncated
+
+        def reset(rows: Any) -> None:
+            nonlocal count
+            count = 0
+            rows[key].fill(0)
+
+        def load(td: TensorDictBase) -> None:
+            nonlocal count
+            found = read(td, key)
+            if found is None:
+                self._no_count(group, td)
+            count = found.item()
+
+        return ArrayHooks(step=step, reset=reset, load=load, writes=(key,))
 
     def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
         found = sorted(map(str, td.keys())) if td is not None else []
@@ -163,7 +194,10 @@ class InitTracker(PlannedTransform):
         groups, name = specs.groups, self.init_key
         if len(groups) == 1 and not groups[0].prefix:
             done = groups[0].names[0]
-            return Hooks(step=_filler(name, done, _bool), reset=_filler(name, done, _bool, fill=_ones))
+            arrays = ArrayHooks(
+                step=_array_filler(name, False), reset=lambda rows: rows[name].fill(True), writes=(name,)
+            )
+            return Hooks(step=_filler(name, done, _bool), reset=_filler(name, done, _bool, fill=_ones), arrays=arrays)
         return Hooks(step=_level_filler(groups, name, _bool), reset=_level_filler(groups, name, _bool, fill=_ones))
 
     def _repr_keys(self) -> Any:
@@ -184,6 +218,14 @@ def _filler(name: str, like: str, dtype: torch.dtype, fill: Any = _zeros) -> Cal
         return data
 
     return write_it
+
+
+def _array_filler(name: str, value: Any) -> Callable[[Any, bool, bool], tuple[bool, bool]]:
+    def fill(rows: Any, terminated: bool, truncated: bool) -> tuple[bool, bool]:
+        rows[name].fill(value)
+        return terminated, truncated
+
+    return fill
 
 
 def _level_filler(
