@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ArrayEnv, ArrayPath, ArrayPlan, EnvBase
+from steppe.envs import ArrayPath, ArrayPlan, EnvBase
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Composite
+from steppe.storage import entries
 from steppe.transforms.arrays import TransformedPlan
 from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose, as_transform
@@ -297,8 +298,15 @@ class TransformedEnv(ArrayPath):
 
     # -- steps and resets -----------------------------------------------------------------------------------------
 
+    def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        # What the base has checked is not checked again, once a first step has shown what the transforms make of it.
+        state = self.__dict__
+        if "step" in state["_validated"] and not state["run_type_checks"] and not self._compiled.inverses:
+            return self._step(tensordict)
+        return super()._whole_step(tensordict)
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        pipeline = self._compiled
+        pipeline = self.__dict__["_pipeline"] or self._compiled
         if not pipeline.inverses:
             following = self._base_next(pipeline, tensordict)
             for step, _ in pipeline.steps:
@@ -330,11 +338,12 @@ class TransformedEnv(ArrayPath):
 
     def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
         base = self.__dict__["_base"]
-        if "_step" in given.keys():
+        if "_step" in (entries(given) if type(given) is TensorDict else given.keys()):
             return base.step(pipeline.without_outputs(given)).get("next")
-        arrays = base.array_plan if isinstance(base, ArrayEnv) else None
-        if arrays is not None and not base.is_closed and not given.batch_size:
-            return arrays.step(base, given)[0]
+        if pipeline.plain_step and not base.__dict__["is_closed"]:
+            # Its step would do no more than this, and put the result into a copy of the root.
+            arrays = base.array_plan if pipeline.array_base else None
+            return base._whole_step(given) if arrays is None or given.batch_size else arrays.step(base, given)[0]
         return base.step(pipeline.root(given)).get("next")
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:

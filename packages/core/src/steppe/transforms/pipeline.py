@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase
+from steppe.envs import ArrayEnv, ArrayPath, EnvBase
 from steppe.errors import SpecError
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.arrays import ArrayProgram
@@ -81,6 +81,8 @@ class Pipeline:
                         "env.insert_transform(0, transform)."
                     )
                 self.instead_of_reset = hooks.instead_of_reset
+        self.array_base = isinstance(base, ArrayEnv)
+        self.plain_step = type(base).step in (EnvBase.step, ArrayPath.step) and "step" not in base.__dict__
         self.writes_step = transform.writes_step
         self.same_batch = self.specs.batch_size == self.base_specs.batch_size
         self.two_trips = (
