@@ -95,6 +95,10 @@ class BatchedEnv(EnvBase):
         specs = {key: self.full_action_spec[key] for key in self.action_keys}
         state["_action_checks"] = [(key, spec.shape, spec.dtype) for key, spec in specs.items()]
 
+    def _forget_storage(self) -> None:
+        for name in ("_storage", "_was_reset", "_inputs", "_root_out", "_next_out"):
+            self.__dict__.pop(name, None)
+
     # -- data -----------------------------------------------------------------------------------------------------
 
     def _write_inputs(self, tensordict: TensorDictBase) -> None:

@@ -18,12 +18,16 @@ from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Boa
 from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter, usable_cores
 from steppe.batched.worker import RESET, STEP, STEP_AND_RESET
 from steppe.batched.zygote import fork_server
-from steppe.errors import WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.registry import worker_state
 from steppe.storage import Storage
 from steppe.versions import effective_backends
 
 __all__ = ["ParallelEnv"]
+
+# How long a worker may take to close its environments, and after a failure, when it may well hang.
+_PATIENCE = 5.0
+_PATIENCE_AFTER_FAILURE = 0.5
 
 _OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
 
@@ -80,10 +84,12 @@ class ParallelEnv(BatchedEnv):
             crew.board = board
             self._use(storage, board.was_reset, on_arrays=on_arrays)
         except BaseException:
-            finalizer()
+            self._stop(_PATIENCE_AFTER_FAILURE)
             raise
 
     def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+        if self._crew is None:
+            raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
         try:
             board = self._crew.board
             active = None
@@ -93,8 +99,21 @@ class ParallelEnv(BatchedEnv):
                 active = [bool(board.active[a:b].any()) for a, b in self._bounds]
             return self._crew.round(_OPS[op], active, self.step_timeout)
         except BaseException:
-            self.close(raise_if_closed=False)
+            # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
+            self._stop(_PATIENCE_AFTER_FAILURE)
             raise
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers; empty before the start and after the end."""
+        return list(self._crew.pids) if self._crew is not None else []
+
+    def _stop(self, patience: float = _PATIENCE) -> None:
+        finalizer = self.__dict__.pop("_finalizer", None)
+        if finalizer is not None and finalizer.detach() is not None:
+            crew, self.__dict__["_crew"] = self._crew, None
+            crew.stop(patience)
+            self._forget_storage()
 
     def _seed_rows(self, seeds: list[Any]) -> None:
         crew = self._crew
@@ -105,9 +124,7 @@ class ParallelEnv(BatchedEnv):
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         super().close(raise_if_closed=raise_if_closed)
-        finalizer = self.__dict__.pop("_finalizer", None)
-        if finalizer is not None:
-            finalizer()
+        self._stop()
 
 
 class _Crew:
@@ -189,31 +206,44 @@ class _Crew:
 
     def died(self, fd: int) -> None:
         worker = next(w for w, c in enumerate(self.connections) if c.fileno() == fd)
-        if self.connections[worker].poll(0):
-            self.expect(worker, "failed")
-        raise WorkerError(f"Worker {worker} (process {self.pids[worker]}) was killed.", worker=worker)
+        try:
+            message, _ = self.connections[worker].recv()
+        except Gone:
+            raise WorkerError(
+                f"Worker {worker} (process {self.pids[worker]}) ended without a word: it was killed, or its library "
+                "crashed.",
+                worker=worker,
+            ) from None
+        self.fail(worker, message)
 
-    def stop(self) -> None:
+    def stop(self, patience: float = _PATIENCE) -> None:
+        """Let the workers close their environments and end; kill those that have not after ``patience`` seconds."""
         if self.pid == os.getpid():
             for connection in self.connections:
                 try:
                     connection.send(("stop",))
                 except (Gone, OSError):
                     pass
+            end = time.monotonic() + patience
             for pid, connection in zip(self.pids, self.connections, strict=True):
-                try:
-                    while True:
-                        if not connection.poll(5):
-                            os.kill(pid, signal.SIGKILL)
-                            break
-                        connection.recv()
-                except (Gone, OSError):
-                    pass
+                if not _drained(connection, end):
+                    os.kill(pid, signal.SIGKILL)
+                    _drained(connection, time.monotonic() + _PATIENCE)
         self.waiter.close()
         for connection in self.connections:
             connection.close()
         for one in (*self.wakes, self.answer):
             one.close()
+
+
+def _drained(connection: Connection, end: float) -> bool:
+    """Read until the other end closes; False where it has not by ``end``."""
+    try:
+        while connection.poll(end - time.monotonic()):
+            connection.recv()
+    except (Gone, OSError):
+        return True
+    return False
 
 
 def _surroundings() -> dict[str, Any]:

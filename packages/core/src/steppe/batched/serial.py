@@ -48,3 +48,4 @@ class SerialEnv(BatchedEnv):
         for env in self.__dict__.pop("_envs", []):
             env.close(raise_if_closed=False)
         self.__dict__.pop("_lanes", None)
+        self._forget_storage()

@@ -60,7 +60,10 @@ class _Worker:
             return
         on_arrays = all(getattr(env, "array_plan", None) is not None for env in self.envs)
         self.connection.send(("ready", spec, on_arrays))
-        (row_spec, n_rows, n_workers, nbytes), storage_fds = self.connection.recv()
+        message, storage_fds = self.connection.recv()
+        if message[0] == "stop":
+            return
+        row_spec, n_rows, n_workers, nbytes = message
         storage = Storage.attach(StorageHandle(row_spec, (n_rows,), nbytes, storage_fds[0]))
         self.board = Board.shared(n_workers, n_rows, storage_fds[1])
         os.close(storage_fds[1])

@@ -706,7 +706,9 @@ class EnvBase(SpecViews, nn.Module):
             + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
         )
 
-    def _missing_action(self, tensordict: TensorDictBase, key: Any) -> ActionError:
+    # Static, so that what keeps it does not keep the environment.
+    @staticmethod
+    def _missing_action(tensordict: TensorDictBase, key: Any) -> ActionError:
         return ActionError(
             f"There is no action at {key!r} in the data given to step. Found {sorted(map(str, tensordict.keys()))}. "
             "Write one first: env.rand_action(td), policy(td), or td['action'] = ..."

@@ -1,0 +1,146 @@
+"""What goes wrong in a worker reaches the caller, named, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from steppe import ParallelEnv, SerialEnv
+from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe_testing import ArrayCountingEnv, FailingEnv, HangingEnv
+
+
+def failing_at(row: int, n: int, **kwargs: Any) -> list[Any]:
+    return [partial(FailingEnv, **kwargs) if i == row else ArrayCountingEnv for i in range(n)]
+
+
+def children() -> set[str]:
+    """Worker processes: the children of the fork server."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+            with open(f"/proc/{pid}/cmdline") as cmdline:
+                command = cmdline.read()
+        except OSError:
+            continue
+        if fields[0] != "Z" and "forkserver" in command and fields[1] != str(os.getpid()):
+            found.add(pid)
+    return found
+
+
+def gone(pids: set[str]) -> bool:
+    deadline = time.monotonic() + 10
+    while pids & children():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def before() -> set[str]:
+    return children()
+
+
+@pytest.mark.parametrize("where", ["init", "reset", "step"])
+def test_an_exception_arrives_with_its_traceback_worker_and_environment(where: str, before: set[str]) -> None:
+    at = 3 if where == "step" else 1
+    env = ParallelEnv(4, failing_at(2, 4, in_=where, at=at if where != "init" else 3), num_processes=2)
+
+    with pytest.raises(WorkerError, match=f"FailingEnv failed in {where}") as caught:
+        env.rollout(10)
+
+    assert caught.value.worker == 1
+    assert caught.value.env == 2
+    assert "mock_faults.py" in caught.value.remote_traceback
+    env.close()
+    assert gone(children() - before)
+
+
+def test_a_killed_worker_is_named_at_once(before: set[str]) -> None:
+    env = ParallelEnv(4, ArrayCountingEnv, num_processes=2)
+    td = env.rand_action(env.reset())
+    pid = env.worker_pids[1]
+    started = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\)") as caught:
+        env.step(td)
+
+    assert time.monotonic() - started < 5
+    assert caught.value.worker == 1
+    env.close()
+    assert gone(children() - before)
+
+
+def test_a_batch_whose_worker_failed_says_that_it_is_over() -> None:
+    env = ParallelEnv(2, FailingEnv, num_processes=1)
+    with pytest.raises(WorkerError):
+        env.rollout(10)
+
+    with pytest.raises(ClosedError, match="stopped after an error"):
+        env.reset()
+
+    env.close()
+
+
+def test_an_environment_that_hangs_is_given_up_after_step_timeout(before: set[str]) -> None:
+    env = ParallelEnv(2, HangingEnv, num_processes=2, step_timeout=0.5)
+
+    with pytest.raises(WorkerTimeout, match=r"did not answer within 0\.5 s"):
+        env.rollout(50)
+
+    env.close()
+    assert gone(children() - before)
+
+
+def test_in_one_process_the_exception_keeps_its_type() -> None:
+    env = SerialEnv(3, failing_at(1, 3, error=ZeroDivisionError))
+
+    with pytest.raises(ZeroDivisionError, match="FailingEnv failed in step 3"):
+        env.rollout(10)
+
+    env.close()
+
+
+def test_closing_twice_and_rounds_of_batches_leave_nothing(before: set[str]) -> None:
+    descriptors = None
+    for _ in range(8):
+        env = ParallelEnv(3, ArrayCountingEnv, num_processes=2)
+        env.rollout(3)
+        env.close()
+        env.close(raise_if_closed=False)
+        open_now = len(os.listdir("/proc/self/fd"))
+        descriptors = descriptors or open_now
+
+    assert open_now == descriptors
+    assert gone(children() - before)
+
+
+def test_a_batch_that_is_forgotten_ends_its_workers(before: set[str]) -> None:
+    env = ParallelEnv(2, ArrayCountingEnv)
+    env.reset()
+
+    del env
+
+    assert gone(children() - before)
+
+
+def test_what_a_caller_holds_does_not_change() -> None:
+    with ParallelEnv(2, ArrayCountingEnv) as env:
+        td = env.rand_step(env.reset())
+        held = td.clone()
+        root = env.step_mdp(td)
+        for _ in range(20):
+            root = env.step_and_maybe_reset(env.rand_action(root))[1]
+
+        assert (td == held).all()
+        assert isinstance(td["next", "reward"], torch.Tensor)
