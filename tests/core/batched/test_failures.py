@@ -21,19 +21,17 @@ def failing_at(row: int, n: int, **kwargs: Any) -> list[Any]:
 
 
 def children() -> set[str]:
-    """Worker processes: the children of the fork server."""
-    found = set()
+    """Worker processes: those whose parent is a child of this process, the fork server."""
+    parents = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/stat") as stat:
-                fields = stat.read().rpartition(")")[2].split()
-            with open(f"/proc/{pid}/cmdline") as cmdline:
-                command = cmdline.read()
+                state, parent = stat.read().rpartition(")")[2].split()[:2]
         except OSError:
             continue
-        if fields[0] != "Z" and "forkserver" in command and fields[1] != str(os.getpid()):
-            found.add(pid)
-    return found
+        if state != "Z":
+            parents[pid] = parent
+    return {pid for pid, parent in parents.items() if parents.get(parent) == str(os.getpid())}
 
 
 def gone(pids: set[str]) -> bool:
