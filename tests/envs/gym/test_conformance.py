@@ -42,6 +42,9 @@ class TestFrozenLake(EnvConformance):
 
 class TestBlackjack(EnvConformance):
     env_id = newest("Blackjack")
+    # Stepped after its end, as rows that wait for others are, the hand of older versions leaves its space.
+    supports_partial_reset = False
+    supports_partial_step = False
 
 
 class TestFrameSkip(EnvConformance):

@@ -327,6 +327,16 @@ def test_a_wrong_shape_is_said_at_the_first_step():
         env.rollout(2)
 
 
+def test_a_value_outside_its_space_has_no_place_in_a_one_hot_row():
+    class Liar(Echo):
+        def step(self, action):
+            self.actions.append(action)
+            return (7 if len(self.actions) > 1 else 2), 0.0, False, False, {}
+
+    with pytest.raises(SpecError, match=r"returned 7, which is not in its Discrete\(3\)"):
+        GymWrapper(Liar(spaces.Discrete(3))).rollout(2)
+
+
 def test_a_wrong_reward_is_said_at_the_first_step():
     class Liar(Echo):
         def step(self, action):

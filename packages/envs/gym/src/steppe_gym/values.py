@@ -247,11 +247,14 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         return multi_one_hot
     if isinstance(spec, OneHot):
         if spec.ndim == 1 and kind == "Discrete":
-            first = int(start)
+            first, n = int(start), int(spec.space.n)
 
             def one_hot(view: Any, value: Any) -> None:
+                place = int(value) - first
+                if not 0 <= place < n:
+                    raise SpecError(f"The library returned {value!r}, which is not in its {space}.")
                 view[...] = 0
-                view[int(value) - first] = 1
+                view[place] = 1
 
             return one_hot
         rows = np.arange(spec.space.n) + np.asarray(start)[..., None]
