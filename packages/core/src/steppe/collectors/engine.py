@@ -246,7 +246,7 @@ class Collector(DataCollectorBase):
         step = 0
         if self._writer is None:
             frame, root = self._step(act, root)
-            self._writer = make_writer(frame, self._steps)
+            self._writer = make_writer(frame, self._steps, dynamic=env.has_dynamic_specs)
             self._writer.write(frame, 0)
             step = 1
         writer = self._writer

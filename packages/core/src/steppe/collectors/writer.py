@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from steppe.envs import stack_frames
 from steppe.errors import NotSupported, SpecError
@@ -20,25 +21,43 @@ _MAX_VIEWS = 1 << 16
 _foreach_copy = getattr(torch, "_foreach_copy_", None)
 
 
-def make_writer(frame: TensorDictBase, steps: int) -> FrameWriter | FrameList:
-    """Make the place for batches of frames like ``frame``: data of one step, root and ``next``."""
-    keys = _visible(frame)
-    devices = {value.device for key in keys if isinstance(value := frame.get(key), torch.Tensor)}
-    if len(devices) != 1:
-        return FrameList(frame, steps)
-    spec = make_composite_from_td(
-        frame.select(*keys)[(0,) * frame.batch_dims] if frame.batch_dims else frame.select(*keys),
-        unsqueeze_null_shapes=False,
-    )
-    if storage_problem(spec) is not None:
-        return FrameList(frame, steps)
+def make_writer(frame: TensorDictBase, steps: int, *, dynamic: bool = False) -> FrameWriter | FrameList:
+    """Make the place for batches of frames like ``frame``: data of one step, root and ``next``.
+
+    Args:
+        frame: the first frame.
+        steps: how many there are in a batch.
+        dynamic: shapes change from step to step.
+    """
+    if dynamic:
+        return FrameList(frame)
+    try:
+        leaves = dict(_leaves(frame))
+    except RuntimeError:  # rows of a lazy stack that cannot be read as one tensor
+        return FrameList(frame)
+    if not all(isinstance(value, torch.Tensor) for value in leaves.values()):
+        return FrameList(frame)
+    devices = {value.device for value in leaves.values()}
+    keys = list(leaves)
+    row = frame.select(*keys)
+    for _ in range(frame.batch_dims):
+        row = row[0]
+    spec = make_composite_from_td(row, unsqueeze_null_shapes=False)
+    if len(devices) != 1 or storage_problem(spec) is not None:
+        return FrameList(frame)
     return FrameWriter(spec, keys, frame, steps, devices.pop())
 
 
-def _visible(frame: TensorDictBase) -> list[Any]:
-    """The keys of all leaves but those that a name with a leading underscore makes private."""
-    keys = frame.keys(include_nested=True, leaves_only=True)
-    return [key for key in keys if not any(part.startswith("_") for part in ((key,) if isinstance(key, str) else key))]
+def _leaves(data: TensorDictBase, prefix: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    """All leaves, text and the like too, but those that a name with a leading underscore makes private."""
+    for name, value in data.items():
+        if name[0] == "_":
+            continue
+        path = (*prefix, name)
+        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
+            yield from _leaves(value, path)
+        else:
+            yield (path if prefix else name), value
 
 
 class FrameWriter:
@@ -142,7 +161,7 @@ class FrameWriter:
                         )
                     except KeyError:
                         pass
-        if len(self._order) != len(keys := _visible(frame)) or set(keys) != set(self._order):
+        if {key for key, _ in _leaves(frame)} != set(self._order):
             raise self._changed(frame)
         return (
             [frame.get(key) for key in self.carried],
@@ -151,7 +170,7 @@ class FrameWriter:
         )
 
     def _changed(self, frame: TensorDictBase) -> SpecError:
-        keys = set(_visible(frame))
+        keys = {key for key, _ in _leaves(frame)}
         problems = [f"{key!r} is missing" for key in self._order if key not in keys]
         problems += [f"{key!r} is new" for key in sorted(keys - set(self._order), key=str)]
         for key, shape in zip(self._order, self._shapes, strict=True):
@@ -200,7 +219,7 @@ class FrameWriter:
 class FrameList:
     """Frames with text, or of changing shapes: kept as they come and stacked, lazily where that is needed."""
 
-    def __init__(self, example: TensorDictBase, steps: int) -> None:
+    def __init__(self, example: TensorDictBase) -> None:
         self.dim = example.batch_dims
         self._frames: list[TensorDictBase] = []
 

@@ -1,0 +1,121 @@
+"""What a collector takes, and how it refuses the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from steppe import Collector, SerialEnv, SyncDataCollector
+from steppe.errors import EnvNotFound, NotSupported, PluginNotFound, PolicyError, SpecError
+from steppe_testing import CountingEnv
+
+
+def test_an_environment_a_function_and_an_id_are_taken() -> None:
+    for source in (CountingEnv(), CountingEnv, lambda: CountingEnv(), "gym:CartPole-v1"):
+        with SyncDataCollector(source, frames_per_batch=4) as collector:
+            assert next(collector).batch_size == (4,)
+
+
+def test_keyword_arguments_reach_the_function() -> None:
+    with Collector(CountingEnv, frames_per_batch=4, create_env_kwargs={"start": 9}) as collector:
+        assert next(collector)["observation"][0].item() == 9
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "said"),
+    [
+        (3, TypeError, "takes an environment, an id or a function that makes one, found int"),
+        ([CountingEnv, CountingEnv], TypeError, r"SerialEnv\(n, functions\)"),
+        (dict, SpecError, "returned dict where an environment is needed"),
+        ("nobody:a", PluginNotFound, "nobody"),
+        ("gym:Nothing-v0", EnvNotFound, "Nothing-v0"),
+    ],
+)
+def test_what_makes_no_environment_is_refused(source: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Collector(source, frames_per_batch=4)
+
+
+def test_keyword_arguments_have_no_use_with_an_environment() -> None:
+    with pytest.raises(TypeError, match="create_env_kwargs"):
+        Collector(CountingEnv(), frames_per_batch=4, create_env_kwargs={"start": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"frames_per_batch": 0}, "frames_per_batch is a whole number >= 1, found 0"),
+        ({"frames_per_batch": 2.0}, "frames_per_batch is a whole number >= 1, found 2.0"),
+        ({"frames_per_batch": True}, "found True"),
+        ({"total_frames": 0}, "total_frames is a whole number >= 1, or negative for no end, found 0"),
+        ({"total_frames": "all"}, "found 'all'"),
+        ({"max_frames_per_traj": -1}, "max_frames_per_traj is a whole number of steps, found -1"),
+    ],
+)
+def test_what_is_no_number_of_frames_is_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        Collector(CountingEnv, **{"frames_per_batch": 4, **arguments})
+
+
+@pytest.mark.parametrize("name", ["replay_buffer", "trajs_per_batch", "interruptor", "compile_policy", "backend"])
+def test_arguments_of_other_collectors_are_refused_by_name_with_what_to_do_instead(name: str) -> None:
+    with pytest.raises(NotSupported, match=rf"does not take {name}= yet. Instead: "):
+        Collector(CountingEnv, frames_per_batch=4, **{name: object()})
+
+
+def test_rows_that_have_ended_cannot_be_left_alone() -> None:
+    with pytest.raises(NotSupported, match="reset_when_done=False"):
+        Collector(CountingEnv, frames_per_batch=4, reset_when_done=False)
+
+
+def test_a_misspelt_argument_is_a_mistake_with_a_suggestion() -> None:
+    with pytest.raises(TypeError, match=r"no argument 'total_frame'\. Did you mean 'total_frames'"):
+        Collector(CountingEnv, frames_per_batch=4, total_frame=8)
+
+
+def test_a_policy_and_a_factory_are_one_too_many() -> None:
+    with pytest.raises(TypeError, match="not both"):
+        Collector(CountingEnv, lambda td: td, policy_factory=lambda: None, frames_per_batch=4)
+
+
+def test_a_factory_makes_the_policy() -> None:
+    spec = CountingEnv().action_spec
+    made = []
+
+    def factory() -> Any:
+        made.append(1)
+        return lambda td: td.set("action", spec.one())
+
+    with Collector(CountingEnv, policy_factory=factory, frames_per_batch=4) as collector:
+        assert next(collector)["action"].all()
+    assert made == [1]
+    with pytest.raises(PolicyError, match="returned None"):
+        Collector(CountingEnv, policy_factory=lambda: None, frames_per_batch=4)
+
+
+def test_a_policy_that_does_not_fit_is_refused_and_what_was_made_for_it_is_closed() -> None:
+    made = []
+
+    def make() -> SerialEnv:
+        made.append(SerialEnv(2, CountingEnv))
+        return made[0]
+
+    with pytest.raises(PolicyError, match="takes"):
+        Collector(make, lambda image, speed: image, frames_per_batch=4)
+    assert made[0].is_closed
+
+
+def test_an_environment_of_the_caller_stays_open_when_the_collector_cannot_be_made() -> None:
+    env = CountingEnv()
+    with pytest.raises(PolicyError):
+        Collector(env, 3, frames_per_batch=4)
+    assert not env.is_closed
+
+
+def test_a_policy_that_returns_nothing_is_named() -> None:
+    with (
+        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4) as collector,
+        pytest.raises(PolicyError, match="must return a TensorDict, found NoneType"),
+    ):
+        next(collector)

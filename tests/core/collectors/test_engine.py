@@ -1,0 +1,479 @@
+"""Batches hold what a hand-written loop finds, and go on where the one before stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModule
+
+from steppe import (
+    Collector,
+    EnvBase,
+    ExplorationType,
+    ParallelEnv,
+    SerialEnv,
+    StepCounter,
+    SyncDataCollector,
+    TransformedEnv,
+    exploration_type,
+    make_env,
+)
+from steppe.errors import ClosedError, NotSupported, SpecError
+from steppe_testing import (
+    ArrayCountingEnv,
+    AutoResettingCountingEnv,
+    CountingEnv,
+    DynamicSpecEnv,
+    FailingEnv,
+    IncrementingEnv,
+    NestedCountingEnv,
+    TextCountingEnv,
+    assert_equal_data,
+)
+
+ENVS: dict[str, Callable[[], EnvBase]] = {
+    "arrays": lambda: ArrayCountingEnv(4, noise=True),
+    "arrays, nested keys and infos": lambda: ArrayCountingEnv(4, nested=True, info=True, actions=True),
+    "tensordicts": lambda: CountingEnv(4, noise=True),
+    "a batch": lambda: CountingEnv(4, noise=True, batch_size=(3,)),
+    "a batch of two dimensions": lambda: CountingEnv(4, noise=True, batch_size=(3, 2)),
+    "agents": lambda: NestedCountingEnv(4, spread=2, batch_size=(3,)),
+    "agents and a root": lambda: NestedCountingEnv(4, spread=2, root_done="all", batch_size=(3,)),
+    "serial": lambda: SerialEnv(3, lambda: ArrayCountingEnv(4, noise=True)),
+    "serial, on tensordicts": lambda: SerialEnv(3, lambda: CountingEnv(4, noise=True)),
+    "transformed": lambda: TransformedEnv(CountingEnv(4, noise=True, batch_size=(3,)), StepCounter(max_steps=3)),
+    "resets itself": lambda: AutoResettingCountingEnv(4),
+    "text": lambda: TextCountingEnv(4),
+    "growing": lambda: DynamicSpecEnv(4),
+}
+FIXED = [name for name in ENVS if name not in ("text", "growing")]
+
+
+def collected(collector: Collector) -> TensorDictBase:
+    """All batches, one after the other."""
+    with collector:
+        batches = [batch.exclude("collector") for batch in collector]
+    dim = batches[0].batch_dims - 1
+    return torch.cat(batches, dim)
+
+
+def by_hand(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase], steps: int) -> TensorDictBase:
+    with closing(env), torch.no_grad():
+        env.set_seed(3)
+        td, frames = env.reset(), []
+        for _ in range(steps):
+            frame, td = env.step_and_maybe_reset(policy(td))
+            frames.append(frame.copy())
+        return torch.stack(frames, len(env.batch_size))
+
+
+class Alternating:
+    """Acts by what it sees, and writes entries of its own."""
+
+    def __init__(self, env: EnvBase) -> None:
+        self.leaves = {key: env.full_action_spec[key] for key in env.action_keys}
+        self.draws = torch.Generator().manual_seed(1)
+
+    def __call__(self, td: TensorDictBase) -> TensorDictBase:
+        for key, leaf in self.leaves.items():
+            td.set(key, leaf.rand(generator=self.draws))
+        td.set("log_prob", torch.rand(td.batch_size, generator=self.draws))
+        return td
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_policy_gives_the_data_of_a_hand_written_loop(name: str) -> None:
+    env = ENVS[name]()
+    collector = Collector(
+        env,
+        Alternating(env),
+        frames_per_batch=7 * env.numel(),
+        total_frames=21 * env.numel(),
+        seed=3,
+        trust_policy=True,
+    )
+    other = ENVS[name]()
+    assert_equal_data(collected(collector), by_hand(other, Alternating(other), 21))
+
+
+@pytest.mark.parametrize("name", ["text", "growing"])
+def test_data_without_a_fixed_place_is_stacked(name: str) -> None:
+    env, other = ENVS[name](), ENVS[name]()
+    with Collector(env, Alternating(env), frames_per_batch=7, total_frames=7, seed=3, trust_policy=True) as collector:
+        (batch,) = collector
+    expected = by_hand_lazily(other, Alternating(other), 7)
+    assert batch.batch_size == (7,)
+    assert_equal_data(batch.exclude("collector"), expected)
+
+
+def by_hand_lazily(env: EnvBase, policy: Any, steps: int) -> TensorDictBase:
+    env.set_seed(3)
+    td, frames = env.reset(), []
+    for _ in range(steps):
+        frame, td = env.step_and_maybe_reset(policy(td))
+        frames.append(frame.copy())
+    return TensorDict.lazy_stack(frames, 0)
+
+
+@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("per_batch", [1, 50, 200, 400])
+def test_random_actions_are_those_of_a_rollout_however_they_are_cut_into_batches(name: str, per_batch: int) -> None:
+    env = ENVS[name]()
+    rows = env.numel()
+    collector = Collector(env, frames_per_batch=per_batch * rows, total_frames=400 * rows, seed=3)
+    with closing(ENVS[name]()) as other:
+        other.set_seed(3)
+        expected = other.rollout(400, break_when_any_done=False)
+    assert_equal_data(collected(collector), expected)
+
+
+def test_a_serial_batch_holds_the_data_of_its_environments_one_by_one() -> None:
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        return td.set("action", torch.nn.functional.one_hot(td["observation"].squeeze(-1).long() % 2, 3).bool())
+
+    def data(env: EnvBase, seed: int) -> TensorDictBase:
+        return collected(Collector(env, policy, frames_per_batch=20, total_frames=60, seed=seed, trust_policy=True))
+
+    batch = data(SerialEnv(2, lambda: ArrayCountingEnv(4, noise=True)), 5)
+    second = ArrayCountingEnv().set_seed(5)
+    singles = [data(ArrayCountingEnv(4, noise=True), seed) for seed in (5, second)]
+    assert_equal_data(batch, torch.stack([single[:30] for single in singles]))
+
+
+def test_processes_give_the_data_of_one() -> None:
+    def data(kind: type) -> TensorDictBase:
+        env = kind(3, lambda: ArrayCountingEnv(4, noise=True))
+        return collected(Collector(env, frames_per_batch=30, total_frames=60, seed=1))
+
+    assert_equal_data(data(ParallelEnv), data(SerialEnv))
+
+
+def test_gymnasium_in_batches() -> None:
+    collector = SyncDataCollector("gym:CartPole-v1", frames_per_batch=100, total_frames=300, seed=3)
+    env = make_env("gym:CartPole-v1")
+    env.set_seed(3)
+    data = collected(collector)
+    assert_equal_data(data, env.rollout(300, break_when_any_done=False))
+    assert data["next", "done"].sum() > 5
+
+
+def test_one_environment_gives_time_and_a_batch_rows_by_time() -> None:
+    with Collector(CountingEnv(), frames_per_batch=6) as single:
+        batch = next(single)
+        assert (batch.batch_size, batch.names) == ((6,), ["time"])
+    with Collector(CountingEnv(batch_size=(3,)), frames_per_batch=6) as many:
+        batch = next(many)
+        assert (batch.batch_size, batch.names) == ((3, 2), [None, "time"])
+        assert batch["next"].names == batch["collector"].names == [None, "time"]
+
+
+def test_frames_are_numbered_by_trajectory_and_policy_version() -> None:
+    with Collector(IncrementingEnv(2, batch_size=(2,)), frames_per_batch=6) as collector:
+        first = next(collector)["collector"]
+        collector.update_policy_weights_()
+        second = next(collector)["collector"]
+    assert first["traj_ids"].tolist() == [[0, 0, 2], [1, 1, 3]]
+    assert second["traj_ids"].tolist() == [[2, 4, 4], [3, 5, 5]]
+    assert first["traj_ids"].dtype == first["policy_version"].dtype == torch.int64
+    assert first["policy_version"].tolist() == [[0, 0, 0]] * 2
+    assert second["policy_version"].tolist() == [[1, 1, 1]] * 2
+
+
+def test_rows_that_end_together_are_numbered_by_row_and_no_number_comes_twice() -> None:
+    env = SerialEnv(3, [lambda n=n: CountingEnv(n) for n in (2, 3, 2)])
+    with Collector(env, frames_per_batch=18) as collector:
+        ids = torch.cat([next(collector)["collector", "traj_ids"] for _ in range(2)], -1)
+    assert ids[:, :6].tolist() == [[0, 0, 3, 3, 6, 6], [1, 1, 1, 5, 5, 5], [2, 2, 4, 4, 7, 7]]
+    assert sorted({*ids.flatten().tolist()}) == list(range(int(ids.max()) + 1))
+
+
+def test_agents_that_end_alone_end_the_trajectory_only_where_no_root_says_otherwise() -> None:
+    def ids(root: str | None) -> list[int]:
+        with Collector(NestedCountingEnv(2, spread=1, root_done=root), frames_per_batch=6) as collector:
+            return next(collector)["collector", "traj_ids"].tolist()
+
+    assert ids("all") == [0, 0, 0, 1, 1, 1]
+    assert ids("any") == [0, 0, 1, 1, 2, 2]
+    assert ids(None) == [0, 0, 1, 2, 3, 3]
+
+
+def test_a_batch_is_a_copy_and_the_same_td_the_storage() -> None:
+    with Collector(CountingEnv(100), frames_per_batch=3) as collector:
+        first = next(collector)
+        next(collector)
+    assert first["observation"].flatten().tolist() == [0, 1, 2]
+    with Collector(CountingEnv(100), frames_per_batch=3, return_same_td=True) as collector:
+        first = next(collector)
+        second = next(collector)
+    assert first is second
+    assert first["observation"].flatten().tolist() == [3, 4, 5]
+
+
+def test_changing_a_batch_does_not_change_the_next_one() -> None:
+    with Collector(CountingEnv(100, batch_size=(2,)), frames_per_batch=6) as collector:
+        next(collector).zero_()
+        assert next(collector)["observation"].squeeze(-1).tolist() == [[3, 4, 5]] * 2
+
+
+def test_an_endless_collector_goes_on_and_a_finite_one_stops_for_good() -> None:
+    with Collector(CountingEnv(), frames_per_batch=5) as endless:
+        assert sum(1 for _ in zip(range(7), endless, strict=False)) == 7
+        with pytest.raises(TypeError, match="no length"):
+            len(endless)
+    with Collector(CountingEnv(), frames_per_batch=5, total_frames=20) as collector:
+        assert len(collector) == 4
+        next(collector)
+        assert len(list(collector)) == 3, "a loop goes on where another stopped"
+        assert list(collector) == []
+        assert collector.next() is None
+        assert collector.stats()["frames"] == 20
+
+
+def test_frames_are_rounded_up_to_whole_steps_with_one_warning() -> None:
+    with pytest.warns(UserWarning, match="rounded up to 12: 4 steps of 3 rows") as caught:
+        collector = Collector(CountingEnv(batch_size=(3,)), frames_per_batch=10, total_frames=24)
+    assert len(caught) == 1
+    with collector:
+        assert [batch.batch_size for batch in collector] == [(3, 4)] * 2
+        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (12, 10)
+
+
+def test_total_frames_are_rounded_up_to_whole_batches_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="total_frames=11 is rounded up to 15"):
+        collector = Collector(CountingEnv(), frames_per_batch=5, total_frames=11)
+    with collector:
+        assert len(collector) == len(list(collector)) == 3
+
+
+def test_reset_at_each_iter_begins_every_batch_with_new_episodes() -> None:
+    with Collector(CountingEnv(100), frames_per_batch=3, reset_at_each_iter=True) as collector:
+        first, second = next(collector), next(collector)
+    assert second["observation"].flatten().tolist() == [0, 1, 2]
+    assert first["collector", "traj_ids"].tolist() == [0, 0, 0]
+    assert second["collector", "traj_ids"].tolist() == [1, 1, 1]
+
+
+def test_reset_begins_new_episodes() -> None:
+    with Collector(CountingEnv(100), frames_per_batch=3) as collector:
+        next(collector)
+        collector.reset()
+        batch = next(collector)
+        assert batch["observation"].flatten().tolist() == [0, 1, 2]
+        assert batch["collector", "traj_ids"].tolist() == [1, 1, 1]
+        with pytest.raises(NotSupported, match="index"):
+            collector.reset(index=[0])
+
+
+def test_max_frames_per_traj_truncates() -> None:
+    with Collector(CountingEnv(100, batch_size=(2,)), frames_per_batch=12, max_frames_per_traj=3) as collector:
+        batch = next(collector)
+    assert batch["next", "truncated"].squeeze(-1).tolist() == [[False, False, True, False, False, True]] * 2
+    assert batch["next", "terminated"].any().item() is False
+    assert batch["observation"].squeeze(-1).tolist() == [[0, 1, 2, 0, 1, 2]] * 2
+
+
+def test_max_frames_per_traj_refuses_a_second_counter() -> None:
+    with pytest.raises(SpecError, match="'step_count' already"):
+        Collector(TransformedEnv(CountingEnv(), StepCounter()), frames_per_batch=3, max_frames_per_traj=3)
+
+
+def test_set_truncated_marks_the_last_frame_of_what_is_yielded() -> None:
+    env = TransformedEnv(CountingEnv(100, batch_size=(2,)), StepCounter(max_steps=50))
+    with Collector(env, frames_per_batch=6, set_truncated=True) as collector:
+        first, second = next(collector), next(collector)
+    assert first["next", "truncated"].squeeze(-1).tolist() == [[False, False, True]] * 2
+    assert first["next", "done"].squeeze(-1).tolist() == [[False, False, True]] * 2
+    assert not first["next", "terminated"].any()
+    assert not second["done"].any(), "episodes go on"
+    assert second["observation"][0, 0].item() == 3
+    assert second["collector", "traj_ids"].tolist() == first["collector", "traj_ids"].tolist()
+
+
+def test_set_truncated_of_stacked_data_leaves_the_episode_alone() -> None:
+    env = TextCountingEnv(100).add_truncated_keys()
+    with Collector(env, frames_per_batch=3, set_truncated=True) as collector:
+        first, second = next(collector), next(collector)
+    assert first["next", "truncated"].flatten().tolist() == [False, False, True]
+    assert second["done"].any().item() is False
+    assert second["collector", "traj_ids"].tolist() == [0, 0, 0]
+
+
+def test_set_truncated_needs_the_entry() -> None:
+    env = CountingEnv()
+    done = env.full_done_spec.clone()
+    if "truncated" in done.keys():
+        del done["truncated"]
+    env.full_done_spec = done
+    with pytest.raises(SpecError, match="add_truncated_keys"):
+        Collector(env, frames_per_batch=3, set_truncated=True)
+
+
+def test_random_frames_come_first_and_have_the_entries_of_the_policy() -> None:
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        return td.update({"action": torch.tensor([True, False, False]), "value": torch.ones(1)})
+
+    with Collector(CountingEnv(100), policy, frames_per_batch=50, init_random_frames=51, seed=0) as collector:
+        batches = [next(collector) for _ in range(3)]
+    assert [batch["value"].unique().tolist() for batch in batches] == [[0.0], [0.0], [1.0]]
+    assert batches[1]["action"].long().argmax(-1).unique().tolist() == [0, 1, 2]
+    assert batches[2]["action"].long().argmax(-1).unique().tolist() == [0]
+
+
+def test_entries_with_an_underscore_are_left_out() -> None:
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        return td.update({"action": torch.tensor([True, False, False]), "_hidden": torch.ones(1)})
+
+    with Collector(CountingEnv(), policy, frames_per_batch=5) as collector:
+        assert "_hidden" not in next(collector).keys()
+
+
+def test_state_that_the_policy_hands_to_itself_is_there_at_the_next_step() -> None:
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        seen = td.get("seen", torch.zeros(1))
+        return td.update({"action": torch.tensor([True, False, False]), "seen": seen + 1})
+
+    with Collector(CountingEnv(100), policy, frames_per_batch=3) as collector:
+        assert torch.cat([next(collector)["seen"].flatten() for _ in range(2)]).tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_entry_that_changes_its_shape_is_named() -> None:
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        size = 1 + int(td["observation"].item() > 2)
+        return td.update({"action": torch.tensor([True, False, False]), "value": torch.ones(size)})
+
+    with (
+        Collector(CountingEnv(100), policy, frames_per_batch=5) as collector,
+        pytest.raises(SpecError, match=r"'value' had shape \(1,\) and now has \(2,\)"),
+    ):
+        next(collector)
+
+
+@pytest.mark.parametrize(("at", "said"), [(0, "'value' is missing"), (3, "'value' is new")])
+def test_an_entry_that_comes_or_goes_is_named(at: int, said: str) -> None:
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        td = td.exclude("value").set("action", torch.tensor([True, False, False]))
+        return td.set("value", torch.ones(1)) if (int(td["observation"].item()) == at) else td
+
+    def fresh(td: TensorDictBase) -> TensorDictBase:
+        out = policy(td)
+        if "value" not in out.keys():
+            td.pop("value", None)
+        return out
+
+    with Collector(CountingEnv(100), fresh, frames_per_batch=5) as collector, pytest.raises(SpecError, match=said):
+        next(collector)
+
+
+def test_a_function_of_observations_is_a_policy() -> None:
+    def policy(observation: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(observation.squeeze(-1).long() % 3, 3).bool()
+
+    with Collector(CountingEnv(3, batch_size=(2,)), policy, frames_per_batch=6) as collector:
+        assert next(collector)["next", "reward"].squeeze(-1).tolist() == [[0, 1, 2]] * 2
+
+
+def test_exploration_type_holds_while_the_policy_acts_and_not_between_batches() -> None:
+    seen = []
+
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        seen.append(exploration_type())
+        return td.set("action", torch.tensor([True, False, False]))
+
+    before = exploration_type()
+    with Collector(CountingEnv(), policy, frames_per_batch=2, exploration_type=ExplorationType.MODE) as collector:
+        next(collector)
+        assert exploration_type() is before
+    assert set(seen) == {ExplorationType.MODE}
+
+
+def test_gradients_are_off_in_the_collector_and_untouched_outside() -> None:
+    net = torch.nn.Linear(1, 2)
+    module = TensorDictModule(net, in_keys=["observation"], out_keys=["action"])
+    with Collector(CountingEnv(action="continuous"), module, frames_per_batch=3) as collector:
+        for batch in [next(collector)]:
+            assert torch.is_grad_enabled()
+            assert not batch["action"].requires_grad
+
+
+def test_what_postproc_returns_is_yielded_after_the_split() -> None:
+    with Collector(
+        CountingEnv(2), frames_per_batch=6, split_trajs=True, postproc=lambda td: td["collector", "mask"]
+    ) as collector:
+        assert next(collector).tolist() == [[True, True]] * 3
+
+
+def test_what_interrupts_a_batch_is_raised_and_the_next_batch_begins_anew() -> None:
+    with Collector(FailingEnv(at=5), frames_per_batch=4) as collector:
+        next(collector)
+        with pytest.raises(RuntimeError, match="failed in step 5"):
+            next(collector)
+        batch = next(collector)
+    assert batch["observation"][0].item() == 0
+    assert batch["collector", "traj_ids"].tolist() == [1] * 4
+    assert collector.stats()["frames"] == 8
+
+
+def test_one_seed_gives_one_data_set_and_another_seed_another() -> None:
+    def data(seed: int) -> TensorDictBase:
+        env = SerialEnv(2, lambda: ArrayCountingEnv(4, noise=True))
+        return collected(Collector(env, frames_per_batch=20, total_frames=40, seed=seed))
+
+    assert_equal_data(data(1), data(1))
+    assert not torch.equal(data(1)["noise"], data(2)["noise"])
+    assert not torch.equal(data(1)["action"], data(2)["action"])
+
+
+def test_set_seed_returns_what_the_environment_returns_and_starts_the_random_actions_anew() -> None:
+    with Collector(CountingEnv(), frames_per_batch=10) as collector:
+        assert collector.set_seed(7) == CountingEnv().set_seed(7)
+        first = next(collector)["action"]
+        collector.set_seed(7)
+        assert torch.equal(next(collector)["action"], first)
+        assert collector.set_seed(7, static_seed=True) == 7
+
+
+def test_shutdown_closes_the_environment_once() -> None:
+    env = CountingEnv()
+    collector = Collector(env, frames_per_batch=3)
+    collector.shutdown()
+    collector.close()
+    assert env.is_closed
+    for use in (collector.next, collector.reset):
+        with pytest.raises(ClosedError, match="shut down"):
+            use()
+
+
+def test_shutdown_can_leave_the_environment_open() -> None:
+    env = CountingEnv()
+    Collector(env, frames_per_batch=3).shutdown(close_env=False)
+    assert not env.is_closed
+
+
+def test_state_goes_on_in_another_collector() -> None:
+    def make() -> Collector:
+        return Collector(CountingEnv(2), torch.nn.Linear(1, 2), frames_per_batch=4, total_frames=12, trust_policy=True)
+
+    def run(collector: Collector) -> TensorDictBase:
+        collector._policy = lambda td: td.set("action", torch.tensor([True, False, False]))
+        return next(collector)
+
+    first, second = make(), make()
+    run(first)
+    first.update_policy_weights_()
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second.policy.weight, first.policy.weight)
+    batch = run(second)
+    assert batch["collector", "policy_version"].tolist() == [1] * 4
+    assert batch["collector", "traj_ids"].min() > 1
+    assert second.stats() | {"seconds": 0, "frames_per_second": 0} == {
+        "frames": 8,
+        "iterations": 2,
+        "episodes": 4,
+        "seconds": 0,
+        "frames_per_second": 0,
+    }

@@ -1,0 +1,130 @@
+"""Data cut at the ends of its trajectories."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from tensordict import NonTensorData, TensorDict
+
+from steppe import Collector, split_trajectories
+from steppe.errors import SpecError
+from steppe_testing import CountingEnv, NestedCountingEnv
+
+
+def frames(ids: list[list[int]], **entries: torch.Tensor) -> TensorDict:
+    number = torch.tensor(ids)
+    value = torch.arange(1, number.numel() + 1).reshape(number.shape)
+    return TensorDict({"value": value, "collector": {"traj_ids": number}, **entries}, number.shape)
+
+
+def test_each_run_of_one_id_becomes_a_row_padded_with_zeros() -> None:
+    out = split_trajectories(frames([[0, 0, 0, 2], [1, 3, 3, 3]]))
+    assert out["value"].tolist() == [[1, 2, 3], [4, 0, 0], [5, 0, 0], [6, 7, 8]]
+    mask = out["collector", "mask"]
+    assert mask.tolist() == [[True] * 3, [True, False, False], [True, False, False], [True] * 3]
+    assert (out.batch_size, out.names) == ((4, 3), [None, "time"])
+    assert out["collector", "traj_ids"].tolist() == [[0, 0, 0], [2, 0, 0], [1, 0, 0], [3, 3, 3]]
+
+
+def test_one_id_in_two_places_is_two_trajectories() -> None:
+    assert split_trajectories(frames([[7, 8, 7], [7, 7, 8]]))["value"].tolist() == [
+        [1, 0],
+        [2, 0],
+        [3, 0],
+        [4, 5],
+        [6, 0],
+    ]
+
+
+def test_a_vector_of_frames_is_one_row() -> None:
+    data = frames([[0, 0, 1]])[0]
+    assert split_trajectories(data)["value"].tolist() == [[1, 2], [3, 0]]
+
+
+def test_trajectories_of_one_length_only_get_a_mask() -> None:
+    out = split_trajectories(frames([[0, 0], [1, 1]]))
+    assert out["value"].tolist() == [[1, 2], [3, 4]]
+    assert out["collector", "mask"].all()
+
+
+def test_without_ids_done_entries_cut() -> None:
+    done = torch.tensor([[False, True, False, True], [False, False, False, True]]).unsqueeze(-1)
+    data = TensorDict(
+        {"value": torch.arange(8).reshape(2, 4), "next": {"done": done, "stop": done.roll(-1, 1)}}, [2, 4]
+    )
+    out = split_trajectories(data)
+    assert out["value"].tolist() == [[0, 1, 0, 0], [2, 3, 0, 0], [4, 5, 6, 7]]
+    assert out["mask"].sum(1).tolist() == [2, 2, 4]
+    assert split_trajectories(data, done_key="stop")["value"].tolist() == [
+        [0, 0, 0],
+        [1, 2, 0],
+        [3, 0, 0],
+        [4, 5, 6],
+        [7, 0, 0],
+    ]
+
+
+def test_keys_say_where_ids_are_and_where_the_mask_goes() -> None:
+    data = frames([[0, 1, 1]]).rename_key_("collector", "mine")
+    out = split_trajectories(data, prefix="mine")
+    assert out["mine", "mask"].tolist() == [[True, False], [True, True]]
+    out = split_trajectories(data, trajectory_key=("mine", "traj_ids"))
+    assert out["mask"].tolist() == [[True, False], [True, True]]
+
+
+def test_levels_keep_their_batch_dimensions() -> None:
+    with Collector(NestedCountingEnv(2, root_done="all", batch_size=(2,)), frames_per_batch=8) as collector:
+        batch = next(collector)
+    out = split_trajectories(batch)
+    assert out.batch_size == (4, 2)
+    assert out["agents"].batch_size == (4, 2, *batch["agents"].batch_size[2:])
+    assert out["agents", "observation"].shape == (4, 2, 2, 1)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_have_no_padding() -> None:
+    out = split_trajectories(frames([[0, 0, 0, 2], [1, 3, 3, 3]]), as_nested=True)
+    assert out.batch_size == (4,)
+    assert [row.tolist() for row in out["value"].unbind()] == [[1, 2, 3], [4], [5], [6, 7, 8]]
+
+
+def test_a_split_collector_has_what_the_frames_have() -> None:
+    def batches(**kwargs: bool) -> list[TensorDict]:
+        with Collector(CountingEnv(3, batch_size=(2,)), frames_per_batch=16, seed=0, **kwargs) as collector:
+            return [next(collector) for _ in range(2)]
+
+    for split, plain in zip(batches(split_trajs=True), batches(), strict=True):
+        kept = split[split["collector", "mask"]]
+        assert kept.exclude(("collector", "mask")).batch_size == (16,)
+        for key in plain.keys(True, True):
+            assert torch.equal(kept[key], plain.reshape(-1)[key]), key
+
+
+def test_the_work_grows_with_the_frames_alone() -> None:
+    def seconds(n: int) -> float:
+        data = frames([list(range(n))])
+        best = float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            split_trajectories(data)
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    seconds(1000)
+    assert seconds(200_000) < 1, "a quadratic count of 200,000 ids takes minutes"
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "said"),
+    [
+        (TensorDict({"a": torch.zeros(2)}, [2]), {}, r"needs trajectory ids, or \('next', 'done'\)"),
+        (TensorDict({"a": torch.zeros(2)}, [2]), {"trajectory_key": "id"}, "no trajectory ids at 'id'"),
+        (TensorDict({"a": torch.zeros(2)}), {}, "time dimension"),
+        (frames([[0, 1]], text=NonTensorData("a", batch_size=[1, 2])), {}, "'text' holds"),
+    ],
+)
+def test_data_that_cannot_be_cut_is_refused(data: TensorDict, arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        split_trajectories(data, **arguments)
