@@ -108,9 +108,14 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
 class Peer:
     """A process with TorchRL that runs slices on request."""
 
-    def __init__(self, python: str, name: str, steps: int) -> None:
+    def __init__(
+        self, python: str, name: str, steps: int, *, kind: str = "step", extra: list[str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
-            [python, str(PEER), "step", name, str(steps)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, str(PEER), kind, name, *(extra or []), str(steps)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def slice(self, label: str) -> float:

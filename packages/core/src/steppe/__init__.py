@@ -10,13 +10,9 @@ TYPE_CHECKING = False  # type checkers take it for typing's, which would have to
 if TYPE_CHECKING:
     from typing import Any
 
-    from .batched import AsyncEnvPool as AsyncEnvPool
     from .batched import EnvCreator as EnvCreator
     from .batched import ParallelEnv as ParallelEnv
-    from .batched import ProcessorAsyncEnvPool as ProcessorAsyncEnvPool
     from .batched import SerialEnv as SerialEnv
-    from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
-    from .batched import filter_warnings_subprocess as filter_warnings_subprocess
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
     from .collectors import SyncDataCollector as SyncDataCollector
@@ -161,13 +157,9 @@ _EXPORTS: dict[str, str] = {
             "UnaryTransform",
         ),
         "batched": (
-            "AsyncEnvPool",
             "EnvCreator",
             "ParallelEnv",
-            "ProcessorAsyncEnvPool",
             "SerialEnv",
-            "ThreadingAsyncEnvPool",
-            "filter_warnings_subprocess",
         ),
         "collectors": (
             "Collector",
