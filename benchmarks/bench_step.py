@@ -58,9 +58,7 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
 
     raw_env = gymnasium.make(name)
     env = make_env(f"gym:{name}")
-    transformed = TransformedEnv(
-        make_env(f"gym:{name}"), Compose(RewardSum(), StepCounter(), DoubleToFloat(in_keys=["observation"]))
-    )
+    transformed = TransformedEnv(make_env(f"gym:{name}"), Compose(RewardSum(), StepCounter(), DoubleToFloat()))
     actions = env.full_action_spec.rand((steps,))[env.action_key]
     given = list(actions.unbind(0))
     discrete = isinstance(raw_env.action_space, gymnasium.spaces.Discrete)

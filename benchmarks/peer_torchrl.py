@@ -16,9 +16,7 @@ def step_slices(name: str, steps: int) -> dict:
 
     torch.set_num_threads(1)
     env = GymEnv(name)
-    transformed = TransformedEnv(
-        GymEnv(name), Compose(RewardSum(), StepCounter(), DoubleToFloat(in_keys=["observation"]))
-    )
+    transformed = TransformedEnv(GymEnv(name), Compose(RewardSum(), StepCounter(), DoubleToFloat()))
     given = [env.action_spec.rand() for _ in range(steps)]
 
     def loop() -> float:
