@@ -9,6 +9,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .compare import assert_equal_data as assert_equal_data
+    from .compare import differences as differences
+    from .data_env import DataEnv as DataEnv
+    from .env_conformance import EnvConformance as EnvConformance
     from .fake_dists import FakeDists as FakeDists
     from .mock_actions import ACTION_KINDS as ACTION_KINDS
     from .mock_actions import action_leaf as action_leaf
@@ -32,10 +36,16 @@ if TYPE_CHECKING:
     from .mock_special import DynamicSpecEnv as DynamicSpecEnv
     from .mock_special import MetadataEnv as MetadataEnv
     from .mock_special import TextCountingEnv as TextCountingEnv
+    from .plugin_conformance import PluginConformance as PluginConformance
+    from .pools import WorkerPools as WorkerPools
+    from .transform_conformance import TransformConformance as TransformConformance
 
 _EXPORTS = {
     name: module
     for module, names in {
+        "compare": ("assert_equal_data", "differences"),
+        "data_env": ("DataEnv",),
+        "env_conformance": ("EnvConformance",),
         "fake_dists": ("FakeDists",),
         "mock_actions": ("ACTION_KINDS", "action_leaf", "action_number"),
         "mock_envs": (
@@ -55,6 +65,9 @@ _EXPORTS = {
             "NestedResetEnv",
         ),
         "mock_special": ("AutoResettingCountingEnv", "DynamicSpecEnv", "MetadataEnv", "TextCountingEnv"),
+        "plugin_conformance": ("PluginConformance",),
+        "pools": ("WorkerPools",),
+        "transform_conformance": ("TransformConformance",),
     }.items()
     for name in names
 }

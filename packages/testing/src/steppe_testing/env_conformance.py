@@ -1,0 +1,448 @@
+"""EnvConformance: what every environment must hold to be used in batches and collectors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import ArrayEnv, EnvBase, check_env_specs, step_mdp
+from steppe.errors import SpecError
+from steppe.registry import env_factory
+from steppe.specs import Composite
+
+from .capabilities import require, skip_gated
+from .compare import assert_equal_data
+from .pools import WorkerPools
+
+__all__ = ["EnvConformance"]
+
+_SPAWNED = """
+import pickle, sys
+factory = pickle.load(sys.stdin.buffer)
+env = factory()
+print(sorted(map(str, env.observation_keys)), flush=True)
+env.close(raise_if_closed=False)
+"""
+
+
+class EnvConformance:
+    """Tests of one environment. Subclass it in a test file, under a name that begins with ``Test``::
+
+        class TestPendulum(EnvConformance):
+            env_id = "acme:Pendulum"
+
+    An environment without an id is made by :meth:`make_env`, overridden. The other attributes say what the environment
+    can do; a test of something that it cannot do is skipped, printed and counted at the end of the run.
+
+    Attributes:
+        env_id: ``"namespace:name"``.
+        kwargs: arguments of ``make_env``.
+        deterministic: one seed and one sequence of actions always give the same data.
+        seed_matters: two seeds give different data.
+        batch_locked: data must have the environment's batch size; see :attr:`~steppe.envs.EnvBase.batch_locked`.
+        supports_partial_reset: rows of a batch can be reset by themselves.
+        supports_partial_step: rows of a batch can be stepped by themselves.
+        supports_pixels: ``from_pixels=True`` is an argument, and gives an entry ``pixels`` (uint8).
+        supports_batching: the environment can be one of many in SerialEnv and ParallelEnv.
+        ends: random actions end an episode within ``max_steps`` steps.
+        max_steps: see ``ends``.
+        steps: length of the rollouts that are compared.
+    """
+
+    env_id: ClassVar[str | None] = None
+    kwargs: ClassVar[dict[str, Any]] = {}
+    deterministic: ClassVar[bool] = True
+    seed_matters: ClassVar[bool] = True
+    batch_locked: ClassVar[bool] = True
+    supports_partial_reset: ClassVar[bool] = True
+    supports_partial_step: ClassVar[bool] = True
+    supports_pixels: ClassVar[bool] = False
+    supports_batching: ClassVar[bool] = True
+    ends: ClassVar[bool] = True
+    max_steps: ClassVar[int] = 1000
+    steps: ClassVar[int] = 8
+
+    # -- making environments --------------------------------------------------------------------------------------
+
+    def make_env(self, **kwargs: Any) -> EnvBase:
+        """Make the environment; override this for an environment without an id.
+
+        Args:
+            **kwargs: override ``kwargs``.
+        """
+        return self.factory(**kwargs)()
+
+    def factory(self, **kwargs: Any) -> Callable[[], EnvBase]:
+        """Return what a batch is given to make its environments."""
+        if type(self).make_env is not EnvConformance.make_env:
+            return _Factory(type(self), kwargs)
+        if self.env_id is None:
+            raise TypeError(f"{type(self).__name__} needs env_id = 'namespace:name', or its own make_env().")
+        return env_factory(self.env_id, **{**self.kwargs, **kwargs})
+
+    @pytest.fixture
+    def env(self) -> Iterator[EnvBase]:
+        """An environment whose data fits its specs, closed after the test."""
+        env = self._checked()
+        yield env
+        env.close(raise_if_closed=False)
+
+    def _checked(self) -> EnvBase:
+        cls = type(self)
+        if "_spec_problem" not in cls.__dict__:
+            cls._spec_problem = _problem(self.make_env)  # type: ignore[attr-defined]
+        problem = cls._spec_problem  # type: ignore[attr-defined]
+        if problem:
+            skip_gated(self, "test_data_fits_the_specs", problem)
+        return self.make_env()
+
+    @pytest.fixture
+    def batch(self) -> Iterator[EnvBase]:
+        """Three rows: the environment itself where it has a batch, a SerialEnv of it otherwise."""
+        env = self._checked()
+        if not env.batch_size:
+            if not env.batch_locked:
+                yield env
+                env.close(raise_if_closed=False)
+                return
+            env.close(raise_if_closed=False)
+            require(self, "supports_batching")
+            env = self._serial(3)
+        yield env
+        env.close(raise_if_closed=False)
+
+    def _serial(self, n: int) -> EnvBase:
+        from steppe.batched import SerialEnv
+
+        env: EnvBase = SerialEnv(n, self.factory())
+        return env
+
+    def _data(self, env: EnvBase, seed: int | None = 0, **kwargs: Any) -> TensorDictBase:
+        if seed is not None:
+            env.set_seed(seed)
+        return env.rollout(self.steps, **{"break_when_any_done": False, **kwargs})
+
+    # -- specs and data -------------------------------------------------------------------------------------------
+
+    def test_specs_are_complete_and_locked(self) -> None:
+        """Assign observation, action, reward and done specs in the constructor, and leave them locked."""
+        env = self.make_env()
+        try:
+            assert env.is_spec_locked, "the specs can be edited in place: do not pass spec_locked=False"
+            for kind in ("action", "reward", "done"):
+                assert getattr(env, f"{kind}_keys"), f"there is no {kind} key: assign {kind}_spec in the constructor"
+            for name in ("observation", "action", "reward", "done", "state"):
+                spec = getattr(env, f"full_{name}_spec")
+                assert isinstance(spec, Composite), f"full_{name}_spec is a {type(spec).__name__}, not a Composite"
+                assert spec.device == env.device, (
+                    f"full_{name}_spec is on {spec.device}, the environment on {env.device}: pass device= to its base"
+                )
+            assert env.batch_locked is self.batch_locked, (
+                f"batch_locked is {env.batch_locked}: set batch_locked = {env.batch_locked} in {type(self).__name__}, "
+                "or _batch_locked in the environment"
+            )
+        finally:
+            env.close(raise_if_closed=False)
+
+    def test_data_fits_the_specs(self) -> None:
+        """Change the specs or the data where check_env_specs says that they disagree."""
+        problem = _problem(self.make_env)
+        if problem:
+            raise AssertionError(problem)
+
+    def test_done_is_terminated_or_truncated(self, env: EnvBase) -> None:
+        """At each level return done entries ``[*B, 1]`` bool of which done is terminated or truncated."""
+        data = self._data(env)
+        for group in env.done_keys_groups:
+            values = {(key if isinstance(key, str) else key[-1]): data["next"].get(key) for key in group}
+            expected = values["terminated"]
+            if "truncated" in values:
+                expected = expected | values["truncated"]
+            assert torch.equal(values["done"], expected), f"{group[0]!r} is not terminated or truncated"
+        for key in env.done_keys:
+            root = data.get(key)
+            assert not bool(root.any()), (
+                f"{key!r} is True at the root of a step, after the reset of the rows that ended"
+            )
+
+    def test_a_rollout_is_a_chain(self, env: EnvBase) -> None:
+        """Return from ``_step`` what holds after the action: it is the root of the next step."""
+        data = self._data(env)
+        assert data.batch_size[-1] == self.steps, f"{self.steps} steps were asked for, {data.batch_size[-1]} came"
+        assert data.names[-1] == "time"
+        time = data.batch_dims - 1
+        before, after = (data.unbind(time)[:-1], data.unbind(time)[1:])
+        for t, (one, other) in enumerate(zip(before, after, strict=True)):
+            if _any_done(env, one["next"]):
+                continue
+            expected = env.step_mdp(one.exclude(*env.action_keys))
+            found = other.select(*expected.keys())
+            assert_equal_data(found, expected, f"the root of step {t + 1}", exclude=_names(env.action_keys))
+
+    def test_a_rollout_has_the_entries_of_the_sample(self, env: EnvBase) -> None:
+        """Return all entries of the specs in every step; batches are laid out from ``fake_tensordict()``."""
+        found, sample = self._data(env)[..., 0], env.fake_tensordict()
+        assert _keys(found) == _keys(sample), f"{_keys(found) ^ _keys(sample)} are in one of data and fake_tensordict()"
+
+    def test_step_mdp_moves_next_to_the_root(self, env: EnvBase) -> None:
+        """Let ``env.step_mdp`` give what :func:`steppe.envs.step_mdp` gives."""
+        td = env.step(env.rand_action(env.reset()))
+        general = step_mdp(td, reward_keys=list(env.reward_keys), done_keys=list(env.done_keys), exclude_action=False)
+        assert_equal_data(env.step_mdp(td), general, "env.step_mdp(td)")
+
+    def test_later_steps_leave_earlier_data_alone(self, env: EnvBase) -> None:
+        """Copy what the library returns: libraries write into the same memory again."""
+        root = env.reset()
+        kept: list[tuple[TensorDictBase, TensorDictBase]] = [(root, root.clone())]
+        for _ in range(min(self.steps, 3)):
+            td = env.step(env.rand_action(root.copy()))
+            kept.append((td["next"], td["next"].clone()))
+            root = env.step_mdp(td)
+            if env.any_done(root):
+                root = env.reset()
+        for i, (now, then) in enumerate(kept):
+            assert_equal_data(now, then, f"what step {i} returned (0: the reset), looked at after later steps,")
+
+    # -- seeds ----------------------------------------------------------------------------------------------------
+
+    def test_one_seed_gives_one_data_set(self, env: EnvBase) -> None:
+        """Draw every random number from the generator that ``_set_seed`` seeds; or set ``deterministic = False``."""
+        require(self, "deterministic")
+        first = self._data(env)
+        assert_equal_data(self._data(env), first, "a second rollout with the same seed")
+        other = self.make_env()
+        try:
+            assert_equal_data(self._data(other), first, "the rollout of another instance with the same seed")
+        finally:
+            other.close(raise_if_closed=False)
+
+    def test_two_seeds_give_two_data_sets(self, env: EnvBase) -> None:
+        """Use the seed in ``_set_seed``; or set ``seed_matters = False`` where nothing is random."""
+        require(self, "seed_matters")
+        actions = self._data(env, 0).select(*env.action_keys)
+        rows = list(actions.unbind(actions.batch_dims - 1))
+        data = []
+        for seed in (0, 1, 2):
+            env.set_seed(seed)
+            data.append(env.rollout(self.steps, actions=rows, break_when_any_done=False))
+        same = [not _differ(data[0], other) for other in data[1:]]
+        assert not all(same), "three seeds and one sequence of actions gave the same data three times"
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def test_a_partial_reset_leaves_other_rows_alone(self, batch: EnvBase) -> None:
+        """Reset only the rows of ``"_reset"`` that are True; or set ``supports_partial_reset = False``."""
+        require(self, "supports_partial_reset")
+        require(self, "deterministic")
+        with_reset, without = self._second_step(batch, "_reset"), self._second_step(batch, None)
+        rest = tuple(i for i in range(without.batch_size[0]) if i != 1)
+        assert_equal_data(
+            with_reset[list(rest)], without[list(rest)], "a step of the rows that were not reset, after others were,"
+        )
+
+    def test_a_partial_step_leaves_other_rows_alone(self, batch: EnvBase) -> None:
+        """Step only the rows of ``"_step"`` that are True; or set ``supports_partial_step = False``."""
+        require(self, "supports_partial_step")
+        require(self, "deterministic")
+        root, actions = self._first_root(batch)
+        mask = torch.zeros(root.batch_size, dtype=torch.bool)
+        mask[1] = True
+        td = batch.step(_with(root.clone(), actions[0]).set("_step", mask))
+        waited = batch.step(_with(batch.step_mdp(td), actions[0]))["next"]
+        root, _ = self._first_root(batch, actions)
+        once = batch.step(_with(root.clone(), actions[0]))["next"]
+        rest = [i for i in range(once.batch_size[0]) if i != 1]
+        assert_equal_data(waited[rest], once[rest], "the first step of rows that had to wait while another one stepped")
+
+    def _first_root(self, batch: EnvBase, actions: Any = None) -> tuple[TensorDictBase, Any]:
+        batch.set_seed(0)
+        root = batch.reset(None if batch.batch_locked or batch.batch_size else TensorDict({}, [3], device=batch.device))
+        if actions is None:
+            drawn = [batch.rand_action(root.copy()).select(*batch.action_keys).clone() for _ in range(2)]
+            return root, drawn
+        return root, actions
+
+    def _second_step(self, batch: EnvBase, key: str | None) -> TensorDictBase:
+        """``next`` of a second step, with a reset of row 1 in between."""
+        root, actions = self._first_root(batch)
+        if not hasattr(self, "_actions"):
+            self._actions = actions
+        actions = self._actions
+        root = batch.step_mdp(batch.step(_with(root, actions[0])))
+        if key is not None:
+            mask = torch.zeros((*root.batch_size, 1), dtype=torch.bool)
+            mask[1] = True
+            root = batch.reset(root.set(key, mask))
+        return batch.step(_with(root, actions[1]))["next"]
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def test_two_episodes_can_be_played(self, env: EnvBase) -> None:
+        """Start anew in ``_reset`` after the end of an episode; or set ``ends = False``, or a larger ``max_steps``."""
+        require(self, "ends")
+        for episode in (1, 2):
+            data = env.rollout(self.max_steps)
+            done = data["next"].select(*env.done_keys)
+            assert any(bool(value.any()) for value in done.values(True, True)), (
+                f"episode {episode} has not ended after {self.max_steps} random steps"
+            )
+
+    def test_it_can_be_closed_twice(self) -> None:
+        """Call ``super().close(raise_if_closed=raise_if_closed)`` first in ``close``, and release everything once."""
+        env = self.make_env()
+        env.close()
+        assert env.is_closed, "close() leaves is_closed False: call super().close()"
+        env.close(raise_if_closed=False)
+
+    def test_it_moves_to_cuda(self, cuda_or_skip: torch.device) -> None:
+        """Make new tensors with ``device=self.device``."""
+        env = self._checked().to(cuda_or_skip)
+        try:
+            check_env_specs(env)
+            assert self._data(env).device == cuda_or_skip
+        finally:
+            env.close(raise_if_closed=False)
+
+    def test_pixels_are_images(self) -> None:
+        """With ``from_pixels=True`` give an entry ``pixels``, uint8 ``[*B, H, W, 3]``; or leave ``supports_pixels``."""
+        require(self, "supports_pixels")
+        env = self.make_env(from_pixels=True)
+        try:
+            assert "pixels" in env.full_observation_spec.keys(), f"there is no 'pixels' among {env.observation_keys}"
+            spec = env.full_observation_spec["pixels"]
+            assert spec.dtype is torch.uint8, f"pixels have dtype {spec.dtype}, expected torch.uint8"
+            assert 3 in spec.shape[-3:], f"pixels have shape {tuple(spec.shape)}, expected three colours"
+            check_env_specs(env)
+        finally:
+            env.close(raise_if_closed=False)
+
+    # -- the array path -------------------------------------------------------------------------------------------
+
+    def test_both_code_paths_give_equal_data(self, env: EnvBase) -> None:
+        """Let ``step_into`` and ``reset_into`` write what ``_step`` and ``_reset`` return. Array environments only."""
+        require(self, "deterministic")
+        if not isinstance(env, ArrayEnv) or env.array_plan is None:
+            pytest.skip("there is no array path")
+        arrays = self._data(env)
+        slow = self.make_env()
+        try:
+            slow._step = slow._step  # type: ignore[method-assign]
+            assert isinstance(slow, ArrayEnv)
+            assert slow.array_plan is None, "assigning _step to an instance must leave the array path"
+            actions = list(arrays.select(*env.action_keys).unbind(0))
+            slow.set_seed(0)
+            tensordicts = slow.rollout(self.steps, actions=actions, break_when_any_done=False)
+        finally:
+            slow.close(raise_if_closed=False)
+        assert_equal_data(tensordicts, arrays, "the data of the tensordict path")
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    @pytest.mark.slow
+    def test_the_factory_reaches_another_process(self) -> None:
+        """Make the environment from what can be pickled, and import what it needs where it is made."""
+        import cloudpickle
+
+        env = self._checked()
+        expected = str(sorted(map(str, env.observation_keys)))
+        env.close(raise_if_closed=False)
+        done = subprocess.run(
+            [sys.executable, "-c", _SPAWNED], input=cloudpickle.dumps(self.factory()), capture_output=True, timeout=50
+        )
+        said = done.stdout.decode().strip().splitlines()
+        assert done.returncode == 0, f"a new process cannot make the environment:\n{done.stderr.decode()[-2000:]}"
+        assert said[-1:] == [expected], f"a new process made another environment: {said[-1:]}, expected {expected}"
+
+    def test_a_serial_batch_holds_the_rollouts_of_its_environments(self, env: EnvBase) -> None:
+        """Keep all state in the instance: two instances in one process must not know of each other."""
+        require(self, "supports_batching")
+        require(self, "deterministic")
+        if env.batch_size:
+            pytest.skip("the environment has a batch of its own")
+        serial = self._serial(2)
+        try:
+            batch = self._data(serial)
+        finally:
+            serial.close(raise_if_closed=False)
+        seed: int | None = 0
+        for row in range(2):
+            assert seed is not None
+            following = env.set_seed(seed)
+            actions = list(batch[row].select(*env.action_keys).unbind(-1))
+            alone = env.rollout(self.steps, actions=actions, break_when_any_done=False)
+            assert_equal_data(batch[row], alone, f"row {row} of a SerialEnv, against the environment alone,")
+            seed = following
+
+    def test_parallel_equals_serial(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
+        """Read nothing that another process has otherwise: globals, files, time; or set ``deterministic = False``."""
+        require(self, "supports_batching")
+        require(self, "deterministic")
+        serial = self._serial(2)
+        try:
+            expected = self._data(serial)
+        finally:
+            serial.close(raise_if_closed=False)
+        assert_equal_data(self._data(steppe_pools(self.factory())), expected, "the rollout of a ParallelEnv")
+
+    def test_it_works_through_shared_buffers(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
+        """Return data that fits the specs also in a worker, whose rows lie in shared memory."""
+        require(self, "supports_batching")
+        pool = steppe_pools(self.factory())
+        check_env_specs(pool)
+        root = pool.reset()
+        first = pool.step(pool.rand_action(root))
+        kept = first["next"].clone()
+        pool.step(pool.rand_action(pool.step_mdp(first)))
+        assert_equal_data(first["next"], kept, "what a first step returned, looked at after a second one,")
+
+
+class _Factory:
+    """Makes the environment of a conformance class that has its own ``make_env``."""
+
+    def __init__(self, case: type[EnvConformance], kwargs: dict[str, Any]) -> None:
+        self.case = case
+        self.kwargs = kwargs
+
+    def __call__(self) -> EnvBase:
+        return self.case().make_env(**self.kwargs)
+
+
+def _problem(make: Callable[[], EnvBase]) -> str:
+    env = make()
+    try:
+        check_env_specs(env)
+    except SpecError as error:
+        return str(error)
+    finally:
+        env.close(raise_if_closed=False)
+    return ""
+
+
+def _with(root: TensorDictBase, actions: TensorDictBase) -> TensorDictBase:
+    return root.update(actions)
+
+
+def _any_done(env: EnvBase, following: TensorDictBase) -> bool:
+    return any(bool(following.get(key).any()) for key in env.done_keys)
+
+
+def _differ(one: TensorDictBase, other: TensorDictBase) -> bool:
+    try:
+        assert_equal_data(one, other)
+    except AssertionError:
+        return True
+    return False
+
+
+def _keys(data: TensorDictBase) -> set[Any]:
+    return set(data.keys(include_nested=True, leaves_only=True))
+
+
+def _names(keys: list[Any]) -> tuple[str, ...]:
+    return tuple(key if isinstance(key, str) else key[-1] for key in keys)

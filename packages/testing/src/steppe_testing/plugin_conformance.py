@@ -1,0 +1,234 @@
+"""PluginConformance: what every environment plugin must hold, read from its package and its hooks."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from packaging.requirements import Requirement
+
+from steppe.errors import LibraryMissing, LibraryVersionError, PluginError
+from steppe.registry import PluginRecord, Registry, current, list_envs, list_plugins, make_env
+
+from .capabilities import require, skip_gated
+from .fake_dists import FakeDists
+
+__all__ = ["PluginConformance"]
+
+_BLOCKED = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None
+import {module}
+"""
+
+
+class PluginConformance:
+    """Tests of one environment plugin, as it is installed. Subclass it under a name that begins with ``Test``::
+
+        class TestPlugin(PluginConformance):
+            namespace = "acme"
+            smoke = ("Pendulum",)
+
+    Attributes:
+        namespace: what stands before the colon of its ids.
+        smoke: names that are built, reset and closed.
+        smoke_kwargs: arguments for them.
+        lists_names: the plugin implements ``steppe_env_names``.
+        wraps_library: the plugin requires another package, its library.
+    """
+
+    namespace: ClassVar[str]
+    smoke: ClassVar[tuple[str, ...]] = ()
+    smoke_kwargs: ClassVar[dict[str, Any]] = {}
+    lists_names: ClassVar[bool] = True
+    wraps_library: ClassVar[bool] = True
+
+    @pytest.fixture
+    def record(self) -> PluginRecord:
+        """What the metadata of the installed package says."""
+        records = self._records()
+        if len(records) != 1:
+            skip_gated(self, "test_one_package_provides_the_namespace", f"{len(records)} packages do")
+        return records[0]
+
+    def _records(self) -> list[PluginRecord]:
+        return [one for one in list_plugins() if one.kind == "env" and one.name == self.namespace]
+
+    # -- metadata -------------------------------------------------------------------------------------------------
+
+    def test_one_package_provides_the_namespace(self) -> None:
+        """Add ``[project.entry-points."steppe.envs"]`` with the namespace to pyproject.toml and install it."""
+        found = self._records()
+        names = sorted(one.name for one in list_plugins() if one.kind == "env")
+        assert found, f"no installed package has an entry point {self.namespace!r} in steppe.envs; there are {names}"
+        assert len(found) == 1, f"{[one.dist for one in found]} all provide {self.namespace!r}"
+        assert find_spec(_module(found[0])) is not None, f"its entry point names {found[0].target!r}: no such module"
+
+    def test_steppe_is_required_with_an_upper_bound(self, record: PluginRecord) -> None:
+        """Write ``dependencies = ["steppe>=0.1,<0.2"]``: the next series may change what the plugin relies on."""
+        mine = [Requirement(line) for line in record.requires if Requirement(line).name == "steppe"]
+        assert mine, f"{record.dist} does not require steppe"
+        bounded = any(one.operator in ("<", "<=", "~=", "==") for one in mine[0].specifier)
+        assert bounded, f"{record.dist} requires {mine[0]}, without an upper bound"
+
+    def test_a_missing_library_says_how_to_install_it(self, record: PluginRecord, tmp_path: Path) -> None:
+        """Require the library in ``dependencies``, or in extras that the extra ``any-of`` lists."""
+        require(self, "wraps_library")
+        registry, copy = _alone(record, tmp_path)
+        with pytest.raises(LibraryMissing, match="pip install"):
+            registry.check(copy)
+
+    def test_an_old_library_says_which_is_needed(self, record: PluginRecord, tmp_path: Path) -> None:
+        """Give the library's requirement a lower bound: the oldest version that the plugin was tested with."""
+        require(self, "wraps_library")
+        registry, copy = _alone(record, tmp_path, libraries="0.0.0.dev0")
+        with pytest.raises(LibraryVersionError, match="supports"):
+            registry.check(copy)
+
+    # -- the module -----------------------------------------------------------------------------------------------
+
+    def test_its_module_imports_neither_its_library_nor_torch(self, record: PluginRecord) -> None:
+        """Import the library, torch, and modules that import them, inside the hooks."""
+        blocked = ["torch", "tensordict", *_library_modules(record)]
+        code = _BLOCKED.format(blocked=blocked, module=_module(record))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+        last = done.stderr.strip().splitlines()[-1:]
+        assert done.returncode == 0, f"import {_module(record)} fails where {blocked} are missing: {last}"
+
+    def test_its_hooks_fit(self, record: PluginRecord) -> None:
+        """Name the hooks and their arguments as :mod:`steppe.registry` does."""
+        try:
+            plugin = current().load(record)
+        except (LibraryMissing, LibraryVersionError) as error:
+            pytest.skip(f"its library is not there: {error}")
+        except PluginError as error:
+            raise AssertionError(str(error)) from error
+        assert hasattr(plugin, "steppe_make_env"), f"{record.target} has no steppe_make_env(name, kwargs)"
+
+    def test_it_imports_public_names_of_steppe_only(self, record: PluginRecord) -> None:
+        """Write ``from steppe.envs import EnvBase``, not ``from steppe.envs.base import EnvBase``."""
+        wrong = [
+            f"{file.name}:{line} imports {name}"
+            for file, line, name in _imports(record)
+            if name.split(".")[0] == "steppe" and len(name.split(".")) > 2
+        ]
+        assert not wrong, "; ".join(wrong)
+
+    def test_it_imports_no_other_plugin(self, record: PluginRecord) -> None:
+        """Require the other plugin in ``dependencies``, or do without it."""
+        needed = {Requirement(line).name.replace("_", "-").lower() for line in record.requires}
+        others = {
+            _module(one).split(".")[0]: one.dist
+            for one in list_plugins()
+            if one.dist != record.dist and one.dist.replace("_", "-").lower() not in needed
+        }
+        wrong = [
+            f"{file.name}:{line} imports {name} of {others[name.split('.')[0]]}"
+            for file, line, name in _imports(record)
+            if name.split(".")[0] in others
+        ]
+        assert not wrong, "; ".join(wrong)
+
+    # -- environments ---------------------------------------------------------------------------------------------
+
+    def _usable(self, record: PluginRecord) -> None:
+        try:
+            current().load(record)
+        except PluginError as error:
+            skip_gated(self, "test_its_hooks_fit", str(error))
+
+    def test_names_are_listed(self, record: PluginRecord) -> None:
+        """Return the names from ``steppe_env_names``, without the namespace; or set ``lists_names = False``."""
+        require(self, "lists_names")
+        self._usable(record)
+        names = list_envs(self.namespace)
+        assert names, "steppe_env_names() is missing or returns nothing"
+        wrong = [name for name in names if not isinstance(name, str) or name.startswith(f"{self.namespace}:")]
+        assert not wrong, f"names are strings without the namespace, found {wrong[:5]}"
+        unlisted = [name for name in self.smoke if name not in names]
+        assert not unlisted, f"{unlisted} can be built, and are not among the {len(names)} names listed"
+
+    def test_an_unknown_name_is_not_found(self, record: PluginRecord) -> None:
+        """Raise ``env_not_found(namespace, name)`` of :mod:`steppe.registry`."""
+        from steppe.errors import EnvNotFound
+
+        self._usable(record)
+        with pytest.raises(EnvNotFound):
+            make_env(f"{self.namespace}:NoSuchEnvironment-v999", **self.smoke_kwargs)
+
+    def test_smoke_names_are_built(self, record: PluginRecord) -> None:
+        """Return an environment from ``steppe_make_env`` that can be reset and closed."""
+        from steppe.envs import EnvBase
+
+        if not self.smoke:
+            pytest.skip("smoke names no environment")
+        self._usable(record)
+        for name in self.smoke:
+            env = make_env(f"{self.namespace}:{name}", **self.smoke_kwargs)
+            assert isinstance(env, EnvBase), f"{name!r} gave a {type(env).__name__}, not an EnvBase"
+            env.reset()
+            env.close()
+
+
+def _module(record: PluginRecord) -> str:
+    return record.target.partition(":")[0]
+
+
+def _libraries(record: PluginRecord) -> list[Requirement]:
+    lines = [*record.requires, *(line for choice in record.alternatives for line in choice.requires)]
+    skipped = ("steppe", "torch", "tensordict", "numpy")
+    return [one for one in map(Requirement, lines) if one.name not in skipped and not one.name.startswith("steppe-")]
+
+
+def _library_modules(record: PluginRecord) -> list[str]:
+    wanted = {one.name.replace("_", "-").lower() for one in _libraries(record)}
+    return sorted(
+        module
+        for module, dists in packages_distributions().items()
+        if any(dist.replace("_", "-").lower() in wanted for dist in dists)
+    )
+
+
+def _alone(record: PluginRecord, folder: Path, *, libraries: str | None = None) -> tuple[Registry, PluginRecord]:
+    """A registry that sees the plugin and nothing else; with ``libraries``, its libraries in that version."""
+    dists = FakeDists(folder)
+    extras = {choice.install: f"choice{i}" for i, choice in enumerate(record.alternatives)}
+    lines = [line for line in record.requires if not Requirement(line).name.startswith("steppe")]
+    for choice in record.alternatives:
+        lines += [
+            f"{line} ; extra == '{extra}'" for line in choice.requires for extra in (extras[choice.install], "any-of")
+        ]
+    dists(
+        record.dist,
+        record.version,
+        envs={record.name: record.target},
+        requires=lines,
+        extras=[*extras.values(), *(["any-of"] if extras else [])],
+    )
+    if libraries is not None:
+        for name in {one.name for one in _libraries(record)}:
+            dists(name, libraries)
+    registry = Registry(path=[str(folder)])
+    return registry, next(one for one in registry.records() if one.name == record.name)
+
+
+def _imports(record: PluginRecord) -> Iterator[tuple[Path, int, str]]:
+    """Every module that the plugin's package imports, with file and line."""
+    spec = find_spec(_module(record).split(".")[0])
+    assert spec is not None
+    roots = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for root in roots for file in root.rglob("*.py")] or [Path(str(spec.origin))]
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from ((file, node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield file, node.lineno, node.module

@@ -1,0 +1,52 @@
+"""Worker pools that tests share: starting one takes longer than most tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["WorkerPools"]
+
+
+class WorkerPools:
+    """Gives out ``ParallelEnv`` objects, one for each factory, and closes them at the end.
+
+    Args:
+        processes: how many worker processes a pool has.
+        alive: how many pools may be open at once; the one used longest ago is closed first.
+    """
+
+    def __init__(self, processes: int = 2, *, alive: int = 2) -> None:
+        self.processes = processes
+        self.alive = alive
+        self._pools: dict[bytes, Any] = {}
+
+    def __call__(self, factory: Callable[[], Any], num_envs: int = 2) -> Any:
+        """Return an open ``ParallelEnv`` of ``num_envs`` environments; a new one where the last one was closed.
+
+        Args:
+            factory: makes one environment. Factories that pickle to the same bytes share a pool.
+            num_envs: how many environments.
+        """
+        import cloudpickle
+
+        from steppe.batched import ParallelEnv
+
+        key = cloudpickle.dumps((factory, num_envs))
+        pool = self._pools.pop(key, None)
+        if pool is not None and pool.is_closed:
+            pool = None
+        if pool is None:
+            while len(self._pools) >= self.alive:
+                self._close(next(iter(self._pools)))
+            pool = ParallelEnv(num_envs, factory, num_processes=min(self.processes, num_envs))
+        self._pools[key] = pool
+        return pool
+
+    def close(self) -> None:
+        """Close every pool."""
+        for key in list(self._pools):
+            self._close(key)
+
+    def _close(self, key: bytes) -> None:
+        self._pools.pop(key).close(raise_if_closed=False)

@@ -1,0 +1,232 @@
+"""TransformConformance: the situations that every transform must work in, made from data."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModule, TensorDictSequential
+
+from steppe.envs import check_env_specs
+from steppe.errors import SpecError
+from steppe.specs import Composite, Spec
+from steppe.transforms import Compose, Transform, TransformedEnv
+
+from .capabilities import require
+from .compare import assert_equal_data
+from .data_env import DataEnv
+from .pools import WorkerPools
+
+__all__ = ["TransformConformance"]
+
+
+class TransformConformance:
+    """Tests of one transform. Subclass it under a name that begins with ``Test``::
+
+        class TestResize(TransformConformance):
+            input_spec = {"pixels": Bounded(0, 255, (3, 16, 16))}
+            expected = {"pixels": (3, 8, 8)}
+
+            def make_transform(self):
+                return Resize(8, 8)
+
+    Attributes:
+        input_spec: specs of the observations that the transform reads, without a batch.
+        expected: shapes of the observations that it writes, ``{key: shape}``, without a batch.
+        action_spec: spec of the action of the environments; ``Bounded(-1, 1, (2,))`` where it is None.
+        reward_spec: spec of their reward; ``Unbounded((1,))`` where it is None.
+        works_alone: it can be called on data outside an environment.
+        invertible: ``inv`` undoes what the call did to the entries of ``in_keys``.
+        tolerance: how far the entries may be off after ``inv``.
+        steps: length of the rollouts that are compared.
+    """
+
+    input_spec: ClassVar[dict[Any, Spec]] = {}
+    expected: ClassVar[dict[Any, tuple[int, ...]]] = {}
+    action_spec: ClassVar[Spec | None] = None
+    reward_spec: ClassVar[Spec | None] = None
+    works_alone: ClassVar[bool] = True
+    invertible: ClassVar[bool] = False
+    tolerance: ClassVar[float] = 1e-5
+    steps: ClassVar[int] = 8
+
+    def make_transform(self) -> Transform:
+        """Make the transform; override this."""
+        raise NotImplementedError(f"{type(self).__name__} needs make_transform().")
+
+    # -- what it is put into --------------------------------------------------------------------------------------
+
+    def make_env(self) -> DataEnv:
+        """Make an environment with the specs, which hands out random data."""
+        return DataEnv(dict(self.input_spec), action=self.action_spec, reward=self.reward_spec)
+
+    def make_transformed(self) -> TransformedEnv:
+        """Make the same with the transform on it."""
+        return TransformedEnv(self.make_env(), self.make_transform())
+
+    def _factory(self, *, transformed: bool) -> Callable[[], Any]:
+        return _Factory(type(self), transformed)
+
+    def _sample(self, *lead: int) -> TensorDictBase:
+        data: TensorDictBase = Composite(dict(self.input_spec)).rand(lead)
+        return data
+
+    def _rollout(self, env: Any) -> TensorDictBase:
+        env.set_seed(0)
+        data: TensorDictBase = env.rollout(self.steps, break_when_any_done=False)
+        return data
+
+    def _check_shapes(self, data: TensorDictBase, where: str) -> None:
+        for key, shape in self.expected.items():
+            value = data.get(key, None)
+            assert value is not None, f"{where}: there is no {key!r}, found {sorted(map(str, data.keys(True, True)))}"
+            tail = tuple(value.shape[data.batch_dims :])
+            assert tail == tuple(shape), f"{where}: {key!r} has shape {tail}, expected {tuple(shape)}"
+
+    # -- alone ----------------------------------------------------------------------------------------------------
+
+    def test_alone_on_data(self) -> None:
+        """Write the out_keys in ``__call__``; any batch size must do."""
+        require(self, "works_alone")
+        for lead in ((), (3,), (2, 3)):
+            self._check_shapes(self.make_transform()(self._sample(*lead)), f"data of batch size {lead}")
+
+    def test_in_a_compose(self) -> None:
+        """Let a Compose of the transform do what the transform does."""
+        require(self, "works_alone")
+        data = self._sample(2)
+        expected = self.make_transform()(data.clone())
+        assert_equal_data(Compose(self.make_transform())(data.clone()), expected, "the data of a Compose")
+
+    def test_in_a_module(self) -> None:
+        """Work as a part of a TensorDictSequential, as models have it."""
+        require(self, "works_alone")
+        seen: list[Any] = []
+        keys = list(self.expected) or list(self.input_spec)
+        reader = TensorDictModule(lambda *values: seen.append(values) or values[0], in_keys=keys, out_keys=["read"])
+        data = TensorDictSequential(self.make_transform(), reader)(self._sample(2))
+        self._check_shapes(data, "behind a TensorDictSequential")
+        assert seen, "the module behind the transform was not called"
+
+    def test_the_inverse_undoes_it(self) -> None:
+        """Write ``inv`` so that it gives back what the call was given."""
+        require(self, "invertible")
+        transform, data = self.make_transform(), self._sample(2)
+        back = transform.inv(transform(data.clone()))
+        for key in self.input_spec:
+            worst = float((back.get(key).double() - data.get(key).double()).abs().max())
+            assert worst <= self.tolerance, f"inv(transform(x)) is off by {worst} at {key!r}"
+
+    # -- in environments ------------------------------------------------------------------------------------------
+
+    def test_in_an_environment(self) -> None:
+        """Transform the specs as the data: transform_observation_spec and its like."""
+        env = self.make_transformed()
+        _check_specs(env)
+        data = self._rollout(env)
+        self._check_shapes(data, "the root")
+        self._check_shapes(data["next"], "'next'")
+
+    def test_specs_are_those_of_the_data(self) -> None:
+        """Give the transformed specs the shape, dtype and bounds that the transformed data has."""
+        env = self.make_transformed()
+        td = env.rand_step(env.reset())
+        for key in env.observation_keys:
+            leaf, value = env.full_observation_spec[key], td["next"].get(key)
+            assert leaf.is_in(value), (
+                f"{key!r}: the spec says {leaf!r}, the data has shape {tuple(value.shape)}, dtype {value.dtype}"
+            )
+
+    def test_in_serial_batches(self) -> None:
+        """Keep state for each row: a batch of transformed environments equals a transformed batch."""
+        from steppe.batched import SerialEnv
+
+        inside = SerialEnv(2, self._factory(transformed=True))
+        outside = TransformedEnv(SerialEnv(2, self._factory(transformed=False)), self.make_transform())
+        _check_specs(inside)
+        _check_specs(outside)
+        assert_equal_data(self._rollout(outside), self._rollout(inside), "a transformed SerialEnv")
+
+    def test_in_a_parallel_batch(self, steppe_pools: WorkerPools) -> None:
+        """Work in a worker process: keep nothing that cannot be pickled."""
+        from steppe.batched import SerialEnv
+
+        serial = SerialEnv(2, self._factory(transformed=True))
+        pool = steppe_pools(self._factory(transformed=True))
+        _check_specs(pool)
+        assert_equal_data(self._rollout(pool), self._rollout(serial), "a ParallelEnv of transformed environments")
+
+    def test_on_a_parallel_batch(self, steppe_pools: WorkerPools) -> None:
+        """Work on the data of a batch in shared memory."""
+        from steppe.batched import SerialEnv
+
+        serial = SerialEnv(2, self._factory(transformed=True))
+        outside = TransformedEnv(steppe_pools(self._factory(transformed=False)), self.make_transform())
+        _check_specs(outside)
+        assert_equal_data(self._rollout(outside), self._rollout(serial), "a transformed ParallelEnv")
+
+    def test_in_a_collector(self) -> None:
+        """Work in a data collector, which resets rows as they end."""
+        collectors = pytest.importorskip("steppe.collectors", reason="steppe.collectors is not there")
+        collector = collectors.SyncDataCollector(self.make_transformed, None, frames_per_batch=10, total_frames=20)
+        try:
+            batches = [data.clone() for data in collector]
+        finally:
+            collector.shutdown()
+        assert len(batches) == 2, f"20 frames in batches of 10 came in {len(batches)} batches"
+        for data in batches:
+            self._check_shapes(data["next"], "the batch of a collector")
+
+    def test_in_a_replay_buffer(self) -> None:
+        """Work on batches that are drawn from a buffer."""
+        require(self, "works_alone")
+        replay = pytest.importorskip("steppe_replay", reason="steppe-replay is not installed")
+        buffer = replay.ReplayBuffer(
+            storage=replay.LazyTensorStorage(20), transform=self.make_transform(), batch_size=5
+        )
+        buffer.extend(self._sample(20))
+        self._check_shapes(buffer.sample(), "a batch from a buffer")
+
+    # -- keeping it -----------------------------------------------------------------------------------------------
+
+    def test_state_can_be_loaded(self) -> None:
+        """Keep state in buffers, so that state_dict holds it."""
+        env, other = self.make_transformed(), self.make_transformed()
+        self._rollout(env)
+        missing, unexpected = other.transform.load_state_dict(env.transform.state_dict(), strict=False)
+        assert not missing, f"state_dict lacks {missing}"
+        assert not unexpected, f"state_dict holds {unexpected}, which a new transform does not know"
+        for name, value in env.transform.state_dict().items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(other.transform.state_dict()[name], value), f"{name!r} was not loaded"
+
+    def test_it_can_be_pickled(self) -> None:
+        """Keep nothing that cannot be pickled: no lambda, no open file."""
+        transform = self.make_transform()
+        other = pickle.loads(pickle.dumps(transform))
+        assert type(other) is type(transform)
+        one, two = TransformedEnv(self.make_env(), transform), TransformedEnv(self.make_env(), other)
+        assert_equal_data(self._rollout(two), self._rollout(one), "the data of an unpickled copy")
+
+
+class _Factory:
+    """Makes the environments of a conformance class in a worker."""
+
+    def __init__(self, case: type[TransformConformance], transformed: bool) -> None:
+        self.case = case
+        self.transformed = transformed
+
+    def __call__(self) -> Any:
+        case = self.case()
+        return case.make_transformed() if self.transformed else case.make_env()
+
+
+def _check_specs(env: Any) -> None:
+    try:
+        check_env_specs(env)
+    except SpecError as error:
+        raise AssertionError(str(error)) from error
