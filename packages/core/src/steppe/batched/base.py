@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -158,6 +159,25 @@ class BatchedEnv(EnvBase):
                 whole[rows] = array[rows]
                 root.set(key, torch.from_numpy(whole))
         return tensordict, root
+
+    @property
+    def storage(self) -> Storage | None:
+        """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset."""
+        return self.__dict__.get("_storage")
+
+    def step_in_storage(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
+        """Do what ``step_and_maybe_reset`` does, but leave the data in ``storage``.
+
+        Args:
+            tensordict: root data with the action.
+
+        Returns:
+            Which rows were reset, ``[num_workers]`` bool, valid until the next step, or None for none. Storage then has
+            their first data at the root; the other rows of its root are of no use.
+        """
+        self._check_open("step")
+        self._write_inputs(tensordict)
+        return self._was_reset if self._run("step_and_reset", None) else None
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         self.start()

@@ -10,20 +10,20 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.actions import RandomActions
 from steppe.collectors.writer import FrameWriter
-from steppe.envs import ArrayEnv, ArrayPlan, EnvBase
+from steppe.envs import ArrayPath, ArrayPlan, EnvBase
 
 __all__ = ["arrays_of", "run_arrays"]
 
 
 def arrays_of(env: EnvBase) -> ArrayPlan | None:
     """The plan of an environment whose steps can be written into storage, or None."""
-    if isinstance(env, ArrayEnv) and not env.run_type_checks and not env.is_closed:
+    if isinstance(env, ArrayPath) and not env.run_type_checks and not env.is_closed:
         return env.array_plan
     return None
 
 
 def run_arrays(
-    env: ArrayEnv, plan: ArrayPlan, writer: FrameWriter, actions: RandomActions, root: TensorDictBase, first: int
+    env: ArrayPath, plan: ArrayPlan, writer: FrameWriter, actions: RandomActions, root: TensorDictBase, first: int
 ) -> TensorDictBase:
     """Step from ``first`` to the end of the batch, and return the root of the next one.
 
@@ -35,6 +35,9 @@ def run_arrays(
         root: data to begin from.
         first: the first step to write.
     """
+    program = getattr(env, "array_program", None)
+    if program is not None:
+        program.load(root)
     steps, arrays = writer.steps, writer.storage.arrays
     outs = [(key, arrays[_below(key)]) for key in dict.fromkeys((*plan.obs_keys, *plan.reward_keys))]
     roots = [(key, arrays[key]) for key in plan.obs_keys]

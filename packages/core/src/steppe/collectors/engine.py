@@ -14,6 +14,7 @@ from steppe.collectors import arguments
 from steppe.collectors.actions import RandomActions
 from steppe.collectors.array_run import arrays_of, run_arrays
 from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer
@@ -254,6 +255,8 @@ class Collector(DataCollectorBase):
             plan = arrays_of(env) if act.in_blocks and step < self._steps else None
             if plan is not None:
                 return run_arrays(env, plan, writer, act, root, step)
+        if isinstance(writer, FrameWriter) and BatchRun.fits(env, writer) and step < self._steps:
+            return BatchRun(env, writer).run(act, root, step)  # type: ignore[arg-type]
         while step < self._steps:
             frame, root = self._step(act, root)
             writer.write(frame, step)

@@ -103,6 +103,41 @@ class FrameWriter:
         self._exceptions: list[list[int]] = [[] for _ in self.carried]
         self._previous: list[Any] = []
 
+    @property
+    def flat(self) -> bool:
+        """Whether no key is nested, but for ``"next"``."""
+        return self._flat
+
+    def write_values(
+        self, step: int, carried: list[torch.Tensor] | None, root: TensorDictBase, following: list[torch.Tensor]
+    ) -> None:
+        """Copy the data of one step that is not in one TensorDict.
+
+        Args:
+            step: where to.
+            carried: values of ``carried``; None where these are what the step before wrote under ``next``.
+            root: has the entries of the root, and no others but private ones.
+            following: values of ``next_keys``.
+        """
+        views = self._step_views(step)
+        n = len(self.carried)
+        level: Any = entries(root) if type(root) is TensorDict else root
+        try:
+            own = [level[key] for key in self._own]
+        except KeyError:
+            raise self._changed(root, following) from None
+        if len(level) != len(self._own) + n and {key for key, _ in _leaves(root)} != set(self.root_keys):
+            raise self._changed(root, following)
+        for target, source in zip(views[n:], own, strict=False):
+            if target.shape != source.shape:
+                raise self._changed(root, following)
+        if carried is None:
+            _copy(views[n:], own + following)
+        else:
+            for exceptions in self._exceptions:
+                exceptions.append(step)
+            _copy(views, carried + own + following)
+
     def _shape(self, tensor: torch.Tensor) -> torch.Size:
         return torch.Size((*tensor.shape[: self.dim], *tensor.shape[self.dim + 1 :]))
 
@@ -130,11 +165,7 @@ class FrameWriter:
         for target, source in zip(targets, sources, strict=True):
             if target.shape != source.shape:
                 raise self._changed(frame)
-        if _foreach_copy is not None:
-            _foreach_copy(targets, sources)
-        else:
-            for target, source in zip(targets, sources, strict=True):
-                target.copy_(source)
+        _copy(targets, sources)
         self._previous = [following[i] for i in self._sources]
 
     @property
@@ -169,7 +200,11 @@ class FrameWriter:
             [frame.get(key) for key in self.next_keys],
         )
 
-    def _changed(self, frame: TensorDictBase) -> SpecError:
+    def _changed(self, frame: TensorDictBase, following: list[torch.Tensor] | None = None) -> SpecError:
+        if following is not None:
+            frame = frame.copy()
+            for key, value in zip(self.next_keys, following, strict=True):
+                frame.set(key, value)
         keys = {key for key, _ in _leaves(frame)}
         problems = [f"{key!r} is missing" for key in self._order if key not in keys]
         problems += [f"{key!r} is new" for key in sorted(keys - set(self._order), key=str)]
@@ -214,6 +249,14 @@ class FrameWriter:
             exceptions.clear()
         self._previous = []
         return self.td
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    if _foreach_copy is not None:
+        _foreach_copy(targets, sources)
+    else:
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
 
 
 class FrameList:

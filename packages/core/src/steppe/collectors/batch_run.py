@@ -1,0 +1,89 @@
+"""Steps of a batch of environments, copied from its storage to where the batch of frames is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.collectors.writer import FrameWriter
+from steppe.envs import EnvBase
+from steppe.errors import PolicyError
+from steppe.storage import Storage, build_td, entries
+
+__all__ = ["BatchRun"]
+
+
+class BatchRun:
+    """Fills batches without a TensorDict of what a step returns: only the policy gets one, of the root.
+
+    Args:
+        env: a batch for which :meth:`fits` holds.
+        writer: has been made from a frame of its data and of the policy's.
+    """
+
+    @staticmethod
+    def fits(env: EnvBase, writer: FrameWriter) -> bool:
+        """Whether the data of a step is where this class looks for it."""
+        if not isinstance(env, (SerialEnv, ParallelEnv)) or env.storage is None:
+            return False
+        keys = (*env.observation_keys, *env.done_keys, *env.reward_keys)
+        return (
+            writer.flat
+            and writer.storage.kind == "plain"
+            and (env.device is None or env.device.type == "cpu")
+            and not env.state_keys
+            and not env.allow_done_after_reset
+            and not env.run_type_checks
+            and set(writer.next_keys) == {("next", key) for key in keys}
+            and set(writer.carried) == {*env.observation_keys, *env.done_keys}
+        )
+
+    def __init__(self, env: SerialEnv | ParallelEnv, writer: FrameWriter) -> None:
+        storage = env.storage
+        assert storage is not None
+        self.env, self.writer = env, writer
+        self.storage: Storage = storage
+        self.following = [storage.tensors[key] for key in writer.next_keys]
+        self.names = list(writer.carried)
+        done = set(env.done_keys)
+        # A row that goes on is not done: one False tensor for all steps.
+        false = {name: torch.zeros_like(storage.tensors[name]) for name in self.names if name in done}
+        self.sources = [
+            (name, storage.arrays["next", name], storage.arrays[name], false.get(name)) for name in self.names
+        ]
+
+    def run(self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, first: int) -> TensorDictBase:
+        """Step from ``first`` to the end of the batch, and return the root of the next one."""
+        env, writer, names, sources = self.env, self.writer, self.names, self.sources
+        steps = writer.steps
+        batch_size, device = root.batch_size, root.device
+        level = dict(root.items())
+        fresh = True
+        for step in range(first, steps):
+            carried = [level[name] for name in names]
+            acted = act(root)
+            if acted is not root:
+                if not isinstance(acted, TensorDictBase):
+                    raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
+                root.update(acted)
+            level = entries(root) if type(root) is TensorDict else dict(root.items())
+            reset = env.step_in_storage(root)
+            if fresh or any(level[name] is not value for name, value in zip(names, carried, strict=True)):
+                writer.write_values(step, [level[name] for name in names], root, self.following)
+            else:
+                writer.write_values(step, None, root, self.following)
+            level = dict(level)
+            for name, following, start, false in sources:
+                if false is not None and reset is None:
+                    level[name] = false
+                    continue
+                array = following.copy()
+                if reset is not None:
+                    array[reset] = start[reset]
+                level[name] = torch.from_numpy(array)
+            fresh = reset is not None
+            root = build_td(level, batch_size, device)
+        return root
