@@ -270,7 +270,7 @@ def _moved_from_next(
     name: str, column: list[torch.Tensor], following: list[Any] | None, stacked: Any, dim: int
 ) -> torch.Tensor | None:
     """Build a root column from the ``next`` column that ``step_mdp`` took it from, where most of it was: one copy."""
-    if following is None or column[0].requires_grad:
+    if following is None or len(column) == 1 or column[0].requires_grad:
         return None
     source = [entries(frame).get(name) for frame in following[:-1]]
     others = [t for t, (value, before) in enumerate(zip(column[1:], source, strict=True), 1) if value is not before]

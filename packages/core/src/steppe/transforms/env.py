@@ -285,6 +285,12 @@ class TransformedEnv(ArrayPath):
         self._keep_up()
         return super().reset(tensordict, env_info=env_info, **kwargs)
 
+    def _cached(self, name: str, make: Any) -> Any:
+        pipeline = self.__dict__["_pipeline"]
+        if pipeline is not None and self.__dict__["_base"].__dict__.get("_spec_cache") is not pipeline.base_cache:
+            self._changed()
+        return super()._cached(name, make)
+
     def _keep_up(self) -> None:
         """Notice that the specs of the base have changed, or that it has left the array path."""
         pipeline = self.__dict__["_pipeline"]

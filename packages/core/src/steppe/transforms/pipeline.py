@@ -93,14 +93,9 @@ class Pipeline:
             # Without a trip of its own to save, a plain step is cheaper.
             or type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
         )
-        states = _leaf_keys(self.base_specs.state)
-        outputs = {
-            key
-            for kind in ("observation", "reward", "done")
-            for holder in (self.specs, self.base_specs)
-            for key in _leaf_keys(getattr(holder, kind))
-        }
-        self._foreign = [*(outputs - states), "next"]
+        known = _outputs(self.base_specs)
+        foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
+        self._foreign = [*foreign, "next"]
         self._base_outputs = [*_leaf_keys(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
 
@@ -165,6 +160,10 @@ class Pipeline:
             return tensordict.exclude("next")
         level = {name: value for name, value in entries(tensordict).items() if name != "next"}
         return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
+
+
+def _outputs(specs: EnvSpecs) -> set[Any]:
+    return _leaf_keys(specs.observation) | _leaf_keys(specs.reward) | _leaf_keys(specs.done)
 
 
 def _leaf_keys(spec: Any) -> set[Any]:

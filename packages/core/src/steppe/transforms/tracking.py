@@ -36,13 +36,14 @@ class StepCounter(PlannedTransform):
     Args:
         max_steps: number of steps after which an episode is truncated; None only counts. A step in which the
             environment terminates is not marked as truncated.
-        truncated_key: name of the entry that says so; added where the environment has none. With ``"done"``, that
-            alone is written.
+        truncated_key: name of the entry that says so, added where the environment has none: ``"truncated"``,
+            ``"terminated"``, or ``"done"``, which is then written alone.
         step_count_key: name of the count.
         update_done: write ``done`` too. Without it the environment is not reset.
 
     Raises:
-        SpecError: ``max_steps`` is not a whole number >= 1, or a key is not one name.
+        SpecError: ``max_steps`` is not a whole number >= 1, ``truncated_key`` is no done entry, or
+            ``step_count_key`` is not one name.
     """
 
     def __init__(
@@ -56,7 +57,12 @@ class StepCounter(PlannedTransform):
             raise SpecError(f"StepCounter: max_steps is a whole number >= 1 or None, found {max_steps!r}.")
         super().__init__()
         self.max_steps = max_steps
-        self.truncated_key = _one_name("StepCounter", "truncated_key", truncated_key)
+        if truncated_key not in ("truncated", "terminated", "done"):
+            raise SpecError(
+                "StepCounter: truncated_key is 'truncated', 'terminated' or 'done', the entries that end an episode; "
+                f"found {truncated_key!r}."
+            )
+        self.truncated_key = truncated_key
         self.step_count_key = _one_name("StepCounter", "step_count_key", step_count_key)
         self.update_done = update_done
 

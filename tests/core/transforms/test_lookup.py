@@ -1,0 +1,42 @@
+"""Transforms of other packages, found by their names in steppe.transforms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import steppe.transforms
+from steppe.errors import TransformNotFound
+from steppe.registry import list_transforms
+
+MISSING = "Resize"
+
+
+def is_installed() -> bool:
+    return MISSING in list_transforms()
+
+
+@pytest.mark.skipif(is_installed(), reason="steppe-vision is installed")
+def test_a_known_name_that_is_not_installed_says_how_to_get_it():
+    text = r"No installed package has the transform 'Resize'\. It is in steppe-vision: pip install 'steppe\[vision\]'\."
+
+    with pytest.raises(TransformNotFound, match=text):
+        steppe.transforms.Resize  # noqa: B018
+    with pytest.raises(ImportError, match=text):
+        from steppe.transforms import Resize  # noqa: F401
+    with pytest.raises(TransformNotFound):
+        hasattr(steppe.transforms, MISSING)
+
+
+def test_an_unknown_name_suggests_a_close_one():
+    with pytest.raises(AttributeError, match=r"has no attribute 'StepConter'\. Did you mean 'StepCounter'"):
+        steppe.transforms.StepConter  # noqa: B018
+    assert not hasattr(steppe.transforms, "_private")
+
+
+def test_importing_the_transforms_loads_no_plugin():
+    code = "import sys, steppe.transforms; print([m for m in sys.modules if m.startswith('steppe_')])"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"

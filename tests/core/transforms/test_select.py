@@ -1,0 +1,156 @@
+"""ExcludeTransform, SelectTransform, RenameTransform."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.errors import SpecError
+from steppe.transforms import (
+    Compose,
+    ExcludeTransform,
+    InitTracker,
+    RenameTransform,
+    RewardSum,
+    SelectTransform,
+    StepCounter,
+    TransformedEnv,
+)
+from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, StatelessCountingEnv
+
+DONE = ["done", "terminated", "truncated"]
+
+
+def keys(data):
+    return sorted(data.keys(True, True), key=str)
+
+
+@pytest.mark.parametrize("make", [lambda: ArrayCountingEnv(3, info=True), lambda: CountingEnv(3, noise=True)])
+def test_entries_are_left_out(make):
+    env = TransformedEnv(make(), ExcludeTransform("observation"))
+    assert "observation" not in env.observation_keys
+
+    env.check_env_specs()
+    data = env.rollout(4, break_when_any_done=False)
+    assert "observation" not in data.keys()
+    assert "observation" not in data["next"].keys()
+
+
+def test_nested_entries_are_left_out():
+    env = TransformedEnv(
+        NestedCountingEnv(3, root_done="any", group_done=False), ExcludeTransform(("agents", "observation"))
+    )
+
+    env.check_env_specs()
+    data = env.rollout(3)
+    assert ("agents", "observation") not in data.keys(True)
+    assert ("next", "agents", "reward") in data.keys(True)
+
+
+def test_what_a_step_needs_is_not_left_out():
+    with pytest.raises(SpecError, match="'step_count' is a state, which each step reads from the data"):
+        TransformedEnv(CountingEnv(), Compose(StepCounter(), ExcludeTransform("step_count"))).reset()
+    with pytest.raises(SpecError, match="give at least one key"):
+        ExcludeTransform()
+
+
+def test_entries_are_left_out_of_what_the_environment_is_given():
+    given = []
+
+    class Nosy(CountingEnv):
+        def _step(self, tensordict):
+            given.append(sorted(tensordict.keys()))
+            return super()._step(tensordict)
+
+    env = TransformedEnv(Nosy(3), ExcludeTransform("secret", inverse=True))
+    env.step(env.rand_action(env.reset()).set("secret", torch.ones(1)))
+
+    assert "secret" not in given[0]
+
+
+@pytest.mark.parametrize("make", [lambda: ArrayCountingEnv(3, info=True), lambda: CountingEnv(3, noise=True)])
+def test_entries_are_kept(make):
+    env = TransformedEnv(make(), Compose(StepCounter(2), InitTracker(), SelectTransform("observation")))
+
+    env.check_env_specs()
+    data = env.rollout(4, break_when_any_done=False)
+    assert sorted(data["next"].keys()) == sorted([*DONE, "observation", "reward", "step_count"])
+    assert data["step_count"].squeeze(-1).tolist() == [0, 1, 0, 1]
+
+
+def test_rewards_can_go_too():
+    env = TransformedEnv(CountingEnv(3), SelectTransform(keep_rewards=False))
+
+    assert env.reward_keys == []
+    assert sorted(env.rollout(3)["next"].keys()) == DONE
+
+
+def test_data_that_is_there_is_selected():
+    data = TensorDict(a=torch.ones(1), b=torch.ones(1), reward=torch.ones(1))
+
+    assert keys(SelectTransform("a")(data)) == ["a", "reward"]
+    assert keys(ExcludeTransform("a")(data)) == ["b", "reward"]
+    assert keys(RenameTransform(["a", "b"], ["b", "a"])(data)) == ["a", "b", "reward"]
+
+
+@pytest.mark.parametrize("make", [ArrayCountingEnv, CountingEnv])
+def test_entries_are_renamed(make):
+    env = TransformedEnv(make(3), RenameTransform(["observation", "reward"], ["count", ("extra", "gain")]))
+
+    assert env.observation_keys == ["count"]
+    assert env.reward_keys == [("extra", "gain")]
+    env.check_env_specs()
+    assert env.rollout(3)["count"].squeeze(-1).tolist() == [0, 1, 2]
+
+
+def test_actions_are_renamed_for_the_caller():
+    env = TransformedEnv(CountingEnv(3), RenameTransform([], [], ["action"], [("hand", "push")]))
+
+    assert env.action_keys == [("hand", "push")]
+    env.check_env_specs()
+    assert "action" not in env.rollout(3).keys()
+
+
+def test_a_copy_keeps_the_old_name():
+    env = TransformedEnv(CountingEnv(3), RenameTransform(["observation"], ["count"], create_copy=True))
+
+    assert env.observation_keys == ["count", "observation"]
+    env.check_env_specs()
+
+
+@pytest.mark.parametrize("base", [StatelessCountingEnv, CountingEnv])
+def test_what_a_step_reads_gets_its_name_back(base):
+    key = "count" if base is StatelessCountingEnv else "observation"
+    env = TransformedEnv(
+        base(3, batch_size=(2,)), Compose(StepCounter(), RenameTransform([key, "step_count"], ["n", "t"]))
+    )
+
+    env.check_env_specs()
+    data = env.rollout(5, break_when_any_done=False)
+    assert data["t"][0].squeeze(-1).tolist() == data["n"][0].squeeze(-1).tolist() == [0, 1, 2, 0, 1]
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td["_reset"] = torch.tensor([[False], [True]])
+    assert env.reset(td)["t"].squeeze(-1).tolist() == [1, 0]
+    env.rand_action(td)["_step"] = torch.tensor([False, True])
+    assert env.step(td)["next", "t"].squeeze(-1).tolist() == [1, 1]
+
+
+def test_two_entries_can_change_places():
+    env = TransformedEnv(
+        ArrayCountingEnv(3, noise=True), RenameTransform(["observation", "noise"], ["noise", "observation"])
+    )
+
+    assert env.rollout(3)["noise"].squeeze(-1).tolist() == [0, 1, 2]
+
+
+def test_what_is_not_there_is_not_renamed():
+    with pytest.raises(KeyError, match="no entry 'observatoin' to rename"):
+        TransformedEnv(CountingEnv(), RenameTransform(["observatoin"], ["a"])).reset()
+
+
+def test_a_sum_may_be_renamed():
+    env = TransformedEnv(CountingEnv(2), Compose(RewardSum(), RenameTransform(["episode_reward"], ["score"])))
+
+    data = env.rollout(4, break_when_any_done=False)
+    assert torch.equal(data["next", "score"][1], data["next", "reward"][:2].sum(0))
