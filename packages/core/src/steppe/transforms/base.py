@@ -53,9 +53,12 @@ class Transform(nn.Module):
     Attributes:
         writes_done: it may end an episode or skip a step. The environment is then reset after the transforms have run,
             in a trip of its own.
+        only_ends: of a transform that writes done: it never takes back an end that the environment has found. Then only
+            the rows that it ends itself need the second trip.
     """
 
     writes_done: bool = False
+    only_ends: bool = False
     #: Whether the inverse may write a mask "_step" that leaves rows out of a step.
     writes_step: bool = False
 

@@ -167,6 +167,11 @@ class Compose(Transform):
         return any(transform.writes_done for transform in self)
 
     @property
+    def only_ends(self) -> bool:  # type: ignore[override]
+        """Whether none of them takes back an end that the environment has found."""
+        return all(transform.only_ends for transform in self if transform.writes_done)
+
+    @property
     def writes_step(self) -> bool:  # type: ignore[override]
         """Whether one of them may leave rows out of a step."""
         return any(transform.writes_step for transform in self)

@@ -379,18 +379,40 @@ class TransformedEnv(ArrayPath):
         following = stepped.get("next")
         ended = pipeline.done_entries(following)
         following = pipeline.outward(views, following)
-        for old, new in zip(ended, pipeline.done_entries(following), strict=True):
+        if not pipeline.may_end:
+            self._check_ends(ended, pipeline.done_entries(following))
+        self._put_next(tensordict, following)
+        root = self.step_mdp(tensordict)
+        if self.any_done(root):
+            if pipeline.may_end:
+                base_root = self._reset_the_rest(base_root, pipeline.by_key(ended), root)
+            fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
+            self._settle_reset(root, fresh)
+        return tensordict, root
+
+    @staticmethod
+    def _check_ends(before: list[Any], after: list[Any]) -> None:
+        for old, new in zip(before, after, strict=True):
             if old is not new and not torch.equal(old.to(new.device), new):
                 raise StateError(
                     "A transform wrote 'done' without saying so, after the environment had reset the rows that it "
                     "ended itself. Set writes_done = True in its class."
                 )
-        self._put_next(tensordict, following)
-        root = self.step_mdp(tensordict)
-        if self.any_done(root):
-            fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
-            self._settle_reset(root, fresh)
-        return tensordict, root
+
+    def _reset_the_rest(self, base_root: TensorDictBase, found: dict[Any, Any], root: TensorDictBase) -> TensorDictBase:
+        """Reset the rows that a transform has ended; those that the base ended, it has reset itself."""
+        rest = False
+        for group in self._groups:
+            mask = root.get(group.reset_key, None)
+            if mask is not None:
+                mask = mask & ~found[group.key("done")].to(mask.device)
+                base_root.set(group.reset_key, mask if base_root.device is None else mask.to(base_root.device))
+                rest = rest or bool(mask.any())
+        if not rest:
+            for group in self._groups:
+                base_root.pop(group.reset_key, None)
+            return base_root
+        return self._base.reset(base_root)
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         pipeline = self._compiled

@@ -85,8 +85,9 @@ class Pipeline:
         self.plain_step = type(base).step in (EnvBase.step, ArrayPath.step) and "step" not in base.__dict__
         self.writes_step = transform.writes_step
         self.same_batch = self.specs.batch_size == self.base_specs.batch_size
+        self.may_end = transform.writes_done
         self.two_trips = (
-            transform.writes_done
+            (transform.writes_done and not transform.only_ends)
             or self.writes_step
             or not self.same_batch
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
@@ -130,6 +131,10 @@ class Pipeline:
     def done_entries(self, following: TensorDictBase) -> list[Any]:
         """The done entries of a step, to see whether a transform has replaced one."""
         return [following.get(key, None) for key in self._done_keys]
+
+    def by_key(self, ended: list[Any]) -> dict[Any, Any]:
+        """What :meth:`done_entries` returned, by key."""
+        return dict(zip(self._done_keys, ended, strict=True))
 
     def without_outputs(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A copy of the root without what the base must not take for its own: observations, rewards and done entries.

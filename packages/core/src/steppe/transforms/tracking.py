@@ -71,6 +71,11 @@ class StepCounter(PlannedTransform):
         """Whether there is a limit."""
         return self.max_steps is not None
 
+    @property
+    def only_ends(self) -> bool:  # type: ignore[override]
+        """Whether an end that the environment has found stays: not where ``done`` alone is replaced."""
+        return self.truncated_key == "truncated"
+
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
         for group in specs.groups:
