@@ -34,8 +34,8 @@ _UNKNOWN = object()
 class ArrayPath(EnvBase):
     """An environment that may be able to write its data into rows of arrays, and is faster where it can.
 
-    Base of :class:`ArrayEnv`, and of environments around one. ``array_plan`` says whether it can as it is now; without a
-    plan everything goes the way of :class:`~steppe.envs.EnvBase`.
+    Base of :class:`ArrayEnv`, and of environments around one. ``array_plan`` says whether it can as it is now; without
+    a plan everything goes the way of :class:`~steppe.envs.EnvBase`.
     """
 
     def reset_into(
