@@ -418,6 +418,24 @@ def test_what_interrupts_a_batch_is_raised_and_the_next_batch_begins_anew() -> N
     assert collector.stats()["frames"] == 8
 
 
+@pytest.mark.parametrize("name", ["arrays", "tensordicts", "serial"])
+def test_a_batch_after_one_that_was_interrupted_holds_nothing_of_it(name: str) -> None:
+    env = ENVS[name]()
+    calls = iter(range(1000))
+
+    def policy(td: TensorDictBase) -> TensorDictBase:
+        if next(calls) in (7, 20):
+            raise KeyboardInterrupt
+        return env.rand_action(td)
+
+    with Collector(env, policy, frames_per_batch=12 * env.numel(), trust_policy=True) as collector:
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                next(collector)
+            counts = next(collector)["observation"].reshape(-1, 12)
+            assert counts.tolist() == [[0, 1, 2, 3] * 3] * env.numel()
+
+
 def test_one_seed_gives_one_data_set_and_another_seed_another() -> None:
     def data(seed: int) -> TensorDictBase:
         env = SerialEnv(2, lambda: ArrayCountingEnv(4, noise=True))

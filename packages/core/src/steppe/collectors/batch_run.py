@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from steppe.batched import ParallelEnv, SerialEnv
 from steppe.collectors.writer import FrameWriter
 from steppe.envs import EnvBase
 from steppe.errors import PolicyError
-from steppe.storage import Storage, build_td, entries
+from steppe.storage import build_td, entries
 
 __all__ = ["BatchRun"]
 
@@ -45,45 +45,41 @@ class BatchRun:
         storage = env.storage
         assert storage is not None
         self.env, self.writer = env, writer
-        self.storage: Storage = storage
         self.following = [storage.tensors[key] for key in writer.next_keys]
-        self.names = list(writer.carried)
         done = set(env.done_keys)
-        # A row that goes on is not done: one False tensor for all steps.
-        false = {name: torch.zeros_like(storage.tensors[name]) for name in self.names if name in done}
+        # A row that has ended is reset in the same trip, so no root is done: one False tensor serves all steps.
+        self.false = {name: torch.zeros_like(storage.tensors[name]) for name in writer.carried if name in done}
         self.sources = [
-            (name, storage.arrays["next", name], storage.arrays[name], false.get(name)) for name in self.names
+            (name, storage.arrays["next", name], storage.arrays[name]) for name in writer.carried if name not in done
         ]
 
     def run(self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, first: int) -> TensorDictBase:
         """Step from ``first`` to the end of the batch, and return the root of the next one."""
-        env, writer, names, sources = self.env, self.writer, self.names, self.sources
-        steps = writer.steps
+        step_in_storage, writer, following = self.env.step_in_storage, self.writer, self.following
+        names = [name for name, _, _ in self.sources]
+        writer.fill(self.false, first)
         batch_size, device = root.batch_size, root.device
         level = dict(root.items())
         fresh = True
-        for step in range(first, steps):
+        for step in range(first, writer.steps):
+            level.update(self.false)
+            root = build_td(level, batch_size, device)
             carried = [level[name] for name in names]
             acted = act(root)
             if acted is not root:
                 if not isinstance(acted, TensorDictBase):
                     raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
                 root.update(acted)
-            level = entries(root) if type(root) is TensorDict else dict(root.items())
-            reset = env.step_in_storage(root)
-            if fresh or any(level[name] is not value for name, value in zip(names, carried, strict=True)):
-                writer.write_values(step, [level[name] for name in names], root, self.following)
-            else:
-                writer.write_values(step, None, root, self.following)
+            level = entries(root)
+            reset = step_in_storage(root)
+            for name, value in zip(names, carried, strict=True):
+                fresh = fresh or level[name] is not value
+            writer.write_values(step, names if fresh else [], root, following)
+            fresh = reset is not None
             level = dict(level)
-            for name, following, start, false in sources:
-                if false is not None and reset is None:
-                    level[name] = false
-                    continue
-                array = following.copy()
+            for name, after, start in self.sources:
+                array = after.copy()
                 if reset is not None:
                     array[reset] = start[reset]
                 level[name] = torch.from_numpy(array)
-            fresh = reset is not None
-            root = build_td(level, batch_size, device)
-        return root
+        return build_td({**level, **self.false}, batch_size, device)

@@ -245,7 +245,9 @@ class Collector(DataCollectorBase):
         if random and self._policy is not None:
             act = self._padded(act, root)
         step = 0
-        if self._writer is None:
+        if self._writer is not None:
+            self._writer.begin()
+        else:
             frame, root = self._step(act, root)
             self._writer = make_writer(frame, self._steps, dynamic=env.has_dynamic_specs)
             self._writer.write(frame, 0)

