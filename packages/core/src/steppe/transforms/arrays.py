@@ -63,7 +63,7 @@ class ArrayProgram:
             # A value that is read before it is cast, or is cast twice, would have to be kept in between.
             if changed.intersection(arrays.casts) or read.intersection(arrays.casts):
                 return None
-            if changed.intersection(arrays.hides) or changed.intersection(arrays.writes):
+            if changed.intersection(arrays.writes):
                 return None
             for key in arrays.hides:
                 program.scratch[key] = _row(specs, key)

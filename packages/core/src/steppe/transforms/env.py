@@ -18,6 +18,15 @@ from steppe.transforms.pipeline import Pipeline, leaves
 
 __all__ = ["TransformedEnv"]
 
+#: What a base has for callers that look at its data directly, where no transform has been.
+_BYPASSING = (
+    "storage",
+    "step_in_storage",
+    "async_step_send",
+    "async_step_recv",
+    "async_reset_send",
+    "async_reset_recv",
+)
 _KINDS = ("observation", "reward", "done", "action", "state")
 
 
@@ -235,7 +244,7 @@ class TransformedEnv(ArrayPath):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("_") or "_base" not in self.__dict__:
+            if name.startswith("_") or name in _BYPASSING or "_base" not in self.__dict__:
                 raise
         return getattr(self.__dict__["_base"], name)
 

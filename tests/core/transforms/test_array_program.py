@@ -1,0 +1,191 @@
+"""Transforms on rows of arrays: the same data as on TensorDicts, and a way back to these."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import pytest
+import torch
+
+from steppe.batched import SerialEnv
+from steppe.transforms import (
+    Compose,
+    DoubleToFloat,
+    DTypeCastTransform,
+    ExcludeTransform,
+    InitTracker,
+    ObservationTransform,
+    RewardSum,
+    SelectTransform,
+    StepCounter,
+    TransformedEnv,
+    UnaryTransform,
+)
+from steppe_testing import ArrayCountingEnv, CountingEnv
+
+
+class OnTensorDicts(TransformedEnv):
+    """The same environment, off the array path."""
+
+    def _make_array_plan(self):
+        return None
+
+
+PARTS = {
+    "count": lambda: StepCounter(),
+    "limit": lambda: StepCounter(4),
+    "sum": lambda: RewardSum(),
+    "mark": lambda: InitTracker(),
+    "cast": lambda: DoubleToFloat(),
+    "exclude": lambda: ExcludeTransform("total"),
+    "select": lambda: SelectTransform("observation", "is_init"),
+}
+CHAINS = [
+    *[(name,) for name in PARTS],
+    *itertools.permutations(("limit", "sum", "mark", "cast"), 4),
+    ("cast", "exclude", "limit"),
+    ("mark", "sum", "limit", "select"),
+    ("sum", "exclude", "mark"),
+]
+
+
+def base(**kwargs):
+    return ArrayCountingEnv(6, info=True, dtype=torch.float64, action="continuous", noise=True, **kwargs)
+
+
+def chain(names):
+    return Compose(*(PARTS[name]() for name in names))
+
+
+def play(env, actions, *, stepwise):
+    env.set_seed(3)
+    if not stepwise:
+        return env.rollout(len(actions), actions=actions, break_when_any_done=False)
+    td, frames = env.reset(), []
+    for action in actions:
+        frame, td = env.step_and_maybe_reset(td.set("action", action))
+        frames.append(frame)
+    return torch.stack(frames, len(env.batch_size))
+
+
+@pytest.mark.parametrize("names", CHAINS, ids="-".join)
+@pytest.mark.parametrize("stepwise", [False, True], ids=["rollout", "steps"])
+def test_both_paths_give_equal_data(names, stepwise):
+    fast, slow = TransformedEnv(base(), chain(names)), OnTensorDicts(base(), chain(names))
+    assert fast.array_plan is not None
+    actions = list(fast.full_action_spec.rand((15,))["action"])
+
+    first, second = play(fast, actions, stepwise=stepwise), play(slow, actions, stepwise=stepwise)
+
+    assert set(first.keys(True, True)) == set(second.keys(True, True))
+    for key in first.keys(True, True):
+        assert first[key].dtype is second[key].dtype, key
+        assert torch.equal(first[key], second[key]), key
+    assert first["next", "done"].sum() >= 2
+    fast.check_env_specs()
+
+
+@pytest.mark.parametrize("names", [("limit", "sum", "mark", "cast"), ("sum", "exclude", "mark")], ids="-".join)
+def test_a_batch_of_them_is_the_batch_transformed(names):
+    inside = SerialEnv(3, lambda: TransformedEnv(base(), chain(names)))
+    slow = SerialEnv(3, lambda: OnTensorDicts(base(), chain(names)))
+    outside = TransformedEnv(SerialEnv(3, base), chain(names))
+    actions = list(inside.full_action_spec.rand((15,))["action"])
+
+    expected = play(slow, actions, stepwise=False)
+    for env in (inside, outside):
+        data = play(env, actions, stepwise=False)
+        assert set(data.keys(True, True)) == set(expected.keys(True, True))
+        for key in data.keys(True, True):
+            assert torch.equal(data[key], expected[key]), key
+
+
+def test_a_value_that_is_read_before_it_is_cast_needs_tensordicts():
+    def make(*parts):
+        return TransformedEnv(base(), Compose(*parts))
+
+    class Sum(RewardSum):
+        """Reads the total instead of the reward."""
+
+        def hooks(self, specs):
+            hooks = super().hooks(specs)
+            hooks.arrays.reads = ["total"]
+            return hooks
+
+    assert make(DoubleToFloat(), Sum()).array_plan is not None
+    assert make(Sum(), DoubleToFloat()).array_plan is None
+    assert make(DoubleToFloat(), DTypeCastTransform(torch.float32, torch.float64)).array_plan is None
+    assert make(Sum(), DoubleToFloat()).rollout(3)["total"].dtype is torch.float32
+
+
+def test_other_transforms_take_tensordicts():
+    class Own(ObservationTransform):
+        def _apply_transform(self, value):
+            return value
+
+    for part in (Own(), UnaryTransform(["observation"], fn=lambda x: x), lambda td: td):
+        assert TransformedEnv(base(), Compose(StepCounter(), part)).array_plan is None
+    assert TransformedEnv(CountingEnv(3), StepCounter()).array_plan is None
+    assert TransformedEnv(base(array_path=False), StepCounter()).array_plan is None
+    assert TransformedEnv(SerialEnv(2, base), StepCounter()).array_plan is None
+
+
+def test_changing_the_chain_changes_the_path():
+    env = TransformedEnv(base(), Compose(StepCounter()))
+    env.rollout(2)
+    env.append_transform(lambda td: td.set("observation", -td["observation"]))
+    assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, -1, -2]
+    env.transform.pop()
+    assert env.array_plan is not None
+    assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, 1, 2]
+
+
+def test_a_base_that_leaves_the_array_path_is_followed():
+    inner = base()
+    env = TransformedEnv(inner, StepCounter())
+    env.rollout(2)
+    step = inner._step
+    inner._step = lambda td: step(td).set("reward", torch.full((1,), 7.0))
+
+    assert env.rollout(2)["next", "reward"].squeeze(-1).tolist() == [7, 7]
+    assert env.array_plan is None
+
+
+def test_a_subclass_with_a_step_of_its_own_is_stepped_through_it():
+    class Louder(TransformedEnv):
+        def _step(self, tensordict):
+            following = super()._step(tensordict)
+            return following.set("reward", following["reward"] + 100)
+
+    env = Louder(base(), StepCounter())
+
+    assert env.array_plan is None
+    assert (env.rollout(3)["next", "reward"] > 90).all()
+
+
+def test_a_plan_follows_the_data_from_wherever_it_comes():
+    env = TransformedEnv(base(), Compose(RewardSum(), StepCounter()))
+    first, second = env.reset(), env.reset()
+    for _ in range(3):
+        first = env.step_mdp(env.rand_step(first))
+    second = env.step_mdp(env.rand_step(second))
+
+    assert (first["step_count"].item(), second["step_count"].item()) == (3, 1)
+
+
+def test_a_pickle_is_on_the_array_path_too():
+    env = pickle.loads(pickle.dumps(TransformedEnv(base(), chain(("limit", "sum", "mark", "cast")))))
+
+    assert env.array_plan is not None
+    assert env.rollout(9)["step_count"].squeeze(-1).tolist() == [0, 1, 2, 3]
+
+
+def test_gradients_of_a_policy_pass():
+    weight = torch.zeros(2, requires_grad=True)
+    env = TransformedEnv(base(), chain(("count", "sum", "cast")))
+
+    data = env.rollout(3, lambda td: td.set("score", weight.sum() + 1).set("action", weight.detach()))
+    data["score"].sum().backward()
+
+    assert weight.grad.tolist() == [3, 3]

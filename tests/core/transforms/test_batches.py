@@ -1,0 +1,115 @@
+"""Batches of transformed environments, and transformed batches, in this process and in workers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import torch
+
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.specs import Unbounded
+from steppe.transforms import (
+    Compose,
+    DoubleToFloat,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+    TensorDictPrimer,
+    TransformedEnv,
+)
+from steppe_testing import ArrayCountingEnv, CountingEnv
+
+N, STEPS = 3, 16
+BASES = {
+    "arrays": lambda: ArrayCountingEnv(6, dtype=torch.float64, noise=True),
+    "tensordict": lambda: CountingEnv(6, dtype=torch.float64, noise=True),
+}
+CHAINS = {
+    "all": lambda: Compose(RewardSum(), StepCounter(4), InitTracker(), DoubleToFloat()),
+    "without an end": lambda: Compose(InitTracker(), DoubleToFloat(), RewardSum(), StepCounter()),
+    "primed": lambda: Compose(TensorDictPrimer(hidden=Unbounded((2,)), default_value=3.0), StepCounter(4)),
+}
+
+
+def batch(kind, where, base, chain):
+    if where == "inside":
+        return kind(N, lambda: TransformedEnv(base(), chain()))
+    return TransformedEnv(kind(N, base), chain())
+
+
+def play(env, policy=None):
+    with closing(env):
+        env.set_seed(7)
+        return env.rollout(STEPS, policy, break_when_any_done=False)
+
+
+def assert_same(first, second):
+    assert set(first.keys(True, True)) == set(second.keys(True, True))
+    for key in first.keys(True, True):
+        assert torch.equal(first[key], second[key]), key
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_inside_and_outside_serial_and_parallel_agree(base, chain):
+    expected = play(batch(SerialEnv, "inside", base, chain))
+
+    assert (expected["next", "done"].sum(1) >= 2).all()
+    for kind, where in ((SerialEnv, "outside"), (ParallelEnv, "inside"), (ParallelEnv, "outside")):
+        assert_same(play(batch(kind, where, base, chain)), expected)
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_rows_alone_are_rows_of_the_batch(base, where):
+    env = batch(SerialEnv, where, base, CHAINS["all"])
+    other = batch(SerialEnv, where, base, CHAINS["all"])
+    env.set_seed(7), other.set_seed(7)
+    actions = env.full_action_spec.rand((STEPS,))["action"]
+    rows = torch.tensor([2, 0])
+
+    expected = env.rollout(STEPS, actions=list(actions), break_when_any_done=False)
+    td = other.reset()[rows]
+    for t in range(STEPS):
+        td["action"] = actions[t][rows]
+        other.step_at(td, rows)
+        for key in expected["next"].keys():
+            assert torch.equal(td["next", key], expected["next", key][rows, t]), (t, key)
+        td = other.step_mdp(td)
+        for at, row in enumerate(rows):
+            if td["done"][at].item():
+                td[at] = (
+                    other.reset_at(None, row.reshape(1))[0]
+                    .select(*td.keys(), strict=False)
+                    .update(td[at].exclude(*expected["next"].keys(), "is_init"))
+                )
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_masks_leave_the_counts_of_other_rows_alone(where):
+    env = batch(SerialEnv, where, BASES["arrays"], CHAINS["without an end"])
+    td = env.step_mdp(env.rand_step(env.reset()))
+    env.rand_action(td)["_step"] = torch.tensor([True, False, True])
+    td = env.step_mdp(env.step(td))
+    assert td["step_count"].squeeze(-1).tolist() == [2, 1, 2]
+
+    td["_reset"] = torch.tensor([[False], [False], [True]])
+    td = env.step_mdp(env.rand_step(env.reset(td)))
+
+    assert td["step_count"].squeeze(-1).tolist() == [3, 2, 1]
+    assert td["observation"].squeeze(-1).tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_what_a_policy_writes_is_carried_outside(kind, base):
+    env = TransformedEnv(kind(2, base), TensorDictPrimer(hidden=Unbounded((1,))))
+
+    def policy(td):
+        env.rand_action(td)
+        return td.set(("next", "hidden"), td["hidden"] + 1)
+
+    data = play(env, policy)
+
+    assert data["hidden"][0].squeeze(-1).tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
