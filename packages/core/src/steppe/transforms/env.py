@@ -374,8 +374,54 @@ class TransformedEnv(ArrayPath):
             fresh = self._base.reset(given, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
+    def _arrays_of_base(self, tensordict: TensorDictBase) -> ArrayPlan | None:
+        """The plan of an array base, where a step is nothing but that and the transforms: what most steps are."""
+        state = self.__dict__
+        pipeline = state["_pipeline"]
+        if (
+            pipeline is None
+            or not pipeline.array_base
+            or pipeline.inverses
+            or state.get("_array_plan") is not None
+            or type(tensordict) is not TensorDict
+        ):
+            return None
+        base, level = state["_base"].__dict__, entries(tensordict)
+        if (
+            "next" in level
+            or "_step" in level
+            or tensordict.batch_size
+            or tensordict.is_locked
+            or "step" not in state["_validated"]
+            or state["run_type_checks"]
+            or state["is_closed"]
+            or base["is_closed"]
+        ):
+            return None
+        plan: ArrayPlan | None = base.get("_array_plan")
+        return plan
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        arrays = self._arrays_of_base(tensordict)
+        if arrays is None:
+            return super().step(tensordict)
+        following: TensorDictBase = arrays.step(self.__dict__["_base"], tensordict)[0]
+        for step, _ in self.__dict__["_pipeline"].steps:
+            following = step(tensordict, following)
+        return self._put_next(tensordict, following)
+
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
+        arrays = self._arrays_of_base(tensordict)
+        if arrays is not None:
+            root = self.step_mdp(self.step(tensordict))
+            if self.any_done(root):
+                pipeline = self._compiled
+                fresh = pipeline.outward_reset(pipeline.reset_views(root), arrays.reset(self._base, None))
+                # One environment without a batch: all of it is reset.
+                root.pop("_reset")
+                root.update(fresh)
+            return tensordict, root
         pipeline = self._compiled
         if pipeline.two_trips or "step" not in self._validated or self.run_type_checks or "_step" in tensordict.keys():
             return super().step_and_maybe_reset(tensordict)
