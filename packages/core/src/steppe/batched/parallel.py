@@ -66,8 +66,10 @@ class ParallelEnv(BatchedEnv):
                 )
             specs, on_arrays = None, True
             for w in range(p):
-                _, found, array_path = crew.expect(w, "ready")
+                _, found, array_path, modules = crew.expect(w, "ready")
                 specs, on_arrays = specs or found, on_arrays and array_path
+                if w == 0:
+                    fork_server().preload(modules)
             self._adopt_specs(lambda kind: specs[kind], n)
             storage = Storage(self._row_spec(lambda kind: specs[kind]), (n,), kind="shared")
             handle = storage.handle()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import traceback
 import warnings
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Board
 from steppe.batched.channel import Connection, Gone, Signal, Waiter
 from steppe.batched.lanes import LaneError, Lanes
+from steppe.batched.preload import loaded_since
 from steppe.storage import Storage, StorageHandle
 
 __all__ = ["work"]
@@ -49,6 +52,7 @@ class _Worker:
             self.connection.send(("failed", None, "start", describe(error)))
             return
         self.index, self.first_row = setup["worker"], setup["first_row"]
+        before = set(sys.modules)
         try:
             for at, make in enumerate(setup["factories"]):
                 row = self.first_row + at
@@ -59,7 +63,8 @@ class _Worker:
             self.connection.send(("failed", row, "__init__", describe(error)))
             return
         on_arrays = all(getattr(env, "array_plan", None) is not None for env in self.envs)
-        self.connection.send(("ready", spec, on_arrays))
+        modules = loaded_since(before) if self.index == 0 else []
+        self.connection.send(("ready", spec, on_arrays, modules))
         message, storage_fds = self.connection.recv()
         if message[0] == "stop":
             return
@@ -80,6 +85,11 @@ class _Worker:
         import torch
 
         torch.set_default_dtype(surroundings["dtype"])
+        # Forked processes would all draw the same numbers from the global generators.
+        entropy = int.from_bytes(os.urandom(4), "little")
+        random.seed(entropy)
+        np.random.seed(entropy)
+        torch.default_generator.manual_seed(entropy)
         warnings.filters[:] = surroundings["filters"]
         warnings._filters_mutated()  # type: ignore[attr-defined]
         from steppe.registry import apply_worker_state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -12,6 +13,8 @@ import weakref
 from typing import Any
 
 from steppe.batched.channel import Connection, Gone
+from steppe.batched.preload import load
+from steppe.registry import list_plugins
 
 __all__ = ["ForkServer", "fork_server"]
 
@@ -31,7 +34,16 @@ class ForkServer:
         self.connection = Connection(ours)
         self.pid = os.getpid()
         self._lock = threading.Lock()
+        self._preloaded: set[str] = set()
         weakref.finalize(self, _end, self.connection, self.process)
+
+    def preload(self, modules: list[str]) -> None:
+        """Let the server import modules, so that workers forked later have them."""
+        new = [name for name in modules if name not in self._preloaded]
+        if new:
+            self._preloaded.update(new)
+            with self._lock:
+                self.connection.send(new)
 
     def fork(self, fds: list[int]) -> int:
         """Fork a worker that is given duplicates of ``fds``; returns its pid."""
@@ -72,6 +84,7 @@ def serve(fd: int) -> None:
     from steppe.batched.worker import work
 
     connection = Connection.from_fd(fd)
+    _settle()
     while True:
         while True:
             try:
@@ -82,9 +95,13 @@ def serve(fd: int) -> None:
         if not connection.poll(1.0):
             continue
         try:
-            _, fds = connection.recv()
+            message, fds = connection.recv()
         except Gone:
             return
+        if message != "fork":
+            load(message)
+            _settle()
+            continue
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -98,3 +115,10 @@ def serve(fd: int) -> None:
         for received in fds:
             os.close(received)
         connection.send(pid)
+
+
+def _settle() -> None:
+    """Read the plugins' metadata, and keep the collector off what is loaded: each worker would copy those pages."""
+    list_plugins()
+    gc.collect()
+    gc.freeze()

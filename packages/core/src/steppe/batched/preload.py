@@ -1,0 +1,38 @@
+"""Which modules a fork server may load ahead for the next workers: plugins and the libraries that they wrap."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+
+from steppe.registry import list_plugins
+
+__all__ = ["load", "loaded_since"]
+
+
+def loaded_since(before: set[str]) -> list[str]:
+    """Return modules of plugins and their libraries that this process has imported since ``before``, oldest first.
+
+    A plugin whose module says ``fork_safe = False`` (its library starts threads when it is imported) is left out with
+    its library, and so is everything that belongs to no plugin: the user's own code is never run ahead.
+    """
+    roots: set[str] = set()
+    for record in list_plugins():
+        module = sys.modules.get(record.target.partition(":")[0])
+        if module is None or not getattr(module, "fork_safe", True):
+            continue
+        roots.add(record.target.partition(":")[0].partition(".")[0])
+        needs = [*record.requires, *(need for choice in record.alternatives for need in choice.requires)]
+        roots |= {re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0].replace("-", "_") for need in needs}
+    roots -= {"steppe", "torch", "tensordict"}
+    return [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in roots]
+
+
+def load(names: list[str]) -> None:
+    """Import modules; one that fails is left to the worker that needs it."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            continue
