@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.transforms.auto_reset import AutoResetTransform
-from steppe.transforms.base import PlannedTransform, Transform
+from steppe.transforms.base import Transform
 from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
 from steppe.transforms.compose import CallableTransform, Compose
@@ -20,6 +20,7 @@ from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
 from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks
 from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
+from steppe.transforms.planned import PlannedTransform
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.select import ExcludeTransform, RenameTransform, SelectTransform

@@ -8,8 +8,8 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.specs import Composite
-from steppe.transforms.base import PlannedTransform
 from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["AutoResetTransform"]
 

@@ -10,9 +10,9 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
-from steppe.transforms.base import PlannedTransform
 from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import as_key
+from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["TensorDictPrimer"]
 

@@ -8,9 +8,10 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms.base import PlannedTransform, Transform
+from steppe.transforms.base import Transform
 from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import as_key, names_of
+from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["ExcludeTransform", "RenameTransform", "SelectTransform"]
 

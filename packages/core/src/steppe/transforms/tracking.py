@@ -12,8 +12,8 @@ from steppe.envs import DoneGroup
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
-from steppe.transforms.base import PlannedTransform
 from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, at_level, read, set_beside, write
+from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["InitTracker", "StepCounter"]
 

@@ -1,0 +1,69 @@
+"""PlannedTransform: transforms that are written for the specs they find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from steppe.errors import NotSupported, StateError
+from steppe.transforms.base import Transform
+from steppe.transforms.hooks import EnvSpecs, Hooks
+
+__all__ = ["PlannedTransform"]
+
+
+class PlannedTransform(Transform):
+    """A transform that is written as :meth:`Transform.hooks` and :meth:`Transform.transform_specs` alone.
+
+    For what depends on the specs of the environment, such as the levels that end by themselves. Its methods ``_step``,
+    ``_reset`` and ``_inv_call`` then need an environment.
+    """
+
+    @property
+    def _bound(self) -> Hooks:
+        bound: Hooks | None = self.__dict__.get("_bound_hooks")
+        if bound is None:
+            parent = self.parent
+            if parent is None:
+                raise StateError(
+                    f"{type(self).__name__} works on the data of an environment, and belongs to none. Append it to "
+                    "one: env.append_transform(transform)."
+                )
+            bound = self.__dict__["_bound_hooks"] = self.hooks(EnvSpecs.of(parent))
+        return bound
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        step = self._bound.step
+        return next_tensordict if step is None else step(tensordict, next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        reset = self._bound.reset
+        return tensordict_reset if reset is None else reset(tensordict, tensordict_reset)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        inverse = self._bound.inverse
+        return tensordict if inverse is None else inverse(tensordict)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Not defined for data that comes from no environment.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            f"{type(self).__name__} works on the steps of an environment and cannot be applied to data that is there "
+            "already. Append it to the environment that collects the data."
+        )
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        raise NotImplementedError(f"{type(self).__name__} does not define hooks(specs).")
+
+    def _forget_parent(self) -> None:
+        super()._forget_parent()
+        self.__dict__.pop("_bound_hooks", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_bound_hooks", None)
+        return state

@@ -1,0 +1,277 @@
+"""Steps and resets of a transformed environment, on TensorDicts and on arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import ArrayPath, ArrayPlan, EnvBase
+from steppe.errors import StateError
+from steppe.storage import entries
+from steppe.transforms.arrays import TransformedPlan
+from steppe.transforms.pipeline import Pipeline
+
+__all__ = ["TransformedSteps"]
+
+
+class TransformedSteps(ArrayPath):
+    """What :class:`~steppe.transforms.TransformedEnv` does at each step and reset, given its base and its pipeline."""
+
+    @property
+    def _base(self) -> EnvBase:
+        base: EnvBase = self.__dict__["_base"]
+        return base
+
+    @property
+    def _compiled(self) -> Pipeline:
+        pipeline: Pipeline | None = self.__dict__["_pipeline"]
+        if pipeline is None:
+            pipeline = self.__dict__["_pipeline"] = Pipeline(self._base, self.transform)
+        return pipeline
+
+    def _changed(self) -> None:
+        raise NotImplementedError
+
+    # -- the array path -------------------------------------------------------------------------------------------
+
+    def _make_array_plan(self) -> ArrayPlan | None:
+        if self._is_overridden or self._compiled.program is None:
+            return None
+        self._check_disjoint()
+        self.__dict__["array_program"] = self._compiled.program
+        return TransformedPlan(self)
+
+    @property
+    def _is_overridden(self) -> bool:
+        """Whether a subclass, or somebody on this instance, has written a step or reset that is to be called."""
+        own, state = type(self), self.__dict__
+        return (
+            own._step is not TransformedSteps._step
+            or own._reset is not TransformedSteps._reset
+            or "_step" in state
+            or "_reset" in state
+        )
+
+    def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
+        """Act, as :meth:`steppe.envs.ArrayEnv.step_into` does; only where ``array_plan`` is not None."""
+        terminated_truncated: tuple[bool, bool] = self.__dict__["array_program"].step_into(action, out)
+        return terminated_truncated
+
+    def reset_into(self, out: dict[Any, Any], seed: int | None, env_info: dict[str, Any] | None) -> None:
+        """Begin an episode, as :meth:`steppe.envs.ArrayEnv.reset_into` does."""
+        self.__dict__["array_program"].reset_into(out, seed, env_info)
+
+    def take_seed(self) -> int | None:
+        """Return the seed that ``set_seed`` left for the next reset, once."""
+        base: Any = self._base
+        seed: int | None = base.take_seed()
+        return seed
+
+    def _run_rollout(self, plan: Any) -> TensorDictBase:
+        if self.array_plan is not None and not plan.start.batch_size:
+            self.array_program.load(plan.start)
+        return super()._run_rollout(plan)
+
+    def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
+        self._keep_up()
+        return super().reset(tensordict, env_info=env_info, **kwargs)
+
+    def _cached(self, name: str, make: Any) -> Any:
+        pipeline = self.__dict__["_pipeline"]
+        if pipeline is not None and self.__dict__["_base"].__dict__.get("_spec_cache") is not pipeline.base_cache:
+            self._changed()
+        return super()._cached(name, make)
+
+    def _keep_up(self) -> None:
+        """Notice that the specs of the base have changed, or that it has left the array path."""
+        pipeline = self.__dict__["_pipeline"]
+        base = self.__dict__["_base"]
+        if pipeline is None:
+            return
+        if base.__dict__.get("_spec_cache") is not pipeline.base_cache or (
+            pipeline.program is not None and base.array_plan is None
+        ):
+            self._changed()
+
+    # -- steps and resets -----------------------------------------------------------------------------------------
+
+    def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        # What the base has checked is not checked again, once a first step has shown what the transforms make of it.
+        state = self.__dict__
+        if "step" in state["_validated"] and not state["run_type_checks"] and not self._compiled.inverses:
+            return self._step(tensordict)
+        return super()._whole_step(tensordict)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        pipeline = self.__dict__["_pipeline"] or self._compiled
+        if not pipeline.inverses:
+            following = self._base_next(pipeline, tensordict)
+            for step, _ in pipeline.steps:
+                following = step(tensordict, following)
+            return following
+        views = pipeline.views(tensordict)
+        if pipeline.writes_step:
+            mask, written = tensordict.get("_step", None), views[-1].get("_step", None)
+            if written is not mask:
+                written = self._step_mask(tensordict, written)
+                return self._step_some(views, written if mask is None else written & mask)
+        return pipeline.outward(views, self._base_next(pipeline, views[-1]))
+
+    def _step_some(self, views: list[TensorDictBase], mask: torch.Tensor) -> TensorDictBase:
+        """A step in which a transform leaves rows out: nothing is run on these."""
+        tensordict = views[0]
+        if not bool(mask.any()):
+            return self._unstepped(tensordict)
+        partial = not bool(mask.all())
+        pipeline = self._compiled
+        for i, view in enumerate(views):
+            views[i] = view.exclude("_step")
+            if partial:
+                views[i].set("_step", mask)
+        following = pipeline.outward(views, self._base_next(pipeline, views[-1]))
+        if not partial:
+            return following
+        return self._merge_rows(mask, following, self._unstepped(tensordict))
+
+    def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
+        base = self.__dict__["_base"]
+        if "_step" in (entries(given) if type(given) is TensorDict else given.keys()):
+            return base.step(pipeline.without_outputs(given)).get("next")
+        if pipeline.plain_step and not base.__dict__["is_closed"]:
+            # Its step would do no more than this, and put the result into a copy of the root.
+            arrays = base.array_plan if pipeline.array_base else None
+            return base._whole_step(given) if arrays is None or given.batch_size else arrays.step(base, given)[0]
+        return base.step(pipeline.root(given)).get("next")
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        pipeline = self._compiled
+        views = pipeline.reset_views(tensordict)
+        given = views[-1]
+        fresh = None if pipeline.instead_of_reset is None else pipeline.instead_of_reset(given)
+        if fresh is None:
+            if given is not None:
+                given = pipeline.without_outputs(given)
+                if given.get("env_info", None) is not None:
+                    kwargs["env_info"] = given.pop("env_info")
+            fresh = self._base.reset(given, **kwargs)
+        return pipeline.outward_reset(views, fresh)
+
+    def _arrays_of_base(self, tensordict: TensorDictBase) -> ArrayPlan | None:
+        """The plan of an array base, where a step is nothing but that and the transforms: what most steps are."""
+        state = self.__dict__
+        pipeline = state["_pipeline"]
+        if (
+            pipeline is None
+            or not pipeline.array_base
+            or pipeline.inverses
+            or state.get("_array_plan") is not None
+            or type(tensordict) is not TensorDict
+            or self._is_overridden
+        ):
+            return None
+        base, level = state["_base"].__dict__, entries(tensordict)
+        if (
+            "next" in level
+            or "_step" in level
+            or tensordict.batch_size
+            or tensordict.is_locked
+            or "step" not in state["_validated"]
+            or state["run_type_checks"]
+            or state["is_closed"]
+            or base["is_closed"]
+        ):
+            return None
+        plan: ArrayPlan | None = base.get("_array_plan")
+        return plan
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        arrays = self._arrays_of_base(tensordict)
+        if arrays is None:
+            return super().step(tensordict)
+        following: TensorDictBase = arrays.step(self.__dict__["_base"], tensordict)[0]
+        for step, _ in self.__dict__["_pipeline"].steps:
+            following = step(tensordict, following)
+        return self._put_next(tensordict, following)
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
+        arrays = self._arrays_of_base(tensordict)
+        if arrays is not None:
+            root = self.step_mdp(self.step(tensordict))
+            if self.any_done(root):
+                pipeline = self._compiled
+                fresh = pipeline.outward_reset(pipeline.reset_views(root), arrays.reset(self._base, None))
+                # One environment without a batch: all of it is reset.
+                root.pop("_reset")
+                root.update(fresh)
+            return tensordict, root
+        pipeline = self._compiled
+        if pipeline.two_trips or "step" not in self._validated or self.run_type_checks or "_step" in tensordict.keys():
+            return super().step_and_maybe_reset(tensordict)
+        self._check_open("step_and_maybe_reset")
+        self._check_batch(tensordict, "step_and_maybe_reset")
+        if pipeline.inverses:
+            self._expectation.check_action(tensordict)
+        views = pipeline.views(tensordict)
+        stepped, base_root = self._base.step_and_maybe_reset(pipeline.root(views[-1]))
+        following = stepped.get("next")
+        ended = pipeline.done_entries(following)
+        following = pipeline.outward(views, following)
+        if not pipeline.may_end:
+            self._check_ends(ended, pipeline.done_entries(following))
+        self._put_next(tensordict, following)
+        root = self.step_mdp(tensordict)
+        if self.any_done(root):
+            if pipeline.may_end:
+                base_root = self._reset_the_rest(base_root, pipeline.by_key(ended), root)
+            fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
+            self._settle_reset(root, fresh)
+        return tensordict, root
+
+    @staticmethod
+    def _check_ends(before: list[Any], after: list[Any]) -> None:
+        for old, new in zip(before, after, strict=True):
+            if old is not new and not torch.equal(old.to(new.device), new):
+                raise StateError(
+                    "A transform wrote 'done' without saying so, after the environment had reset the rows that it "
+                    "ended itself. Set writes_done = True in its class."
+                )
+
+    def _reset_the_rest(self, base_root: TensorDictBase, found: dict[Any, Any], root: TensorDictBase) -> TensorDictBase:
+        """Reset the rows that a transform has ended; those that the base ended, it has reset itself."""
+        rest = False
+        for group in self._groups:
+            mask = root.get(group.reset_key, None)
+            if mask is not None:
+                mask = mask & ~found[group.key("done")].to(mask.device)
+                base_root.set(group.reset_key, mask if base_root.device is None else mask.to(base_root.device))
+                rest = rest or bool(mask.any())
+        if not rest:
+            for group in self._groups:
+                base_root.pop(group.reset_key, None)
+            return base_root
+        return self._base.reset(base_root)
+
+    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        pipeline = self._compiled
+        base = self._base
+        if type(base).step_at is EnvBase.step_at or pipeline.writes_step or not pipeline.same_batch:
+            return super().step_at(tensordict, rows)
+        self._check_open("step_at")
+        self._expectation.check_action(tensordict)
+        views = pipeline.views(tensordict)
+        following = base.step_at(pipeline.root(views[-1]), rows).get("next")
+        return self._put_next(tensordict, pipeline.outward(views, following))
+
+    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+        pipeline = self._compiled
+        base = self._base
+        if type(base).reset_at is EnvBase.reset_at or pipeline.instead_of_reset is not None or not pipeline.same_batch:
+            return super().reset_at(tensordict, rows, env_info=env_info)
+        self._check_open("reset_at")
+        views = pipeline.reset_views(tensordict)
+        given = None if views[-1] is None else pipeline.without_outputs(views[-1])
+        fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))
+        return fresh if tensordict is None else tensordict.update(fresh)
