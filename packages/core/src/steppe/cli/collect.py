@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +94,8 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
         seconds = time.perf_counter() - started
         if not dataset.frames:
             raise KeyboardInterrupt
-        dataset.finish()
+        with _uninterrupted():
+            dataset.finish()
     finally:
         if dataset is not None:
             dataset.discard()
@@ -99,6 +103,19 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
             env.close()
     report.print(versions(args.id), frames=dataset.frames, seconds=seconds, out=args.out)
     return _say(trouble, kept=dataset.frames)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Leave a second Ctrl-C without effect: it would lose what the first was to keep."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _say(trouble: BaseException | None, *, kept: int) -> int:
