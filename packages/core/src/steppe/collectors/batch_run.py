@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -59,7 +60,7 @@ class BatchRun:
         names = [name for name, _, _ in self.sources]
         writer.fill(self.false, first)
         batch_size, device = root.batch_size, root.device
-        level = dict(root.items())
+        level: dict[str, Any] = dict(root.items())
         fresh = True
         for step in range(first, writer.steps):
             level.update(self.false)

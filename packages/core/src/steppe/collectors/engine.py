@@ -18,7 +18,7 @@ from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer
-from steppe.envs import EnvBase, ExplorationType, as_policy, done_groups, set_exploration_type
+from steppe.envs import ArrayPath, EnvBase, ExplorationType, as_policy, done_groups, set_exploration_type
 from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError
 
 __all__ = ["Collector"]
@@ -101,7 +101,7 @@ class Collector(DataCollectorBase):
     ) -> None:
         name = type(self).__name__
         self.closed = True  # until there is something to close
-        arguments.refuse(name, not_built, list(Collector.__init__.__kwdefaults__))
+        arguments.refuse(name, not_built, list(Collector.__init__.__kwdefaults__ or ()))
         if not reset_when_done:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
         policy = arguments.policy_of(policy, policy_factory)
@@ -162,7 +162,7 @@ class Collector(DataCollectorBase):
         there, here = self._weights.device, self.env.device
         if there is not None and there != (here or torch.device("cpu")):
             act = arguments.within_devices(act, there, here or torch.device("cpu"))
-        return act  # type: ignore[no-any-return]
+        return act
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Collector(DataCollectorBase):
         writer = self._writer
         if isinstance(act, RandomActions) and self._policy is None and isinstance(writer, FrameWriter):
             plan = arrays_of(env) if act.in_blocks and step < self._steps else None
-            if plan is not None:
+            if plan is not None and isinstance(env, ArrayPath):
                 return run_arrays(env, plan, writer, act, root, step)
         if isinstance(writer, FrameWriter) and BatchRun.fits(env, writer) and step < self._steps:
             return BatchRun(env, writer).run(act, root, step)  # type: ignore[arg-type]

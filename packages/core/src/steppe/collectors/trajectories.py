@@ -135,7 +135,8 @@ def _done(data: TensorDictBase, key: Any) -> torch.Tensor:
     done = data.get(path, None)
     if done is None:
         raise SpecError(f"split_trajectories needs trajectory ids, or {path!r} to cut at. Found {_keys(data)}.")
-    return done.reshape((*data.batch_size, -1)).any(-1)
+    ended: torch.Tensor = done.reshape((*data.batch_size, -1)).any(-1)
+    return ended
 
 
 def _keys(data: TensorDictBase) -> list[str]:

@@ -96,6 +96,8 @@ class FrameWriter:
         self._flat = all(isinstance(key, str) for key in self.root_keys) and all(
             len(key) == 2 for key in self.next_keys
         )
+        at = {key: i for i, key in enumerate(self.next_keys)}
+        self._sources = [at[source] for source in self.carried.values()]
         self._next_names = [key[1] for key in self.next_keys]
         self._keep_views = steps * len(self._order) <= _MAX_VIEWS
         self._views: list[list[torch.Tensor]] = []
@@ -120,8 +122,8 @@ class FrameWriter:
         """
         views = self._step_views(step)
         n = len(self.carried)
-        level = entries(root)  # type: ignore[arg-type]
-        own = [level.get(key) for key in self._own]
+        level = entries(root)
+        own: list[Any] = [level.get(key) for key in self._own]
         for target, source in zip(views[n:], own, strict=False):
             if source is None or target.shape != source.shape:
                 raise self._changed(root, following)
@@ -183,15 +185,6 @@ class FrameWriter:
                 raise self._changed(frame)
         _copy(targets, sources)
         self._previous = [following[i] for i in self._sources]
-
-    @property
-    def _sources(self) -> list[int]:
-        """Where among the values of ``next`` each carried entry comes from."""
-        found = self.__dict__.get("_source_index")
-        if found is None:
-            at = {key: i for i, key in enumerate(self.next_keys)}
-            found = self.__dict__["_source_index"] = [at[source] for source in self.carried.values()]
-        return found  # type: ignore[no-any-return]
 
     def _values(self, frame: TensorDictBase) -> tuple[list[Any], list[Any], list[Any]]:
         if self._flat and type(frame) is TensorDict:
