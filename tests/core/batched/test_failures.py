@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv
-from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, NotSupported, WorkerError, WorkerTimeout
 from steppe_testing import ArrayCountingEnv, FailingEnv, HangingEnv
 
 
@@ -142,3 +142,29 @@ def test_what_a_caller_holds_does_not_change() -> None:
 
         assert (td == held).all()
         assert isinstance(td["next", "reward"], torch.Tensor)
+
+
+def test_environments_that_differ_are_refused_by_their_spec() -> None:
+    env = SerialEnv(2, ["gym:CartPole-v1", "gym:Pendulum-v1"])
+
+    with pytest.raises(NotSupported, match="Environments 0 and 1 differ in their observation specs"):
+        env.reset()
+
+
+def test_text_travels_with_the_rows() -> None:
+    with ParallelEnv(2, "gym:MiniGrid-Empty-5x5-v0", num_processes=2) as env:
+        data = env.rollout(12, break_when_any_done=False)
+
+    assert data.batch_size == (2, 12)
+    assert data["mission"].tolist()[1][3] == "get to the green goal square"
+
+
+def test_an_exception_among_rows_of_text_is_named_too() -> None:
+    env = ParallelEnv(2, "gym:MiniGrid-Empty-5x5-v0", num_processes=2)
+    td = env.rand_action(env.reset())
+    os.kill(env.worker_pids[0], signal.SIGKILL)
+
+    with pytest.raises(WorkerError, match="Worker 0"):
+        env.step(td)
+
+    env.close()

@@ -12,7 +12,6 @@ import torch
 gymnasium = pytest.importorskip("gymnasium", minversion="1.2")
 
 from steppe.batched import ParallelEnv, SerialEnv  # noqa: E402
-from steppe.errors import NotSupported  # noqa: E402
 from steppe.registry import env_factory  # noqa: E402
 from steppe_gym import GymEnv  # noqa: E402
 
@@ -199,11 +198,8 @@ def test_rollout(case):
 
 
 @every_id
-def test_batches(case, request):
+def test_batches(case):
     name, played = case
-    if "MiniGrid" in name or "BabyAI" in name:
-        reason = "batches have no place for text yet"
-        request.applymarker(pytest.mark.xfail(raises=NotSupported, strict=True, reason=reason))
     given = torch.stack([played.given] * 3, 1)
     for kind, kwargs in ((SerialEnv, {}), (ParallelEnv, {"num_processes": 2})):
         env = kind(3, env_factory(f"gym:{name}", categorical_action_encoding=True, max_episode_steps=LIMIT), **kwargs)

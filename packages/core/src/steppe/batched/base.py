@@ -10,12 +10,15 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.creator import factories_of
+from steppe.batched.messages import stack_rows
 from steppe.envs import EnvBase, next_seed
-from steppe.errors import ActionError, SpecError
+from steppe.errors import ActionError, NotSupported, SpecError
 from steppe.specs import Composite
-from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+from steppe.storage import Storage, TensorDictBuilder, build_td, entries, storage_problem
 
-__all__ = ["BatchedEnv"]
+__all__ = ["KINDS", "BatchedEnv"]
+
+KINDS = ("observation", "reward", "done", "action", "state")
 
 
 class BatchedEnv(EnvBase):
@@ -30,7 +33,7 @@ class BatchedEnv(EnvBase):
         self.__dict__["_factories"] = factories_of(create_env_fn, num_workers, create_env_kwargs)
         self.__dict__["num_workers"] = num_workers
         self.__dict__["_running"] = False
-        self.__dict__["_pending_seeds"] = {}
+        self.__dict__["_buffered"] = True
 
     # -- what the two classes do differently ---------------------------------------------------------------------
 
@@ -61,9 +64,33 @@ class BatchedEnv(EnvBase):
         return specs[kind]
 
     def _adopt_specs(self, spec_of: Callable[[str], Composite], n: int) -> None:
-        for kind in ("observation", "reward", "done", "action", "state"):
+        for kind in KINDS:
             spec = spec_of(kind)
             self._assign_spec(kind, spec.expand(torch.Size((n, *spec.shape))))
+
+    @staticmethod
+    def _check_alike(specs: list[Any], sizes: list[Any]) -> None:
+        """Refuse what a batch of equal rows cannot hold."""
+        for row, size in enumerate(sizes):
+            if tuple(size):
+                raise NotSupported(
+                    f"Environment {row} is a batch itself, {tuple(size)}. Give one environment to each row, or use it "
+                    "without a batch around it."
+                )
+        for row, spec in enumerate(specs):
+            for kind in KINDS:
+                if spec[kind] != specs[0][kind]:
+                    raise NotSupported(
+                        f"Environments 0 and {row} differ in their {kind} specs, and a batch has equal rows: "
+                        f"{specs[0][kind]} and {spec[kind]}."
+                    )
+
+    def _lay_out(self, spec: dict[str, Composite]) -> Composite | None:
+        """The spec of a row of storage, or None where data has no fixed place and travels in messages."""
+        self._adopt_specs(lambda kind: spec[kind], self.num_workers)
+        row = self._row_spec(lambda kind: spec[kind])
+        self.__dict__["_buffered"] = storage_problem(row) is None
+        return row if self._buffered else None
 
     def _row_spec(self, spec_of: Callable[[str], Composite]) -> Composite:
         root: dict[str, Any] = {}
@@ -130,16 +157,34 @@ class BatchedEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.start()
-        self._write_inputs(tensordict)
         mask = tensordict.get("_step", None)
         rows = None if mask is None else mask.reshape(-1).nonzero().squeeze(-1).tolist()
+        if not self._buffered:
+            return self._stacked("step", tensordict.exclude("_step"), rows)[0]
+        self._write_inputs(tensordict)
         self._run("step", rows)
         return self._next_td()[0]
+
+    def _stacked(
+        self, op: str, tensordict: TensorDictBase | None, rows: list[int] | None = None
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Exchange rows in messages; ``next`` and the following root. Rows that were left out repeat another's."""
+        wanted = list(range(self.num_workers)) if rows is None else rows
+        data = {row: None if tensordict is None else tensordict[row].exclude("next") for row in wanted}
+        found = self._exchange(op, data)
+        filled = [found[row if row in found else wanted[0]] for row in range(self.num_workers)]
+        following, root = zip(*filled, strict=True)
+        return (
+            following[0] if following[0] is None else stack_rows(list(following)),
+            root[0] if root[0] is None else stack_rows(list(root)),
+        )
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         self.start()
         mask = tensordict.get("_reset", None) if tensordict is not None else None
         rows = list(range(self.num_workers)) if mask is None else mask.reshape(-1).nonzero().squeeze(-1).tolist()
+        if not self._buffered:
+            return self._stacked("reset", None, rows)[1]
         self._run("reset", rows)
         return self._build_root({key: torch.from_numpy(array.copy()) for key, array in self._root_out})
 
@@ -147,6 +192,11 @@ class BatchedEnv(EnvBase):
         if "step" not in self._validated or "_step" in tensordict.keys() or "next" in tensordict.keys():
             return super().step_and_maybe_reset(tensordict)
         self._check_open("step")
+        if not self._buffered:
+            self._expectation.check_action(tensordict)
+            following, root = self._stacked("step_and_reset", tensordict)
+            tensordict.set("next", following)
+            return tensordict, root
         self._write_inputs(tensordict)
         n_reset = self._run("step_and_reset", None)
         following, flat = self._next_td()

@@ -64,14 +64,23 @@ class ParallelEnv(BatchedEnv):
                 crew.connections[w].send(
                     {"worker": w, "first_row": firsts[w], "factories": factories, "surroundings": surroundings}
                 )
-            specs, on_arrays = None, True
+            specs: list[Any] = []
+            sizes: list[Any] = []
+            on_arrays = True
             for w in range(p):
-                _, found, array_path, modules = crew.expect(w, "ready")
-                specs, on_arrays = specs or found, on_arrays and array_path
+                _, found, batches, array_path, modules = crew.expect(w, "ready")
+                specs, sizes, on_arrays = specs + found, sizes + batches, on_arrays and array_path
                 if w == 0:
                     fork_server().preload(modules)
-            self._adopt_specs(lambda kind: specs[kind], n)
-            storage = Storage(self._row_spec(lambda kind: specs[kind]), (n,), kind="shared")
+            self._check_alike(specs, sizes)
+            row = self._lay_out(specs[0])
+            if row is None:
+                for connection in crew.connections:
+                    connection.send((None, n, p, 0))
+                for w in range(p):
+                    crew.expect(w, "attached")
+                return
+            storage = Storage(row, (n,), kind="shared")
             handle = storage.handle()
             fd = os.memfd_create("steppe-board", os.MFD_CLOEXEC)
             try:
@@ -104,6 +113,25 @@ class ParallelEnv(BatchedEnv):
             # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
             self._stop(_PATIENCE_AFTER_FAILURE)
             raise
+
+    def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
+        crew = self._crew
+        if crew is None:
+            raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
+        found: dict[int, Any] = {}
+        try:
+            busy = []
+            for w, (a, b) in enumerate(self._bounds):
+                part = {row: td for row, td in data.items() if a <= row < b}
+                if part:
+                    crew.connections[w].send(("rows", op, part))
+                    busy.append(w)
+            for w in busy:
+                found.update(crew.expect(w, "done")[1])
+        except BaseException:
+            self._stop(_PATIENCE_AFTER_FAILURE)
+            raise
+        return found
 
     @property
     def worker_pids(self) -> list[int]:
@@ -154,7 +182,7 @@ class _Crew:
         try:
             message, _ = self.connections[worker].recv()
         except Gone:
-            raise WorkerError(f"Worker {worker} died without a word.", worker=worker) from None
+            raise self.ended(worker) from None
         if message[0] == "failed":
             self.fail(worker, message)
         return message
@@ -211,12 +239,15 @@ class _Crew:
         try:
             message, _ = self.connections[worker].recv()
         except Gone:
-            raise WorkerError(
-                f"Worker {worker} (process {self.pids[worker]}) ended without a word: it was killed, or its library "
-                "crashed.",
-                worker=worker,
-            ) from None
+            raise self.ended(worker) from None
         self.fail(worker, message)
+
+    def ended(self, worker: int) -> WorkerError:
+        """The error of a worker that is no longer there."""
+        return WorkerError(
+            f"Worker {worker} (process {self.pids[worker]}) ended without a word: it was killed, or a library crashed.",
+            worker=worker,
+        )
 
     def stop(self, patience: float = _PATIENCE) -> None:
         """Let the workers close their environments and end; kill those that have not after ``patience`` seconds."""

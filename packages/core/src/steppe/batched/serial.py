@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from steppe.batched.base import BatchedEnv
+from steppe.batched.base import KINDS, BatchedEnv
 from steppe.batched.lanes import LaneError, Lanes
+from steppe.batched.messages import run_rows
 from steppe.storage import Storage
 
 __all__ = ["SerialEnv"]
@@ -19,8 +20,12 @@ class SerialEnv(BatchedEnv):
     def _open(self) -> None:
         envs = [make() for make in self._factories]
         self.__dict__["_envs"] = envs
-        self._adopt_specs(envs[0]._full_spec, len(envs))
-        storage = Storage(self._row_spec(envs[0]._full_spec), (len(envs),))
+        specs = [{kind: env._full_spec(kind) for kind in KINDS} for env in envs]
+        self._check_alike(specs, [env.batch_size for env in envs])
+        row = self._lay_out(specs[0])
+        if row is None:
+            return
+        storage = Storage(row, (len(envs),))
         was_reset = np.zeros(len(envs), bool)
         self.__dict__["_lanes"] = Lanes(envs, storage, was_reset)
         self._use(storage, was_reset, on_arrays=self._lanes.all_array)
@@ -33,11 +38,13 @@ class SerialEnv(BatchedEnv):
                 return 0
             return lanes.step(rows, reset=op == "step_and_reset")
         except LaneError as error:
-            cause = error.__cause__
-            assert cause is not None
-            if hasattr(cause, "add_note"):
-                cause.add_note(f"in {error.doing} of environment {error.row} of a SerialEnv")
-            raise cause from None
+            raise _its_cause(error) from None
+
+    def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
+        try:
+            return run_rows(op, dict(enumerate(self._envs)), data)
+        except LaneError as error:
+            raise _its_cause(error) from None
 
     def _seed_rows(self, seeds: list[Any]) -> None:
         for env, seed in zip(self._envs, seeds, strict=True):
@@ -49,3 +56,12 @@ class SerialEnv(BatchedEnv):
             env.close(raise_if_closed=False)
         self.__dict__.pop("_lanes", None)
         self._forget_storage()
+
+
+def _its_cause(error: LaneError) -> BaseException:
+    """What the environment raised, as it raised it, with a note that says which one it was."""
+    cause = error.__cause__
+    assert cause is not None
+    if hasattr(cause, "add_note"):
+        cause.add_note(f"in {error.doing} of environment {error.row} of a SerialEnv")
+    return cause

@@ -12,9 +12,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from steppe.batched.base import KINDS
 from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Board
 from steppe.batched.channel import Connection, Gone, Signal, Waiter
 from steppe.batched.lanes import LaneError, Lanes
+from steppe.batched.messages import run_rows
 from steppe.batched.preload import loaded_since
 from steppe.storage import Storage, StorageHandle
 
@@ -58,17 +60,23 @@ class _Worker:
                 row = self.first_row + at
                 self.envs.append(make())
             row = None
-            spec = {kind: self.envs[0]._full_spec(kind).clone() for kind in KINDS} if self.envs else {}
+            specs = [{kind: env._full_spec(kind).clone() for kind in KINDS} for env in self.envs]
+            sizes = [tuple(env.batch_size) for env in self.envs]
         except BaseException as error:
             self.connection.send(("failed", row, "__init__", describe(error)))
             return
         on_arrays = all(getattr(env, "array_plan", None) is not None for env in self.envs)
         modules = loaded_since(before) if self.index == 0 else []
-        self.connection.send(("ready", spec, on_arrays, modules))
+        self.connection.send(("ready", specs, sizes, on_arrays, modules))
         message, storage_fds = self.connection.recv()
         if message[0] == "stop":
             return
         row_spec, n_rows, n_workers, nbytes = message
+        if row_spec is None:
+            self.connection.send(("attached",))
+            while self._message():
+                pass
+            return
         storage = Storage.attach(StorageHandle(row_spec, (n_rows,), nbytes, storage_fds[0]))
         self.board = Board.shared(n_workers, n_rows, storage_fds[1])
         os.close(storage_fds[1])
@@ -145,6 +153,9 @@ class _Worker:
                 for env, seed in zip(self.envs, message[1], strict=True):
                     env.set_seed(seed)
                 self.connection.send(("done", None))
+            elif kind == "rows":
+                envs = {self.first_row + at: env for at, env in enumerate(self.envs)}
+                self.connection.send(("done", run_rows(message[1], envs, message[2])))
             elif kind == "get":
                 values = [_deep_get(env, message[1]) for env in self.envs]
                 self.connection.send(("done", cloudpickle.dumps(values)))
@@ -152,6 +163,8 @@ class _Worker:
                 args, kwargs = cloudpickle.loads(message[2])
                 values = [_deep_get(env, message[1])(*args, **kwargs) for env in self.envs]
                 self.connection.send(("done", cloudpickle.dumps(values)))
+        except LaneError as error:
+            self.connection.send(("failed", error.row, error.doing, describe(error.__cause__)))
         except BaseException as error:
             self.connection.send(("failed", None, kind, describe(error)))
         return True
@@ -168,9 +181,6 @@ def _deep_get(env: Any, path: list[str]) -> Any:
     for name in path:
         env = getattr(env, name)
     return env
-
-
-KINDS = ("observation", "reward", "done", "action", "state")
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:
