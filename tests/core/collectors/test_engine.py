@@ -47,6 +47,13 @@ ENVS: dict[str, Callable[[], EnvBase]] = {
     "serial": lambda: SerialEnv(3, lambda: ArrayCountingEnv(4, noise=True)),
     "serial, on tensordicts": lambda: SerialEnv(3, lambda: CountingEnv(4, noise=True)),
     "transformed": lambda: TransformedEnv(CountingEnv(4, noise=True, batch_size=(3,)), StepCounter(max_steps=3)),
+    "transformed arrays": lambda: TransformedEnv(ArrayCountingEnv(9, noise=True), StepCounter(max_steps=4)),
+    "serial, transformed inside": lambda: SerialEnv(
+        3, lambda: TransformedEnv(ArrayCountingEnv(9, noise=True), StepCounter(max_steps=4))
+    ),
+    "serial, transformed outside": lambda: TransformedEnv(
+        SerialEnv(3, lambda: ArrayCountingEnv(9, noise=True)), StepCounter(max_steps=4)
+    ),
     "resets itself": lambda: AutoResettingCountingEnv(4),
     "text": lambda: TextCountingEnv(4),
     "growing": lambda: DynamicSpecEnv(4),
@@ -145,10 +152,11 @@ def test_a_serial_batch_holds_the_data_of_its_environments_one_by_one() -> None:
     assert_equal_data(batch, torch.stack([single[:30] for single in singles]))
 
 
-def test_processes_give_the_data_of_one() -> None:
+@pytest.mark.parametrize("policy", [None, lambda observation: torch.tensor([[0, 0, 1]]).bool().expand(3, 3)])
+def test_processes_give_the_data_of_one(policy: Any) -> None:
     def data(kind: type) -> TensorDictBase:
-        env = kind(3, lambda: ArrayCountingEnv(4, noise=True))
-        return collected(Collector(env, frames_per_batch=30, total_frames=60, seed=1))
+        env = kind(3, lambda: ArrayCountingEnv(4))
+        return collected(Collector(env, policy, frames_per_batch=30, total_frames=60, seed=1))
 
     assert_equal_data(data(ParallelEnv), data(SerialEnv))
 
