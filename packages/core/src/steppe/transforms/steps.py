@@ -238,8 +238,11 @@ class TransformedSteps(ArrayPath):
         Returns:
             The root of the next step.
         """
-        stepped, root = self.__dict__["_base"].step_and_maybe_reset(pipeline.root(tensordict))
-        following = entries(stepped)["next"]
+        given = tensordict
+        if "next" in entries(tensordict) or tensordict.is_locked:
+            given = pipeline.root(tensordict)
+        _, root = self.__dict__["_base"].step_and_maybe_reset(given)
+        following = made = entries(given)["next"]
         before = dict(entries(following))
         for step, _ in pipeline.steps:
             following = step(tensordict, following)
@@ -247,7 +250,10 @@ class TransformedSteps(ArrayPath):
         ended = bool(done.any())
         if done is not before["done"] and not pipeline.may_end:
             self._check_ends([before["done"]], [done])
-        self._put_next(tensordict, following)
+        if given is not tensordict:
+            self._put_next(tensordict, following)
+        elif following is not made:
+            tensordict.set("next", following)
         outputs = pipeline.base_outputs(root) if ended else None
         level = entries(root)
         after = entries(following) if type(following) is TensorDict else dict(following.items())
@@ -260,7 +266,7 @@ class TransformedSteps(ArrayPath):
         if outputs is None:
             return root
         level["_reset"] = done.clone()
-        if pipeline.may_end:
+        if done is not before["done"]:
             outputs = self._reset_the_rest(outputs, {"done": before["done"]}, root)
         known = dict(entries(outputs))
         fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
