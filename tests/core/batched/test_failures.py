@@ -168,3 +168,9 @@ def test_an_exception_among_rows_of_text_is_named_too() -> None:
         env.step(td)
 
     env.close()
+
+
+def test_arguments_reach_an_id_and_a_callable() -> None:
+    with SerialEnv(2, "gym:Pendulum-v1", create_env_kwargs=[{"g": 1.0}, {"g": 2.0}]) as env:
+        env.reset()
+        assert [inner.unwrapped.g for inner in env._envs] == [1.0, 2.0]

@@ -352,3 +352,23 @@ def test_rollouts_do_not_share_memory(make):
     env.rollout(3, ones)
 
     assert (first == kept).all()
+
+
+@pytest.mark.parametrize("on_arrays", [True, False])
+def test_a_policy_finds_what_it_wrote_for_the_next_step(on_arrays: bool) -> None:
+    def policy(tensordict):
+        before = tensordict.get("state", torch.zeros(1))
+        tensordict["state"] = before
+        tensordict["action"] = env.full_action_spec.rand()["action"]
+        tensordict["next", "state"] = before + 1
+        return tensordict
+
+    env = ArrayCountingEnv(max_steps=100)
+    if not on_arrays:
+        env._step = env._step
+
+    data = env.rollout(4, policy)
+
+    assert (env.array_plan is not None) == on_arrays
+    assert data["state"].flatten().tolist() == [0, 1, 2, 3]
+    assert data["next", "state"].flatten().tolist() == [1, 2, 3, 4]

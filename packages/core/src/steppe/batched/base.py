@@ -22,7 +22,23 @@ KINDS = ("observation", "reward", "done", "action", "state")
 
 
 class BatchedEnv(EnvBase):
-    """``num_workers`` environments as one, batch size ``[num_workers]``."""
+    """``num_workers`` environments as one, batch size ``[num_workers]``.
+
+    Environments are made at the first use (or by ``start``). Each writes its row of one storage; what a caller gets is a
+    copy, and never changes. Environments whose data has no fixed place (text, sizes that vary) exchange rows as
+    TensorDicts instead: slower, and the same data.
+
+    Args:
+        num_workers: how many environments.
+        create_env_fn: an id, a callable that makes an environment, an :class:`EnvCreator`, or a list of these, one for
+            each environment. All must have equal specs and no batch of their own.
+        create_env_kwargs: keyword arguments for the factory, one dict or a list of them.
+        device: where data comes out.
+
+    Raises:
+        SpecError: a number or a factory is wrong.
+        NotSupported: the environments' specs differ, or one is a batch itself.
+    """
 
     def __init__(
         self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None

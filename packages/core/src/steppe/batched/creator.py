@@ -31,7 +31,7 @@ class EnvCreator:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Make an environment."""
-        return as_factory(self.create_env_fn)(**{**self.create_env_kwargs, **kwargs})
+        return _with_arguments(self.create_env_fn, {**self.create_env_kwargs, **kwargs})()
 
     def __repr__(self) -> str:
         return f"EnvCreator({self.create_env_fn!r}, {self.create_env_kwargs!r})"
@@ -58,5 +58,11 @@ def factories_of(create_env_fn: Any, n: int, kwargs: Any) -> list[Callable[[], A
     arguments = list(kwargs) if isinstance(kwargs, (list, tuple)) else [kwargs] * n
     if len(arguments) != n:
         raise SpecError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
-    made = [as_factory(function) for function in functions]
-    return [partial(f, **k) if k else f for f, k in zip(made, arguments, strict=True)]
+    return [_with_arguments(function, given or {}) for function, given in zip(functions, arguments, strict=True)]
+
+
+def _with_arguments(function: Any, given: dict[str, Any]) -> Callable[[], Any]:
+    if isinstance(function, str):
+        return env_factory(function, **given)
+    made = as_factory(function)
+    return partial(made, **given) if given else made

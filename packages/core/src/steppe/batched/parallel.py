@@ -33,7 +33,28 @@ _OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
 
 
 class ParallelEnv(BatchedEnv):
-    """Environments in worker processes."""
+    """A batch whose environments are stepped by worker processes, several in each.
+
+    Workers are forked from a server that has torch and steppe loaded, is started by the first ParallelEnv, and ends with
+    this process. The main script is not run again: no ``if __name__ == "__main__"`` is needed. Factories travel by value,
+    so lambdas and closures work. A worker is given the environment variables, ``sys.path``, the current folder, warning
+    filters, the default dtype, backends and hidden or registered plugins as they are when it starts.
+
+    A step is one round trip: actions are written into shared memory, workers write rows and reset those that ended.
+
+    Args:
+        num_workers: how many environments.
+        create_env_fn: see :class:`BatchedEnv`.
+        num_processes: how many processes share them; one for each usable core by default.
+        step_timeout: seconds that a step or reset may take; None for no limit.
+        **kwargs: for :class:`BatchedEnv`.
+
+    Raises:
+        WorkerError: an environment raised, with the traceback, worker and environment, or its process ended. The other
+            workers are stopped too; ``close`` is all that is left to call.
+        WorkerTimeout: ``step_timeout`` passed.
+        ClosedError: a use after such an error.
+    """
 
     def __init__(
         self,

@@ -15,7 +15,11 @@ __all__ = ["SerialEnv"]
 
 
 class SerialEnv(BatchedEnv):
-    """Environments one after another, in this process."""
+    """A batch whose environments are stepped one after another, in this process.
+
+    What an environment raises arrives as it was raised, with a note that names the environment. See
+    :class:`BatchedEnv` for the arguments.
+    """
 
     def _open(self) -> None:
         envs = [make() for make in self._factories]

@@ -161,14 +161,18 @@ class _Rollout:
         flat = not any(isinstance(child, Composite) for child in self.root_spec.values())
         env_keys = set(self.root.arrays)
         t = 0
+        carried: dict[Any, Any] = {}
         while True:
             rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
             root = build_td(rows, torch.Size([]), self.device) if flat else builder(rows)
+            if carried:
+                root.update(carried)
             result = policy(root)
             if not isinstance(result, TensorDictBase):
                 raise PolicyError(f"The policy must return a TensorDict, found {type(result).__name__}.")
             native = arrays.native(result)
             self._keep(result, env_keys)
+            carried = self._carried(result, env_keys)
             terminated, truncated = env.step_into(native, {key: array[t, ...] for key, array in self.outs})
             t += 1
             if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
@@ -181,6 +185,16 @@ class _Rollout:
                 for key, array in self.root_obs:
                     array[t] = self.next.arrays[key][t - 1]
         self.steps = t
+
+    @staticmethod
+    def _carried(root: TensorDictBase, env_keys: set[Any]) -> dict[Any, Any]:
+        """What the policy finds in the next root of what it wrote: as ``step_mdp`` keeps it, ``next`` first."""
+        source: Any = entries(root) if type(root) is _TD else root
+        found = {key: value for key, value in source.items() if key not in env_keys and key != "next"}
+        following = source.get("next")
+        if following is not None:
+            found.update(following.items())
+        return found
 
     def _keep(self, root: TensorDictBase, env_keys: set[Any]) -> None:
         """Remember what the policy wrote; stacked at the end, so that gradients survive."""
@@ -228,11 +242,11 @@ class _Rollout:
                 blocks = [block[key] for block in self.action_blocks]
                 joined = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
                 root.set(key, joined[:steps])
+        root.set("next", following)
         for key, column in self.columns.items():
             if len(column) != steps:
                 raise PolicyError(f"The policy wrote {key!r} in {len(column)} of {steps} steps; write it in each.")
             root.set(key, torch.stack(column))
-        root.set("next", following)
         return root
 
 
