@@ -24,8 +24,8 @@ KINDS = ("observation", "reward", "done", "action", "state")
 class BatchedEnv(EnvBase):
     """``num_workers`` environments as one, batch size ``[num_workers]``.
 
-    Environments are made at the first use (or by ``start``). Each writes its row of one storage; what a caller gets is a
-    copy, and never changes. Environments whose data has no fixed place (text, sizes that vary) exchange rows as
+    Environments are made at the first use (or by ``start``). Each writes its row of one storage; what a caller gets is
+    a copy, and never changes. Environments whose data has no fixed place (text, sizes that vary) exchange rows as
     TensorDicts instead: slower, and the same data.
 
     Args:
@@ -179,7 +179,15 @@ class BatchedEnv(EnvBase):
             return self._stacked("step", tensordict.exclude("_step"), rows)[0]
         self._write_inputs(tensordict)
         self._run("step", rows)
-        return self._next_td()[0]
+        following = self._next_td()[0]
+        before = tensordict.get("next", None)
+        if before is not None:
+            # A policy writes the state that it hands on (a recurrent one, say) itself: the environment only carries it.
+            for key in self.state_keys:
+                written = before.get(key, None)
+                if written is not None:
+                    following.set(key, written)
+        return following
 
     def _stacked(
         self, op: str, tensordict: TensorDictBase | None, rows: list[int] | None = None

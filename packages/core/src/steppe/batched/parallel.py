@@ -35,10 +35,10 @@ _OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
 class ParallelEnv(BatchedEnv):
     """A batch whose environments are stepped by worker processes, several in each.
 
-    Workers are forked from a server that has torch and steppe loaded, is started by the first ParallelEnv, and ends with
-    this process. The main script is not run again: no ``if __name__ == "__main__"`` is needed. Factories travel by value,
-    so lambdas and closures work. A worker is given the environment variables, ``sys.path``, the current folder, warning
-    filters, the default dtype, backends and hidden or registered plugins as they are when it starts.
+    Workers are forked from a server that has torch and steppe loaded, is started by the first ParallelEnv, and ends
+    with this process. The main script is not run again: no ``if __name__ == "__main__"`` is needed. Factories travel by
+    value, so lambdas and closures work. A worker is given the environment variables, ``sys.path``, the current folder,
+    warning filters, the default dtype, backends and hidden or registered plugins as they are when it starts.
 
     A step is one round trip: actions are written into shared memory, workers write rows and reset those that ended.
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a worker reaches the caller, named, and leaves nothing behind."""
+"""Batches: what they promise, and what goes wrong in a worker reaches the caller, named, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import ParallelEnv, SerialEnv
+from steppe import ParallelEnv, SerialEnv, TransformedEnv
 from steppe.errors import ClosedError, NotSupported, WorkerError, WorkerTimeout
+from steppe.specs import Unbounded
+from steppe.transforms import TensorDictPrimer
 from steppe_testing import ArrayCountingEnv, FailingEnv, HangingEnv
 
 
@@ -174,3 +176,16 @@ def test_arguments_reach_an_id_and_a_callable() -> None:
     with SerialEnv(2, "gym:Pendulum-v1", create_env_kwargs=[{"g": 1.0}, {"g": 2.0}]) as env:
         env.reset()
         assert [inner.unwrapped.g for inner in env._envs] == [1.0, 2.0]
+
+
+def test_a_state_that_the_policy_hands_on_passes_through_a_batch() -> None:
+    def make() -> Any:
+        return TransformedEnv(ArrayCountingEnv(), TensorDictPrimer({"hidden": Unbounded(shape=(1,))}))
+
+    with SerialEnv(2, make) as env:
+        td = env.rand_action(env.reset())
+        td["next", "hidden"] = torch.full((2, 1), 5.0)
+
+        _, root = env.step_and_maybe_reset(td)
+
+        assert root["hidden"].flatten().tolist() == [5.0, 5.0]
