@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ pytest.importorskip("steppe_mo_gym")
 
 import gymnasium  # noqa: E402
 
-from steppe import make_env  # noqa: E402
+from steppe import ParallelEnv, SerialEnv, make_env  # noqa: E402
 from steppe.envs import check_env_specs  # noqa: E402
 from steppe.errors import EnvNotFound  # noqa: E402
 from steppe_mo_gym import MOGymEnv, MOGymWrapper  # noqa: E402
@@ -76,6 +78,35 @@ def test_rollout_equals_the_library_over_episode_ends(name, seed):
         if terminated or truncated:
             root, _ = raw.reset()
     assert data["next", "done"].sum() >= 2
+
+
+def by_rollout(env, seed, actions):
+    env.set_seed(seed)
+    return env.rollout(len(actions), actions=actions, break_when_any_done=False)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_step_loop_and_batches_give_what_rollouts_of_single_environments_give(name):
+    raw_env(name)
+    make = partial(MOGymEnv, name, categorical_action_encoding=True, max_episode_steps=25)
+    env, seeds = make(), [3]
+    seeds.append(env.set_seed(3))
+    actions = torch.stack([env.full_action_spec.rand((STEPS,))["action"] for _ in seeds], 1)
+    singles = [by_rollout(env, seed, actions[:, row]) for row, seed in enumerate(seeds)]
+
+    env.set_seed(seeds[0])
+    td, steps = env.reset(), []
+    for action in actions[:, 0]:
+        td["action"] = action
+        step, td = env.step_and_maybe_reset(td)
+        steps.append(step)
+    assert (torch.stack(steps) == singles[0]).all()
+
+    for kind in (SerialEnv, partial(ParallelEnv, num_processes=2)):
+        with kind(2, make) as batch:
+            data = by_rollout(batch, seeds[0], actions)
+        for row, single in enumerate(singles):
+            assert (data[row] == single).all()
 
 
 def test_the_reward_is_a_vector():

@@ -12,7 +12,7 @@ __all__ = ["Board"]
 # Two cache lines for each worker: the caller writes the first, the worker the second.
 _WORDS = 16
 COMMAND, OP, PARTIAL = 0, 1, 2
-ACK, FAILED, N_RESET, CURRENT = 8, 9, 10, 11
+ACK, FAILED, N_RESET = 8, 9, 10
 
 
 class Board:
@@ -27,7 +27,6 @@ class Board:
         words: int64 words, 16 for each worker.
         active: ``[n]`` bool, rows that a partial command is for.
         was_reset: ``[n]`` bool, rows that the last step-and-reset began anew.
-        has_info: ``[n]`` bool, rows that were given an ``env_info``.
     """
 
     def __init__(self, n_workers: int, n_rows: int, buffer: Any = None) -> None:
@@ -35,13 +34,13 @@ class Board:
         block = memoryview(buffer if buffer is not None else bytearray(size))
         end = n_workers * _WORDS * 8
         self.words: memoryview[int] = block[:end].cast("q")
-        flags = np.frombuffer(block, np.bool_, 4 * n_rows, offset=end).reshape(4, n_rows)
-        self.active, self.was_reset, self.has_info, self.has_state = flags
+        flags = np.frombuffer(block, np.bool_, 2 * n_rows, offset=end).reshape(2, n_rows)
+        self.active, self.was_reset = flags
 
     @staticmethod
     def nbytes(n_workers: int, n_rows: int) -> int:
         """How many bytes such a board takes."""
-        return n_workers * _WORDS * 8 + 4 * n_rows
+        return n_workers * _WORDS * 8 + 2 * n_rows
 
     @classmethod
     def shared(cls, n_workers: int, n_rows: int, fd: int) -> Board:

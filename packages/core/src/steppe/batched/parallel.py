@@ -226,7 +226,7 @@ class _Crew:
         for w, wake in enumerate(self.setters):
             if active is not None and not active[w]:
                 continue
-            base = w * 16
+            base = Board.base(w)
             words[base + OP] = op
             words[base + PARTIAL] = active is not None
             words[base + COMMAND] = serial
