@@ -126,6 +126,7 @@ class BatchedEnv(EnvBase):
         state["_inputs"] = [(key, storage.arrays[key], storage.tensors[key]) for key in keys]
         obs, done, reward = self.observation_keys, self.done_keys, self.reward_keys
         state["_root_out"] = [(key, storage.arrays[key]) for key in (*obs, *done)]
+        state["_reset_masks"] = [was_reset.reshape((-1,) + (1,) * (array.ndim - 1)) for _, array in state["_root_out"]]
         state["_next_out"] = [(key, storage.arrays[below(key)]) for key in (*obs, *reward, *done)]
         root_spec = {}
         merge(root_spec, self.full_observation_spec), merge(root_spec, self.full_done_spec)
@@ -140,7 +141,7 @@ class BatchedEnv(EnvBase):
         state["_action_checks"] = [(key, spec.shape, spec.dtype) for key, spec in specs.items()]
 
     def _forget_storage(self) -> None:
-        for name in ("_storage", "_was_reset", "_inputs", "_root_out", "_next_out"):
+        for name in ("_storage", "_was_reset", "_inputs", "_root_out", "_reset_masks", "_next_out"):
             self.__dict__.pop(name, None)
 
     # -- data -----------------------------------------------------------------------------------------------------
@@ -227,11 +228,13 @@ class BatchedEnv(EnvBase):
         tensordict.set("next", following)
         root = self.step_mdp(tensordict)
         if n_reset:
-            rows = self._was_reset
-            for key, array in self._root_out:
-                whole = flat[key].numpy().copy()
-                whole[rows] = array[rows]
-                root.set(key, torch.from_numpy(whole))
+            level = entries(root) if type(root) is TensorDict and not root.is_locked else None
+            for (key, array), rows in zip(self._root_out, self._reset_masks, strict=True):
+                whole = torch.from_numpy(np.where(rows, array, flat[key].numpy()))
+                if level is not None and type(key) is str:
+                    level[key] = whole
+                else:
+                    root.set(key, whole)
         return tensordict, root
 
     @property

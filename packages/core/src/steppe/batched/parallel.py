@@ -183,20 +183,20 @@ class _Crew:
 
     def __init__(self, n: int) -> None:
         server = fork_server()
-        self.pids, self.connections, self.wakes = [], [], []
-        self.answer = Signal.create()
+        self.pids, self.connections, self.wakes, self.answers = [], [], [], []
         self.board: Any = None
         self.serial = 0
         self.pid = os.getpid()
         for _ in range(n):
             ours, theirs = Connection.pair()
-            wake = Signal.create()
-            self.pids.append(server.fork([theirs.fileno(), *wake.fds, *self.answer.fds]))
+            wake, answer = Signal.create(), Signal.create()
+            self.pids.append(server.fork([theirs.fileno(), *wake.fds, *answer.fds]))
             theirs.close()
             self.connections.append(ours)
             self.wakes.append(wake)
+            self.answers.append(answer)
         self.setters = [wake.setter() for wake in self.wakes]
-        self.waiter = Waiter(self.answer, self.connections)
+        self.waiters = [Waiter(answer, self.connections) for answer in self.answers]
         self.gate = SpinGate(n + 1)
 
     def expect(self, worker: int, kind: str) -> Any:
@@ -238,16 +238,18 @@ class _Crew:
 
         if not self.gate.spin(ready):
             end = None if timeout is None else time.monotonic() + timeout
-            while not ready():
-                left = None if end is None else end - time.monotonic()
-                gone = self.waiter.wait(left)
-                if ready():
-                    break
-                if gone:
-                    self.died(gone[0])
-                if end is not None and time.monotonic() >= end:
-                    w = next(ack // 16 for ack in busy if words[ack] != serial)
-                    raise WorkerTimeout(f"Worker {w} did not answer within {timeout} s.", worker=w)
+            # The last one woken is the last to answer, mostly: one wake-up of this process is then enough.
+            for ack in reversed(busy):
+                waiter = self.waiters[ack // 16]
+                while words[ack] != serial:
+                    gone = waiter.wait(None if end is None else end - time.monotonic())
+                    if words[ack] == serial:
+                        break
+                    if gone:
+                        self.died(gone[0])
+                    if end is not None and time.monotonic() >= end:
+                        w = next(ack // 16 for ack in busy if words[ack] != serial)
+                        raise WorkerTimeout(f"Worker {w} did not answer within {timeout} s.", worker=w)
         total = 0
         for ack in busy:
             if words[ack - ACK + FAILED]:
@@ -283,10 +285,11 @@ class _Crew:
                 if not _drained(connection, end):
                     os.kill(pid, signal.SIGKILL)
                     _drained(connection, time.monotonic() + _PATIENCE)
-        self.waiter.close()
+        for waiter in self.waiters:
+            waiter.close()
         for connection in self.connections:
             connection.close()
-        for one in (*self.wakes, self.answer):
+        for one in (*self.wakes, *self.answers):
             one.close()
 
 
