@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -17,18 +15,11 @@ from steppe.registry import env_factory
 from steppe.specs import Composite
 
 from .capabilities import require, skip_gated
+from .case_factory import CaseFactory
 from .compare import assert_equal_data
 from .pools import WorkerPools
 
 __all__ = ["EnvConformance"]
-
-_SPAWNED = """
-import pickle, sys
-factory = pickle.load(sys.stdin.buffer)
-env = factory()
-print(sorted(map(str, env.observation_keys)), flush=True)
-env.close(raise_if_closed=False)
-"""
 
 
 class EnvConformance:
@@ -81,7 +72,7 @@ class EnvConformance:
     def factory(self, **kwargs: Any) -> Callable[[], EnvBase]:
         """Return what a batch is given to make its environments."""
         if type(self).make_env is not EnvConformance.make_env:
-            return _Factory(type(self), kwargs)
+            return CaseFactory(_make, type(self), kwargs)
         if self.env_id is None:
             raise TypeError(f"{type(self).__name__} needs env_id = 'namespace:name', or its own make_env().")
         return env_factory(self.env_id, **{**self.kwargs, **kwargs})
@@ -240,46 +231,41 @@ class EnvConformance:
         """Reset only the rows of ``"_reset"`` that are True; or set ``supports_partial_reset = False``."""
         require(self, "supports_partial_reset")
         require(self, "deterministic")
-        with_reset, without = self._second_step(batch, "_reset"), self._second_step(batch, None)
-        rest = tuple(i for i in range(without.batch_size[0]) if i != 1)
-        assert_equal_data(
-            with_reset[list(rest)], without[list(rest)], "a step of the rows that were not reset, after others were,"
-        )
+        first, second = self._two_actions(batch)
+        others = _others(batch, first)
+        found = []
+        for reset_row_one in (True, False):
+            td = batch.step(self._begin(batch).update(first))
+            ended = _ended(batch, td["next"])
+            ended[1] |= reset_row_one
+            root = batch.step_mdp(td)
+            if bool(ended.any()):
+                root = batch.reset(root.set("_reset", ended.unsqueeze(-1)))
+            found.append(batch.step(root.update(second))["next"][others])
+        assert_equal_data(*found, "a step of the rows that were not reset, after another one was,")
 
     def test_a_partial_step_leaves_other_rows_alone(self, batch: EnvBase) -> None:
         """Step only the rows of ``"_step"`` that are True; or set ``supports_partial_step = False``."""
         require(self, "supports_partial_step")
         require(self, "deterministic")
-        root, actions = self._first_root(batch)
-        mask = torch.zeros(root.batch_size, dtype=torch.bool)
+        actions, _ = self._two_actions(batch)
+        others = _others(batch, actions)
+        root = self._begin(batch)
+        mask = torch.zeros(root.batch_size, dtype=torch.bool, device=batch.device)
         mask[1] = True
-        td = batch.step(_with(root.clone(), actions[0]).set("_step", mask))
-        waited = batch.step(_with(batch.step_mdp(td), actions[0]))["next"]
-        root, _ = self._first_root(batch, actions)
-        once = batch.step(_with(root.clone(), actions[0]))["next"]
-        rest = [i for i in range(once.batch_size[0]) if i != 1]
-        assert_equal_data(waited[rest], once[rest], "the first step of rows that had to wait while another one stepped")
+        td = batch.step(root.update(actions).set("_step", mask))
+        waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
+        once = batch.step(self._begin(batch).update(actions))["next"]
+        assert_equal_data(waited[others], once[others], "the first step of rows that waited while another one stepped")
 
-    def _first_root(self, batch: EnvBase, actions: Any = None) -> tuple[TensorDictBase, Any]:
+    def _begin(self, batch: EnvBase) -> TensorDictBase:
         batch.set_seed(0)
-        root = batch.reset(None if batch.batch_locked or batch.batch_size else TensorDict({}, [3], device=batch.device))
-        if actions is None:
-            drawn = [batch.rand_action(root.copy()).select(*batch.action_keys).clone() for _ in range(2)]
-            return root, drawn
-        return root, actions
+        any_size = not batch.batch_locked and not batch.batch_size
+        return batch.reset(TensorDict({}, [3], device=batch.device) if any_size else None)
 
-    def _second_step(self, batch: EnvBase, key: str | None) -> TensorDictBase:
-        """``next`` of a second step, with a reset of row 1 in between."""
-        root, actions = self._first_root(batch)
-        if not hasattr(self, "_actions"):
-            self._actions = actions
-        actions = self._actions
-        root = batch.step_mdp(batch.step(_with(root, actions[0])))
-        if key is not None:
-            mask = torch.zeros((*root.batch_size, 1), dtype=torch.bool)
-            mask[1] = True
-            root = batch.reset(root.set(key, mask))
-        return batch.step(_with(root, actions[1]))["next"]
+    def _two_actions(self, batch: EnvBase) -> list[TensorDictBase]:
+        root = self._begin(batch)
+        return [batch.rand_action(root.copy()).select(*batch.action_keys).clone() for _ in range(2)]
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -344,27 +330,35 @@ class EnvConformance:
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    @pytest.mark.slow
-    def test_the_factory_reaches_another_process(self) -> None:
-        """Make the environment from what can be pickled, and import what it needs where it is made."""
-        import cloudpickle
+    def _alone_only(self, env: EnvBase) -> None:
+        require(self, "supports_batching")
+        if env.batch_size:
+            pytest.skip("the environment has a batch of its own")
 
-        env = self._checked()
-        expected = str(sorted(map(str, env.observation_keys)))
-        env.close(raise_if_closed=False)
-        done = subprocess.run(
-            [sys.executable, "-c", _SPAWNED], input=cloudpickle.dumps(self.factory()), capture_output=True, timeout=50
-        )
-        said = done.stdout.decode().strip().splitlines()
-        assert done.returncode == 0, f"a new process cannot make the environment:\n{done.stderr.decode()[-2000:]}"
-        assert said[-1:] == [expected], f"a new process made another environment: {said[-1:]}, expected {expected}"
+    def _pool(self, env: EnvBase, pools: WorkerPools) -> EnvBase:
+        """The shared ParallelEnv of two environments; skips where one cannot be made."""
+        self._alone_only(env)
+        cls = type(self)
+        if "_process_problem" not in cls.__dict__:
+            cls._process_problem = _start(pools, self.factory())  # type: ignore[attr-defined]
+        problem = cls._process_problem  # type: ignore[attr-defined]
+        if problem:
+            skip_gated(self, "test_the_factory_reaches_another_process", problem)
+        pool: EnvBase = pools(self.factory())
+        return pool
+
+    def test_the_factory_reaches_another_process(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
+        """Make the environment from what can be pickled, and import what it needs where it is made."""
+        self._alone_only(env)
+        problem = _start(steppe_pools, self.factory())
+        assert not problem, f"a worker process cannot make the environment: {problem}"
+        found = steppe_pools(self.factory()).observation_keys
+        assert found == env.observation_keys, f"a worker makes another environment: its observations are {found}"
 
     def test_a_serial_batch_holds_the_rollouts_of_its_environments(self, env: EnvBase) -> None:
         """Keep all state in the instance: two instances in one process must not know of each other."""
-        require(self, "supports_batching")
         require(self, "deterministic")
-        if env.batch_size:
-            pytest.skip("the environment has a batch of its own")
+        self._alone_only(env)
         serial = self._serial(2)
         try:
             batch = self._data(serial)
@@ -381,19 +375,18 @@ class EnvConformance:
 
     def test_parallel_equals_serial(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
         """Read nothing that another process has otherwise: globals, files, time; or set ``deterministic = False``."""
-        require(self, "supports_batching")
         require(self, "deterministic")
+        pool = self._pool(env, steppe_pools)
         serial = self._serial(2)
         try:
             expected = self._data(serial)
         finally:
             serial.close(raise_if_closed=False)
-        assert_equal_data(self._data(steppe_pools(self.factory())), expected, "the rollout of a ParallelEnv")
+        assert_equal_data(self._data(pool), expected, "the rollout of a ParallelEnv")
 
     def test_it_works_through_shared_buffers(self, env: EnvBase, steppe_pools: WorkerPools) -> None:
         """Return data that fits the specs also in a worker, whose rows lie in shared memory."""
-        require(self, "supports_batching")
-        pool = steppe_pools(self.factory())
+        pool = self._pool(env, steppe_pools)
         check_env_specs(pool)
         root = pool.reset()
         first = pool.step(pool.rand_action(root))
@@ -402,15 +395,17 @@ class EnvConformance:
         assert_equal_data(first["next"], kept, "what a first step returned, looked at after a second one,")
 
 
-class _Factory:
-    """Makes the environment of a conformance class that has its own ``make_env``."""
+def _make(case: type[EnvConformance], kwargs: dict[str, Any]) -> EnvBase:
+    return case().make_env(**kwargs)
 
-    def __init__(self, case: type[EnvConformance], kwargs: dict[str, Any]) -> None:
-        self.case = case
-        self.kwargs = kwargs
 
-    def __call__(self) -> EnvBase:
-        return self.case().make_env(**self.kwargs)
+def _start(pools: WorkerPools, factory: Callable[[], EnvBase]) -> str:
+    """Why workers cannot make the environment, or nothing."""
+    try:
+        pools(factory).full_observation_spec  # noqa: B018, a batch starts its workers when its specs are asked for
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _problem(make: Callable[[], EnvBase]) -> str:
@@ -424,8 +419,19 @@ def _problem(make: Callable[[], EnvBase]) -> str:
     return ""
 
 
-def _with(root: TensorDictBase, actions: TensorDictBase) -> TensorDictBase:
-    return root.update(actions)
+def _others(batch: EnvBase, data: TensorDictBase) -> list[int]:
+    """Every row but row 1."""
+    if data.batch_dims != 1 or data.batch_size[0] < 2:
+        pytest.skip(f"a batch of {tuple(data.batch_size)} has no rows to tell apart")
+    return [row for row in range(data.batch_size[0]) if row != 1]
+
+
+def _ended(env: EnvBase, following: TensorDictBase) -> torch.Tensor:
+    """``[B]``: rows in which some level has ended."""
+    ended = torch.zeros(following.batch_size, dtype=torch.bool, device=following.device)
+    for key in env.done_keys:
+        ended |= following.get(key).reshape((*following.batch_size, -1)).any(-1)
+    return ended
 
 
 def _any_done(env: EnvBase, following: TensorDictBase) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,7 +100,8 @@ class PluginConformance:
         """Import the library, torch, and modules that import them, inside the hooks."""
         blocked = ["torch", "tensordict", *_library_modules(record)]
         code = _BLOCKED.format(blocked=blocked, module=_module(record))
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, env=path)
         last = done.stderr.strip().splitlines()[-1:]
         assert done.returncode == 0, f"import {_module(record)} fails where {blocked} are missing: {last}"
 

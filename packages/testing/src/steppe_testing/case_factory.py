@@ -1,0 +1,45 @@
+"""Factories that call a method of a conformance class, in this process or in a worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["CaseFactory"]
+
+
+class CaseFactory:
+    """Calls ``function(case, *args)``. Pickled by value: workers cannot import the modules that pytest has collected.
+
+    Args:
+        function: module-level function of an installed package.
+        case: a class, in a test file.
+        *args: further arguments.
+    """
+
+    def __init__(self, function: Callable[..., Any], case: type[Any], *args: Any) -> None:
+        self.function = function
+        self.case = case
+        self.args = args
+
+    def __call__(self) -> Any:
+        """Make what the function makes."""
+        return self.function(self.case, *self.args)
+
+    def __reduce__(self) -> Any:
+        import cloudpickle
+
+        module = sys.modules[self.case.__module__]
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            state = cloudpickle.dumps((self.function, self.case, *self.args))
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
+        return _restored, (state,)
+
+
+def _restored(state: bytes) -> CaseFactory:
+    import pickle
+
+    return CaseFactory(*pickle.loads(state))
