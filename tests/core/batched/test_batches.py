@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+import warnings
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ from steppe import ParallelEnv, SerialEnv, TransformedEnv
 from steppe.errors import ClosedError, NotSupported, WorkerError, WorkerTimeout
 from steppe.specs import Unbounded
 from steppe.transforms import TensorDictPrimer
-from steppe_testing import ArrayCountingEnv, FailingEnv, HangingEnv
+from steppe_testing import ArrayCountingEnv, DyingEnv, FailingEnv, HangingEnv
 
 
 def failing_at(row: int, n: int, **kwargs: Any) -> list[Any]:
@@ -81,6 +83,17 @@ def test_a_killed_worker_is_named_at_once(before: set[str]) -> None:
     assert gone(children() - before)
 
 
+def test_a_worker_that_dies_in_a_step_names_its_environment(before: set[str]) -> None:
+    env = ParallelEnv(4, [ArrayCountingEnv, ArrayCountingEnv, ArrayCountingEnv, DyingEnv], num_processes=2)
+
+    with pytest.raises(WorkerError, match="at work on environment 3") as caught:
+        env.rollout(10)
+
+    assert (caught.value.worker, caught.value.env) == (1, 3)
+    env.close()
+    assert gone(children() - before)
+
+
 def test_a_batch_whose_worker_failed_says_that_it_is_over() -> None:
     env = ParallelEnv(2, FailingEnv, num_processes=1)
     with pytest.raises(WorkerError):
@@ -95,8 +108,10 @@ def test_a_batch_whose_worker_failed_says_that_it_is_over() -> None:
 def test_an_environment_that_hangs_is_given_up_after_step_timeout(before: set[str]) -> None:
     env = ParallelEnv(2, HangingEnv, num_processes=2, step_timeout=0.5)
 
-    with pytest.raises(WorkerTimeout, match=r"did not answer within 0\.5 s"):
+    with pytest.raises(WorkerTimeout, match=r"did not answer within 0\.5 s") as caught:
         env.rollout(50)
+
+    assert caught.value.env in (0, 1)
 
     env.close()
     assert gone(children() - before)
@@ -189,3 +204,33 @@ def test_a_state_that_the_policy_hands_on_passes_through_a_batch() -> None:
         _, root = env.step_and_maybe_reset(td)
 
         assert root["hidden"].flatten().tolist() == [5.0, 5.0]
+
+
+class Here(ArrayCountingEnv):
+    """A class of a module that no other process can import."""
+
+
+def test_classes_and_functions_of_modules_that_cannot_be_imported_travel_by_value() -> None:
+    scale = 3
+    with ParallelEnv(2, lambda: Here(max_steps=scale), num_processes=1) as env:
+        data = env.rollout(10)
+
+    assert data.shape == (2, 3)
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    lock = threading.Lock()
+    env = ParallelEnv(2, lambda: (lock, ArrayCountingEnv())[1])
+
+    with pytest.raises(WorkerError, match="cannot be sent to a worker process: TypeError"):
+        env.reset()
+
+    env.close()
+
+
+def test_a_warning_filter_of_a_class_in_main_does_not_stop_a_worker() -> None:
+    category = type("Local", (UserWarning,), {"__module__": "__main__"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category)
+        with ParallelEnv(2, ArrayCountingEnv, num_processes=1) as env:
+            assert env.rollout(2).shape == (2, 2)

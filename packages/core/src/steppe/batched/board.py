@@ -12,7 +12,7 @@ __all__ = ["Board"]
 # Two cache lines for each worker: the caller writes the first, the worker the second.
 _WORDS = 16
 COMMAND, OP, PARTIAL = 0, 1, 2
-ACK, FAILED, N_RESET = 8, 9, 10
+ACK, FAILED, N_RESET, CURRENT = 8, 9, 10, 11
 
 
 class Board:
@@ -24,7 +24,7 @@ class Board:
         buffer: memory to see; by default memory of this process.
 
     Attributes:
-        words: int64 words, 16 for each worker.
+        words: int64 words, 16 for each worker. At ``CURRENT`` is the row at work, counted from 1; 0 between commands.
         active: ``[n]`` bool, rows that a partial command is for.
         was_reset: ``[n]`` bool, rows that the last step-and-reset began anew.
     """

@@ -28,10 +28,15 @@ class Lanes:
         storage: ``[n]`` rows of root and ``("next", ...)`` leaves.
         was_reset: ``[n]`` bool, written by ``step_and_reset``.
         first_row: row of the first environment.
+        words: where to note the row that is at work, counted from 1, for whoever finds this process gone.
+        at: index of that word.
     """
 
-    def __init__(self, envs: list[Any], storage: Storage, was_reset: Any, first_row: int = 0) -> None:
+    def __init__(
+        self, envs: list[Any], storage: Storage, was_reset: Any, first_row: int = 0, *, words: Any = None, at: int = 0
+    ) -> None:
         self.envs, self.storage, self.first_row, self.was_reset = envs, storage, first_row, was_reset
+        self.words, self.at = words if words is not None else [0], at
         self.plans = [getattr(env, "array_plan", None) for env in envs]
         rows = range(first_row, first_row + len(envs))
         views = [storage.row(row) for row in rows]
@@ -70,6 +75,7 @@ class Lanes:
 
     def _reset_one(self, lane: int, info: Any = None) -> None:
         env = self.envs[lane]
+        self.words[self.at] = self.first_row + lane + 1
         if self.plans[lane] is not None:
             env.reset_into(self.root_out[lane], env.take_seed(), info)
             for root, _ in self.done_arrays.values():
@@ -104,8 +110,10 @@ class Lanes:
     def _step_arrays(self, reset: bool) -> int:
         lane = 0
         ended: list[tuple[int, bool, bool]] = []
+        words, at, row = self.words, self.at, self.first_row
         try:
             for action, (step_into, out) in zip(self.plan.decode(self.actions), self.steppers, strict=True):
+                words[at] = row = row + 1
                 terminated, truncated = step_into(action, out)
                 if terminated or truncated:
                     ended.append((lane, terminated, truncated))
@@ -133,6 +141,7 @@ class Lanes:
 
     def _step_one(self, lane: int, reset: bool) -> int:
         env, plan, row = self.envs[lane], self.plans[lane], self.first_row + lane
+        self.words[self.at] = row + 1
         if plan is not None:
             actions = {key: self.storage.arrays[key][row : row + 1] for key in plan.action_keys}
             terminated, truncated = env.step_into(plan.decode(actions)[0], self.next_out[lane])

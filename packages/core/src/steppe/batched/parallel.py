@@ -14,7 +14,8 @@ import cloudpickle
 import torch
 
 from steppe.batched.base import BatchedEnv
-from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.by_value import pickled
 from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter, usable_cores
 from steppe.batched.worker import RESET, STEP, STEP_AND_RESET
 from steppe.batched.zygote import fork_server
@@ -74,14 +75,15 @@ class ParallelEnv(BatchedEnv):
         n, p = self.num_workers, self.num_processes
         sizes = [n // p + (w < n % p) for w in range(p)]
         firsts = [sum(sizes[:w]) for w in range(p)]
-        crew = _Crew(p)
+        bounds = [(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
+        crew = _Crew(bounds)
         finalizer = weakref.finalize(self, crew.stop)
         self.__dict__["_crew"], self.__dict__["_finalizer"] = crew, finalizer
-        self.__dict__["_bounds"] = [(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
+        self.__dict__["_bounds"] = bounds
         try:
             surroundings = _surroundings()
             for w in range(p):
-                factories = cloudpickle.dumps(self._factories[firsts[w] : firsts[w] + sizes[w]])
+                factories = pickled(self._factories[firsts[w] : firsts[w] + sizes[w]])
                 crew.connections[w].send(
                     {"worker": w, "first_row": firsts[w], "factories": factories, "surroundings": surroundings}
                 )
@@ -181,7 +183,9 @@ class ParallelEnv(BatchedEnv):
 class _Crew:
     """The worker processes of one batch."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, bounds: list[tuple[int, int]]) -> None:
+        n = len(bounds)
+        self.bounds = bounds
         server = fork_server()
         self.pids, self.connections, self.wakes, self.answers = [], [], [], []
         self.board: Any = None
@@ -249,7 +253,10 @@ class _Crew:
                         self.died(gone[0])
                     if end is not None and time.monotonic() >= end:
                         w = next(ack // 16 for ack in busy if words[ack] != serial)
-                        raise WorkerTimeout(f"Worker {w} did not answer within {timeout} s.", worker=w)
+                        row, name = self.at_work(w)
+                        raise WorkerTimeout(
+                            f"Worker {w}, at work on {name}, did not answer within {timeout} s.", worker=w, env=row
+                        )
         total = 0
         for ack in busy:
             if words[ack - ACK + FAILED]:
@@ -267,10 +274,23 @@ class _Crew:
 
     def ended(self, worker: int) -> WorkerError:
         """The error of a worker that is no longer there."""
+        row, name = self.at_work(worker)
         return WorkerError(
-            f"Worker {worker} (process {self.pids[worker]}) ended without a word: it was killed, or a library crashed.",
+            f"Worker {worker} (process {self.pids[worker]}) ended without a word, at work on {name}: "
+            "it was killed, or a library crashed.",
             worker=worker,
+            env=row,
         )
+
+    def at_work(self, worker: int) -> tuple[int | None, str]:
+        """The environment that a worker is at, None between steps, and how to call it."""
+        current = self.board.words[Board.base(worker) + CURRENT] if self.board is not None else 0
+        if current:
+            return current - 1, f"environment {current - 1}"
+        first, end = self.bounds[worker]
+        if end - first == 1:
+            return first, f"environment {first}"
+        return None, f"environments {first} to {end - 1}"
 
     def stop(self, patience: float = _PATIENCE) -> None:
         """Let the workers close their environments and end; kill those that have not after ``patience`` seconds."""
@@ -307,9 +327,23 @@ def _surroundings() -> dict[str, Any]:
     return {
         "environ": dict(os.environ),
         "path": list(sys.path),
-        "cwd": os.getcwd(),
+        "cwd": _folder(),
         "dtype": torch.get_default_dtype(),
-        "filters": list(warnings.filters),
+        "filters": [one for one in map(_try_pickle, warnings.filters) if one is not None],
         "backends": effective_backends(),
         "registry": cloudpickle.dumps(worker_state()),
     }
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _try_pickle(value: Any) -> bytes | None:
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception:
+        return None

@@ -13,7 +13,7 @@ import cloudpickle
 import numpy as np
 
 from steppe.batched.base import KINDS
-from steppe.batched.board import ACK, COMMAND, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
 from steppe.batched.channel import Connection, Gone, Signal, Waiter
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
@@ -80,7 +80,14 @@ class _Worker:
         storage = Storage.attach(StorageHandle(row_spec, (n_rows,), nbytes, storage_fds[0]))
         self.board = Board.shared(n_workers, n_rows, storage_fds[1])
         os.close(storage_fds[1])
-        self.lanes = Lanes(self.envs, storage, self.board.was_reset, self.first_row)
+        self.lanes = Lanes(
+            self.envs,
+            storage,
+            self.board.was_reset,
+            self.first_row,
+            words=self.board.words,
+            at=Board.base(self.index) + CURRENT,
+        )
         self.connection.send(("attached",))
         self._loop()
 
@@ -89,7 +96,8 @@ class _Worker:
         os.environ.clear()
         os.environ.update(surroundings["environ"])
         sys.path[:] = surroundings["path"]
-        os.chdir(surroundings["cwd"])
+        if surroundings["cwd"] is not None and os.path.isdir(surroundings["cwd"]):
+            os.chdir(surroundings["cwd"])
         import torch
 
         torch.set_default_dtype(surroundings["dtype"])
@@ -98,13 +106,13 @@ class _Worker:
         random.seed(entropy)
         np.random.seed(entropy)
         torch.default_generator.manual_seed(entropy)
-        warnings.filters[:] = surroundings["filters"]
-        warnings._filters_mutated()  # type: ignore[attr-defined]
         from steppe.registry import apply_worker_state
         from steppe.versions import apply_backends
 
         apply_backends(surroundings["backends"])
         apply_worker_state(cloudpickle.loads(surroundings["registry"]), worker=payload["worker"])
+        # What was pickled by value may need any of the above.
+        _set_filters(surroundings["filters"])
         payload["factories"] = cloudpickle.loads(payload["factories"])
         return payload
 
@@ -127,6 +135,7 @@ class _Worker:
                 cause = error.__cause__ if isinstance(error, LaneError) else error
                 words[base + FAILED] = 1
                 self.connection.send(("failed", row, doing, describe(cause)))
+            words[base + CURRENT] = 0
             words[base + ACK] = last
             give()
 
@@ -175,6 +184,18 @@ class _Worker:
                 env.close(raise_if_closed=False)
             except Exception:
                 pass
+
+
+def _set_filters(pickled: list[bytes]) -> None:
+    found = []
+    for one in pickled:
+        try:
+            found.append(cloudpickle.loads(one))
+        except Exception:
+            continue  # about a class that this process cannot import, and so never meets
+    warnings.filters[:] = found
+    if hasattr(warnings, "_filters_mutated"):
+        warnings._filters_mutated()
 
 
 def _deep_get(env: Any, path: list[str]) -> Any:
