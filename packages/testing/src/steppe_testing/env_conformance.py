@@ -39,6 +39,8 @@ class EnvConformance:
         batch_locked: data must have the environment's batch size; see :attr:`~steppe.envs.EnvBase.batch_locked`.
         supports_partial_reset: rows of a batch can be reset by themselves.
         supports_partial_step: rows of a batch can be stepped by themselves.
+        independent_rows: what one row does never changes what another one does; not so where a batch of its own draws
+            random numbers for all rows from one generator.
         supports_pixels: ``from_pixels=True`` is an argument, and gives an entry ``pixels`` (uint8).
         supports_batching: the environment can be one of many in SerialEnv and ParallelEnv.
         ends: random actions end an episode within ``max_steps`` steps.
@@ -53,6 +55,7 @@ class EnvConformance:
     batch_locked: ClassVar[bool] = True
     supports_partial_reset: ClassVar[bool] = True
     supports_partial_step: ClassVar[bool] = True
+    independent_rows: ClassVar[bool] = True
     supports_pixels: ClassVar[bool] = False
     supports_batching: ClassVar[bool] = True
     ends: ClassVar[bool] = True
@@ -230,6 +233,7 @@ class EnvConformance:
     def test_a_partial_reset_leaves_other_rows_alone(self, batch: EnvBase) -> None:
         """Reset only the rows of ``"_reset"`` that are True; or set ``supports_partial_reset = False``."""
         require(self, "supports_partial_reset")
+        require(self, "independent_rows")
         require(self, "deterministic")
         first, second = self._two_actions(batch)
         others = _others(batch, first)
@@ -247,6 +251,7 @@ class EnvConformance:
     def test_a_partial_step_leaves_other_rows_alone(self, batch: EnvBase) -> None:
         """Step only the rows of ``"_step"`` that are True; or set ``supports_partial_step = False``."""
         require(self, "supports_partial_step")
+        require(self, "independent_rows")
         require(self, "deterministic")
         actions, _ = self._two_actions(batch)
         others = _others(batch, actions)

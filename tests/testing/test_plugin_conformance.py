@@ -1,0 +1,112 @@
+"""The kit for plugins catches each wrong one with one test."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from steppe_testing import PluginConformance
+
+MODULE = """
+    from steppe.registry import LibraryInfo, env_not_found, hookimpl
+
+    @hookimpl
+    def steppe_make_env(name, kwargs):
+        from steppe_testing import CountingEnv
+        if name != "Count":
+            raise env_not_found("acme", name)
+        return CountingEnv()
+
+    @hookimpl
+    def steppe_env_names():
+        return ["Count"]
+
+    @hookimpl
+    def steppe_library():
+        return LibraryInfo("acme-sim", "2.0")
+"""
+REQUIRES = ("steppe>=0.1,<0.2", "acme-sim>=2")
+
+
+class Sound(PluginConformance):
+    namespace = "acme"
+    smoke = ("Count",)
+
+
+@pytest.fixture
+def plugin(fake_dist, steppe_registry, tmp_path_factory):
+    """Installs a plugin and gives the names of the conformance tests that fail."""
+
+    def failures(module=MODULE, *, requires=REQUIRES, envs=None, others=(), **flags):
+        envs = {"acme": "acme_steppe.plugin"} if envs is None else envs
+        fake_dist("acme-steppe", "1.0", envs=envs, requires=requires, files={"acme_steppe/plugin.py": module})
+        fake_dist("acme-sim", "2.0")
+        for name in others:
+            fake_dist(name, "1.0", envs={name: f"{name}_steppe"}, files={f"{name}_steppe/__init__.py": ""})
+        steppe_registry.refresh()
+        case = type("TestAcme", (Sound,), flags)()
+        failed = set()
+        for name, test in inspect.getmembers(case, inspect.ismethod):
+            if not name.startswith("test_"):
+                continue
+            arguments = {}
+            try:
+                for parameter in inspect.signature(test).parameters:
+                    records = case._records()
+                    if parameter == "record" and len(records) != 1:
+                        pytest.skip("no record")
+                    arguments[parameter] = tmp_path_factory.mktemp("p") if parameter == "tmp_path" else records[0]
+                test(**arguments)
+            except pytest.skip.Exception:
+                continue
+            except (Exception, pytest.fail.Exception) as error:
+                print(name, error)
+                failed.add(name)
+        return failed
+
+    return failures
+
+
+def test_a_sound_plugin_passes(plugin):
+    assert plugin() == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "caught_by"),
+    [
+        ({"envs": {"another": "acme_steppe.plugin"}}, "test_one_package_provides_the_namespace"),
+        ({"requires": ("steppe>=0.1", "acme-sim>=2")}, "test_steppe_is_required_with_an_upper_bound"),
+        ({"requires": ("steppe>=0.1,<0.2", "acme-sim")}, "test_an_old_library_says_which_is_needed"),
+        (
+            {"module": "import torch\n" + inspect.cleandoc(MODULE)},
+            "test_its_module_imports_neither_its_library_nor_torch",
+        ),
+        ({"module": MODULE.replace("(name, kwargs)", "(name, options)")}, "test_its_hooks_fit"),
+        (
+            {
+                "module": MODULE.replace(
+                    "from steppe_testing import",
+                    "from steppe.envs.base import EnvBase\n        from steppe_testing import",
+                )
+            },
+            "test_it_imports_public_names_of_steppe_only",
+        ),
+        (
+            {"module": MODULE + "\n    def other():\n        import rival_steppe\n", "others": ("rival",)},
+            "test_it_imports_no_other_plugin",
+        ),
+        ({"module": MODULE.replace('return ["Count"]', 'return ["acme:Count", "Count"]')}, "test_names_are_listed"),
+        ({"module": MODULE.replace('if name != "Count":', 'if name == "":')}, "test_an_unknown_name_is_not_found"),
+        ({"module": MODULE.replace("return CountingEnv()", "return 3")}, "test_smoke_names_are_built"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_wrong_plugin_fails_the_one_test_that_should_catch_it(plugin, change, caught_by):
+    assert plugin(**change) == {caught_by}
+
+
+def test_a_plugin_without_its_library_is_told_to_require_it(plugin):
+    failed = plugin(requires=("steppe>=0.1,<0.2",))
+
+    assert failed == {"test_a_missing_library_says_how_to_install_it", "test_an_old_library_says_which_is_needed"}

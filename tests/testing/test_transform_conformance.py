@@ -1,0 +1,129 @@
+"""The kit for transforms catches each wrong one with one test."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from steppe.specs import Bounded, Unbounded
+from steppe.transforms import DoubleToFloat, ObservationTransform
+from steppe_testing import TransformConformance, WorkerPools
+
+
+class Doubled(ObservationTransform):
+    """Twice the observation."""
+
+    def __init__(self):
+        super().__init__(in_keys=["observation"], out_keys=["observation"], in_keys_inv=["observation"])
+
+    def _apply_transform(self, value):
+        return 2 * value
+
+    def _inv_apply_transform(self, value):
+        return value / 2
+
+
+class WrongSpec(Doubled):
+    def transform_observation_spec(self, spec):
+        spec["observation"] = Unbounded((4,))
+        return spec
+
+
+class WrongInverse(Doubled):
+    def _inv_apply_transform(self, value):
+        return value / 3
+
+
+class NoPickle(Doubled):
+    def __init__(self):
+        super().__init__()
+        self.__dict__["function"] = lambda value: value
+
+
+class MixesRows(Doubled):
+    """Takes the mean of all rows off each."""
+
+    def _apply_transform(self, value):
+        return 2 * value - value.reshape(-1, value.shape[-1]).mean(0)
+
+
+class OnlyBatches(Doubled):
+    def forward(self, tensordict):
+        if tensordict.batch_dims != 1:
+            raise RuntimeError("two dimensions, please")
+        return super().forward(tensordict)
+
+
+def run(transform, pools, tmp_path, **flags):
+    """The names of the conformance tests that fail, for a class made of a transform."""
+
+    def make_transform(self):
+        return transform()
+
+    body = {
+        "input_spec": {"observation": Unbounded((3,))},
+        "expected": {"observation": (3,)},
+        "make_transform": make_transform,
+        **flags,
+    }
+    case = type("TestCase", (TransformConformance,), body)()
+    failed = set()
+    for name, test in inspect.getmembers(case, inspect.ismethod):
+        if name.startswith("test_"):
+            arguments = {"steppe_pools": pools} if "steppe_pools" in inspect.signature(test).parameters else {}
+            try:
+                test(**arguments)
+            except pytest.skip.Exception:
+                continue
+            except Exception as error:
+                failed.add(f"{name}")
+                print(name, error)
+    return failed
+
+
+@pytest.fixture(scope="module")
+def pools():
+    pools = WorkerPools(1)
+    yield pools
+    pools.close()
+
+
+@pytest.mark.parametrize(
+    ("transform", "caught_by"),
+    [
+        (Doubled, None),
+        (WrongSpec, "test_specs_are_those_of_the_data"),
+        (WrongInverse, "test_the_inverse_undoes_it"),
+        (NoPickle, "test_it_can_be_pickled"),
+        (MixesRows, "test_in_serial_batches"),
+        (OnlyBatches, "test_alone_on_data"),
+    ],
+)
+def test_each_wrong_transform_fails_the_one_test_that_should_catch_it(transform, caught_by, pools, tmp_path):
+    failed = run(transform, pools, tmp_path, invertible=transform is not MixesRows)
+
+    assert failed == ({caught_by} if caught_by else set())
+
+
+def test_a_state_that_is_not_saved_is_caught(pools, tmp_path):
+    class Counts(Doubled):
+        def _apply_transform(self, value):
+            self.__dict__["calls"] = self.__dict__.get("calls", 0) + 1
+            return value * self.calls
+
+    assert "test_state_can_be_loaded" in run(Counts, pools, tmp_path)
+
+
+def test_a_wrong_shape_is_caught_wherever_the_data_is_looked_at(pools, tmp_path):
+    assert "test_alone_on_data" in run(Doubled, pools, tmp_path, expected={"observation": (2,)}, invertible=False)
+
+
+def test_a_shape_that_needs_an_action_spec(pools, tmp_path):
+    flags = {
+        "input_spec": {"observation": Unbounded((3,), dtype=torch.float64)},
+        "action_spec": Bounded(-1.0, 1.0, shape=(2,), dtype=torch.float64),
+    }
+
+    assert run(DoubleToFloat, pools, tmp_path, **flags) == set()
