@@ -165,6 +165,8 @@ def _random_state_kept(env: EnvBase) -> Iterator[None]:
 @contextmanager
 def _validation_left_out(env: EnvBase) -> Iterator[None]:
     """The first reset and step of an environment are checked by itself, which would stop at the first of them."""
+    for kind in ("observation", "reward", "done", "action", "state"):
+        env._full_spec(kind)  # specs that are made at their first use start the validation anew
     before, checks = env.__dict__.get("_validated", set()), env.run_type_checks
     env.__dict__["_validated"] = {"reset", "step"}
     env.run_type_checks = False

@@ -51,7 +51,8 @@ class StepPlan:
                     continue
                 dropped = drop_root.get(name)
                 if dropped is None:
-                    out[name] = value
+                    # A policy writes into the new root; what it writes into a group must not reach the old one.
+                    out[name] = value.copy() if isinstance(value, TensorDictBase) else value
                 elif dropped:
                     out[name] = value.exclude(*_leaves(dropped))
         for name, value in entries(following).items():

@@ -1,0 +1,374 @@
+"""ArrayEnv: which path it takes, and that both give equal data."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.envs import ArrayEnv, GymLikeEnv
+from steppe.errors import NotSupported
+from steppe.specs import Bounded, Composite, OneHot, Unbounded
+from steppe.storage import Storage
+from steppe_testing import (
+    ACTION_KINDS,
+    ArrayCountingEnv,
+    assert_equal_data,
+)
+
+VARIANTS = {
+    "plain": {},
+    "nested": {"nested": True},
+    "info": {"info": True},
+    "pixels": {"pixels": (4, 5)},
+    "float64": {"dtype": torch.float64},
+    "uint8": {"dtype": torch.uint8},
+    "bool": {"dtype": torch.bool},
+    "truncates": {"truncate": True},
+    "two actions": {"actions": True},
+    "everything": {"nested": True, "info": True, "pixels": (2, 2), "noise": True, "actions": True},
+}
+OVERRIDES = (
+    "_step",
+    "_reset",
+    "read_obs",
+    "read_reward",
+    "read_done",
+    "read_action",
+    "_output_transform",
+    "_reset_output_transform",
+)
+
+
+def pair(**kwargs):
+    return ArrayCountingEnv(3, **kwargs), ArrayCountingEnv(3, array_path=False, **kwargs)
+
+
+def rollouts(*envs, **kwargs):
+    found = []
+    for env in envs:
+        env.set_seed(1)
+        found.append(env.rollout(8, **kwargs))
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("break_any", [True, False])
+def test_both_paths_give_equal_rollouts(variant, break_any):
+    fast, slow = pair(**variant)
+    assert fast.array_plan is not None
+    assert slow.array_plan is None
+    assert_equal_data(*rollouts(fast, slow, break_when_any_done=break_any))
+
+
+@pytest.mark.parametrize("kind", ACTION_KINDS)
+@pytest.mark.parametrize("two", [False, True])
+def test_both_paths_decode_every_kind_of_action(kind, two):
+    assert_equal_data(*rollouts(*pair(action=kind, actions=two), break_when_any_done=False))
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_both_paths_give_equal_steps(variant):
+    fast, slow = pair(**variant)
+    data = []
+    for env in (fast, slow):
+        env.set_seed(2)
+        td = env.reset()
+        frames = []
+        for _ in range(5):
+            td, following = env.step_and_maybe_reset(env.rand_action(td))
+            frames.append(td.clone())
+            td = following
+        data.append(torch.stack(frames))
+    assert_equal_data(*data)
+
+
+@pytest.mark.parametrize("variant", ["plain", "everything"])
+def test_a_policy_sees_equal_data_on_both_paths(variant):
+    fast, slow = pair(**VARIANTS[variant])
+
+    def policy(td):
+        td.update(fast.full_action_spec.one())
+        return td.set("seen", td[fast.observation_keys[0]].clone())
+
+    assert_equal_data(*rollouts(fast, slow, policy=policy, trust_policy=True, break_when_any_done=False))
+
+
+def test_rollouts_longer_than_a_block_of_actions_are_equal():
+    fast, slow = ArrayCountingEnv(70, info=True), ArrayCountingEnv(70, info=True, array_path=False)
+    data = []
+    for env in (fast, slow):
+        env.set_seed(1)
+        data.append(env.rollout(300, break_when_any_done=False))
+    assert_equal_data(*data)
+
+
+@pytest.mark.parametrize("method", ["_step", "_reset"])
+def test_overriding_a_method_leaves_the_array_path(method):
+    calls = []
+
+    def override(self, tensordict=None, **kwargs):
+        calls.append(method)
+        return getattr(super(env_class, self), method)(tensordict, **kwargs)
+
+    env_class = type("Mine", (ArrayCountingEnv,), {method: override})
+    env = env_class(3)
+
+    assert env.array_plan is None
+    assert_equal_data(*rollouts(env, ArrayCountingEnv(3), break_when_any_done=False))
+    assert calls
+
+
+@pytest.mark.parametrize("method", OVERRIDES)
+def test_each_listed_override_leaves_the_array_path(method):
+    env_class = type("Mine", (ArrayCountingEnv,), {method: lambda self, *args, **kwargs: None})
+
+    assert env_class().array_plan is None
+
+
+@pytest.mark.parametrize("method", OVERRIDES)
+def test_giving_an_instance_such_a_method_leaves_the_array_path(method):
+    env = ArrayCountingEnv()
+    assert env.array_plan is not None
+    setattr(env, method, lambda *args, **kwargs: None)
+    assert env.array_plan is None
+
+    delattr(env, method)
+    assert env.array_plan is not None
+
+
+def test_a_method_beside_step_into_does_not_leave_it():
+    class Mine(ArrayCountingEnv):
+        def _step(self, tensordict):
+            raise AssertionError
+
+        def step_into(self, action, out):
+            return super().step_into(action, out)
+
+    assert Mine().array_plan is not None
+
+
+def test_other_methods_may_be_overridden():
+    class Mine(ArrayCountingEnv):
+        def reset_into(self, out, seed, env_info):
+            super().reset_into(out, seed, env_info)
+            out["observation"][0] = 100
+
+    assert Mine().array_plan is not None
+    assert Mine().reset()["observation"].item() == 100
+
+
+def test_what_has_no_place_in_arrays_has_no_array_path():
+    env = ArrayCountingEnv()
+    env.observation_spec = Composite(observation=Unbounded((-1, 2)))
+    assert env.array_plan is None
+
+    env = ArrayCountingEnv()
+    env.state_spec = Composite(hidden=Unbounded((1,)))
+    assert env.array_plan is None
+
+    assert ArrayCountingEnv(auto_reset=True).array_plan is None
+    assert ArrayEnv().array_plan is None
+
+
+def test_without_its_methods_it_says_which_is_missing():
+    class Half(ArrayEnv):
+        def __init__(self):
+            super().__init__()
+            self.observation_spec = Composite(observation=Unbounded((1,)))
+            self.action_spec = OneHot(2)
+
+        def step_into(self, action, out):
+            return False, False
+
+    with pytest.raises(NotSupported, match="reset_into"):
+        Half().reset()
+
+
+def test_the_plan_names_keys_and_decodes_rows():
+    plan = ArrayCountingEnv(nested=True, actions=True).array_plan
+    rows = np.eye(3, dtype=bool)
+
+    assert plan.obs_keys == (("data", "observation"),)
+    assert plan.reward_keys == ("reward",)
+    assert plan.done_keys == ("done", "terminated", "truncated")
+    assert plan.action_keys == ("action", ("arm", "action"))
+    assert plan.decode({"action": rows, ("arm", "action"): rows[::-1]}) == [
+        {"action": 0, ("arm", "action"): 2},
+        {"action": 1, ("arm", "action"): 1},
+        {"action": 2, ("arm", "action"): 0},
+    ]
+
+
+@pytest.mark.parametrize("kind", ACTION_KINDS)
+def test_rows_are_decoded_like_single_actions(kind):
+    env = ArrayCountingEnv(action=kind)
+    block = env.action_spec.rand((6,), generator=torch.Generator().manual_seed(0))
+    many = env.array_plan.decode({"action": block.numpy()})
+    one = [env.array_plan.native(TensorDict({"action": row})) for row in block]
+
+    assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
+
+
+def test_rows_of_a_storage_are_written_by_hand_as_by_the_environment():
+    env = ArrayCountingEnv(info=True)
+    spec = Composite({**dict(env.full_observation_spec.items()), **dict(env.full_reward_spec.items())})
+    storage = Storage(spec, (3,))
+    env.reset_into(storage.row(0), None, None)
+    env.step_into(1, storage.row(2))
+
+    assert storage.tensors["observation"].squeeze(-1).tolist() == [0, 0, 1]
+    assert storage.tensors["reward"].squeeze(-1).tolist() == [0, 0, 1]
+
+
+def test_an_action_is_not_changed_and_not_kept():
+    env = ArrayCountingEnv(action="continuous")
+    td = env.reset().set("action", torch.tensor([0.25, 0.5]))
+    env.step(td)
+
+    assert td["action"].tolist() == [0.25, 0.5]
+
+
+def test_pickling_forgets_the_plan_and_makes_it_again():
+    env = ArrayCountingEnv(4)
+    env.rollout(2)
+    other = pickle.loads(pickle.dumps(env))
+
+    assert other.array_plan is not None
+    assert other.rollout(9).batch_size == (4,)
+
+
+def test_data_of_an_environment_with_a_device_claims_it():
+    assert ArrayCountingEnv(device="cpu").rollout(3).device == torch.device("cpu")
+    assert ArrayCountingEnv().rollout(3).device is None
+
+
+class Box:
+    """A library's environment, which reuses the memory of its observation."""
+
+    def __init__(self):
+        self.memory = np.zeros(2)
+        self.closed = 0
+
+    def reset(self, seed=None):
+        self.memory[:] = 0
+        return self.memory, {"lives": 3, "_secret": 1, "name": "box"}
+
+    def step(self, action):
+        self.memory += action
+        return self.memory, float(action), bool(self.memory[0] >= 3), False, {"lives": 2, "_secret": 1, "name": "box"}
+
+    def close(self):
+        self.closed += 1
+
+    def shout(self):
+        return "HO"
+
+
+class BoxEnv(GymLikeEnv):
+    def __init__(self, **kwargs):
+        super().__init__(Box(), **kwargs)
+        self.observation_spec = Composite(observation=Bounded(0.0, 9.0, shape=(2,), dtype=torch.float64))
+        self.action_spec = OneHot(2)
+        self.reward_spec = Unbounded((1,))
+
+    def _sample_infos(self):
+        return [{"lives": 3, "_secret": 1, "name": "box"}]
+
+
+def one(td):
+    return td.set("action", torch.tensor([False, True]))
+
+
+def test_a_gym_like_environment_copies_what_the_library_reuses():
+    data = BoxEnv().rollout(10, one)
+
+    assert data["observation"][:, 0].tolist() == [0, 1, 2]
+    assert data["next", "observation"].dtype is torch.float64
+    assert data["next", "reward"].tolist() == [[1.0]] * 3
+
+
+def test_frame_skip_sums_rewards_and_stops_at_the_end():
+    data = BoxEnv(frame_skip=2).rollout(10, one)
+
+    assert data["next", "reward"].squeeze(-1).tolist() == [2.0, 1.0]
+    assert data["next", "observation"][:, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("frame_skip", [0, -1, 1.5, True])
+def test_frame_skip_is_a_whole_number_from_one_on(frame_skip):
+    with pytest.raises(ValueError, match="frame_skip"):
+        BoxEnv(frame_skip=frame_skip)
+
+
+def test_chosen_infos_become_observations():
+    env = BoxEnv().set_info_dict_reader(["lives"])
+    data = env.rollout(10, one)
+
+    assert data["lives"].squeeze(-1).tolist() == [3, 2, 2]
+    env.check_env_specs()
+
+
+def test_all_numeric_infos_are_found():
+    assert BoxEnv().auto_register_info_dict().observation_keys == ["lives", "observation"]
+    assert "_secret" in BoxEnv().auto_register_info_dict(ignore_private=False).observation_keys
+
+
+def test_an_info_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"no numbers at \['name'\]"):
+        BoxEnv().set_info_dict_reader(["name"])
+
+
+def test_a_reader_of_ones_own_may_write_anything():
+    def reader(info, tensordict):
+        return tensordict.set("twice", torch.tensor([info.get("lives", 0) * 2.0]))
+
+    reader.info_spec = {"twice": Unbounded((1,))}
+    data = BoxEnv().set_info_dict_reader(reader).rollout(3, one)
+
+    assert data["next", "twice"].squeeze(-1).tolist() == [4, 4, 4]
+
+
+def test_attributes_are_those_of_the_wrapped_environment():
+    env = BoxEnv()
+
+    assert env.shout() == "HO"
+    with pytest.raises(AttributeError, match="whisper"):
+        env.whisper()
+
+
+def test_closing_closes_the_wrapped_environment_once():
+    env = BoxEnv()
+    env.close()
+    env.close(raise_if_closed=False)
+
+    assert env._env.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        ("read_reward", lambda value: value + 10),
+        ("read_obs", lambda value: {"observation": value["observation"] + 1}),
+    ],
+)
+def test_overridden_readers_are_called(method, change):
+    def override(self, *args, **kwargs):
+        return change(getattr(super(env_class, self), method)(*args, **kwargs))
+
+    env_class = type("Mine", (BoxEnv,), {method: override})
+    mine, plain = env_class().rollout(3, one)["next"], BoxEnv().rollout(3, one)["next"]
+    key = {"read_reward": "reward", "read_obs": "observation"}[method]
+
+    assert (mine[key] - plain[key]).unique().tolist() == [10 if key == "reward" else 1]
+
+
+def test_variants_do_not_share_state():
+    envs = [ArrayCountingEnv(**variant) for variant in itertools.islice(VARIANTS.values(), 3)]
+    envs[0].rand_step(envs[0].reset())
+
+    assert [env.count for env in envs] == [1, 0, 0]

@@ -1,0 +1,253 @@
+"""check_env_specs: what it finds, and what it says."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from tensordict import NonTensorData, TensorDict
+
+from steppe.envs import check_env_specs
+from steppe.errors import SpecError
+from steppe.specs import Binary, Bounded, Composite, Unbounded
+from steppe_testing import (
+    ArrayCountingEnv,
+    AutoResettingCountingEnv,
+    CountingEnv,
+    DoNothingEnv,
+    DynamicSpecEnv,
+    HeterogeneousCountingEnv,
+    MetadataEnv,
+    MultiAgentCountingEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    NestedResetEnv,
+    ScalarActionEnv,
+    StatelessCountingEnv,
+    TextCountingEnv,
+)
+
+SOUND = [
+    ArrayCountingEnv,
+    AutoResettingCountingEnv,
+    CountingEnv,
+    DoNothingEnv,
+    DynamicSpecEnv,
+    HeterogeneousCountingEnv,
+    MetadataEnv,
+    MultiAgentCountingEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    NestedResetEnv,
+    ScalarActionEnv,
+    StatelessCountingEnv,
+    TextCountingEnv,
+]
+
+
+class Wrong(CountingEnv):
+    """Passes its data through a function."""
+
+    def __init__(self, change, **kwargs):
+        super().__init__(noise=True, **kwargs)
+        self.change = change
+
+    def _step(self, tensordict):
+        return self.change(super()._step(tensordict))
+
+    def _reset(self, tensordict=None, **kwargs):
+        data = self.change(super()._reset(tensordict))
+        return data.exclude("reward")
+
+
+def text_of(env, **kwargs):
+    with pytest.raises(SpecError) as caught:
+        check_env_specs(env, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("make", SOUND)
+@pytest.mark.parametrize("mode", [None, True, "both"])
+def test_sound_environments_pass(make, mode):
+    check_env_specs(make(), break_when_any_done=mode, steps=7)
+
+
+@pytest.mark.parametrize("make", [one for one in SOUND if one not in (ArrayCountingEnv, DynamicSpecEnv)])
+def test_sound_batches_pass(make):
+    check_env_specs(make(batch_size=(2,)))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            lambda td: td.set("observation", td["observation"].double()),
+            "'observation' must have dtype torch.float32, found torch.float64: cast it",
+        ),
+        (
+            lambda td: td.set("observation", torch.zeros(2)),
+            "'observation' must have shape (1,), found (2,): give the spec shape=(2,)",
+        ),
+        (
+            lambda td: td.set("observation", torch.zeros(())),
+            "'observation' must have shape (1,), found (): reshape it to (1,)",
+        ),
+        (lambda td: td.exclude("noise"), "'noise' is in the spec but not in the data: return it from _reset"),
+        (lambda td: td.set("more", torch.zeros(1)), "'more' is in the data but in no spec"),
+        (lambda td: td.set("noise", td["noise"] + 5), "has values from 5"),
+        (lambda td: td.set("noise", td["noise"] * float("nan")), "holds NaN"),
+        (lambda td: td.set("observation", NonTensorData("x")), "must be a tensor of dtype torch.float32, found"),
+    ],
+)
+def test_each_disagreement_is_named_with_its_cause(change, expected):
+    assert expected in text_of(Wrong(change))
+
+
+def test_data_that_is_only_wrong_at_a_step_is_named_there():
+    def change(td):
+        return td.set("observation", td["observation"].double()) if "reward" in td.keys() else td
+
+    text = text_of(Wrong(change))
+
+    assert "('next', 'observation') must have dtype torch.float32" in text
+    assert "[step 1]" in text
+
+
+def test_all_disagreements_are_listed_at_once():
+    def change(td):
+        return (
+            td.set("observation", torch.zeros(3))
+            .set("noise", torch.ones(1, dtype=torch.int64))
+            .set("more", td["noise"])
+        )
+
+    text = text_of(Wrong(change))
+    places = [line for line in text.splitlines() if line.startswith("  - ")]
+
+    assert f"in {len(places)} places" in text
+    assert len(places) == 6  # three keys, at the root and in next
+    assert len(set(places)) == len(places)
+
+
+def test_data_that_lacks_the_batch_says_so():
+    env = CountingEnv(batch_size=(3,))
+    reset = env._reset
+    env._reset = lambda tensordict=None: reset(tensordict)[0]
+
+    assert "batch size ()" in text_of(env)
+
+
+def test_an_entry_of_one_agent_that_is_wrong_is_named():
+    class Wrong(HeterogeneousCountingEnv):
+        def _data(self):
+            data = super()._data()
+            agents = list(data["agents"].unbind(0))
+            agents[1] = agents[1].exclude("own_1")
+            from tensordict import lazy_stack
+
+            return data.set("agents", lazy_stack(agents))
+
+    assert "('agents', 'own_1') is in the spec but not in the data" in text_of(Wrong())
+
+
+def test_an_action_that_does_not_fit_its_spec_is_named():
+    class Wrong(CountingEnv):
+        def rand_action(self, tensordict=None):
+            return super().rand_action(tensordict).update({"action": torch.zeros(3)})
+
+    assert "'action' must have dtype torch.bool" in text_of(Wrong())
+
+
+def test_dtypes_can_be_left_out():
+    env = Wrong(lambda td: td.set("observation", td["observation"].double()))
+
+    check_env_specs(env, check_dtype=False)
+
+
+def test_a_reset_after_an_end_is_looked_at_too():
+    class Second(CountingEnv):
+        resets = 0
+
+        def _reset(self, tensordict=None, **kwargs):
+            self.resets += 1
+            data = super()._reset(tensordict)
+            return data if self.resets == 1 else data.set("more", torch.zeros(1))
+
+    check_env_specs(Second(2), break_when_any_done=True)
+    assert "the shape of 'more' changes" in text_of(Second(2))
+
+
+def test_a_done_entry_that_is_no_bool_is_named():
+    env = Wrong(lambda td: td.set("terminated", torch.zeros(1)) if "reward" in td.keys() else td)
+
+    assert "'terminated') must have dtype torch.bool" in text_of(env)
+
+
+def test_random_states_stay_as_they_were():
+    env = CountingEnv(noise=True)
+    env.set_seed(3)
+    expected = env.rand_action()["action"]
+    env.set_seed(3)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    check_env_specs(env, seed=7)
+    after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    generator = env.action_generator()
+
+    assert torch.equal(states[0], after[0])
+    assert states[1:] == after[1:]
+    assert generator.initial_seed() == 3
+    assert torch.equal(env.rand_action()["action"], expected)
+
+
+def test_the_first_real_step_is_still_checked_afterwards():
+    env = Wrong(lambda td: td)
+    check_env_specs(env)
+    env.change = lambda td: td.set("observation", td["observation"].double())
+
+    with pytest.raises(SpecError, match="float64"):
+        env.reset()
+
+
+def test_a_state_to_start_from_can_be_given():
+    td = TensorDict({"count": torch.ones(3, 1, dtype=torch.int64)}, [3])
+    check_env_specs(StatelessCountingEnv(), tensordict=td)
+
+    assert td["count"].sum() == 3
+
+
+def test_an_environment_that_raises_is_not_hidden():
+    class Raises(CountingEnv):
+        def _step(self, tensordict):
+            raise ZeroDivisionError("in the simulator")
+
+    with pytest.raises(ZeroDivisionError, match="in the simulator"):
+        check_env_specs(Raises())
+
+
+def test_the_method_is_the_function():
+    CountingEnv().check_env_specs(steps=1)
+    with pytest.raises(SpecError):
+        Wrong(lambda td: td.exclude("noise")).check_env_specs()
+
+
+def test_a_spec_of_another_domain_than_the_data_is_named_with_its_range():
+    env = CountingEnv(10)
+    env.observation_spec = Composite(observation=Bounded(0.0, 2.0, shape=(1,)))
+
+    assert "must lie in Bounded" in text_of(env, steps=5)
+
+
+def test_a_size_that_changes_without_being_dynamic_is_named():
+    env = DynamicSpecEnv()
+    env.observation_spec = Composite(observation=Unbounded((3, 1, 2)))
+
+    assert "('next', 'observation') must have shape (3, 1, 2), found (3, 2, 2)" in text_of(env)
+
+
+def test_non_tensor_specs_and_data_must_agree():
+    env = TextCountingEnv()
+    env.observation_spec = Composite(observation=Unbounded((1,)), text=Binary(1))
+
+    assert "'text' must be a tensor" in text_of(env)

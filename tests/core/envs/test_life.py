@@ -1,0 +1,186 @@
+"""An environment as an object: closing, copying, moving, describing."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from steppe.envs import EnvMetaData
+from steppe.errors import ClosedError, NotSupported
+from steppe.transforms import StepCounter, TransformedEnv
+from steppe_testing import (
+    ArrayCountingEnv,
+    CountingEnv,
+    DoNothingEnv,
+    DynamicSpecEnv,
+    HeterogeneousCountingEnv,
+    MetadataEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    StatelessCountingEnv,
+    TextCountingEnv,
+    assert_equal_data,
+)
+
+ALL = [
+    ArrayCountingEnv,
+    CountingEnv,
+    DoNothingEnv,
+    DynamicSpecEnv,
+    HeterogeneousCountingEnv,
+    MetadataEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    StatelessCountingEnv,
+    TextCountingEnv,
+]
+
+
+def test_closing_twice_is_an_error_unless_said_otherwise():
+    env = CountingEnv()
+    env.close()
+
+    assert env.is_closed
+    env.close(raise_if_closed=False)
+    with pytest.raises(ClosedError, match="closed already"):
+        env.close()
+
+
+def test_a_context_closes():
+    with CountingEnv() as env:
+        env.rollout(2)
+
+    assert env.is_closed
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_environments_can_be_pickled_in_the_middle_of_an_episode(make):
+    env = make()
+    env.set_seed(0)
+    td = env.step_mdp(env.rand_step(env.reset()))
+    action = env.rand_action(td.copy())
+    other = pickle.loads(pickle.dumps(env))
+
+    assert_equal_data(other.step(action.copy()), env.step(action.copy()))
+    assert_equal_data(other.rollout(3), env.rollout(3))
+
+
+def test_deep_copies_are_independent():
+    env = CountingEnv()
+    env.reset()
+    other = copy.deepcopy(env)
+    other.rand_step()
+
+    assert (env.count.item(), other.count.item()) == (0, 1)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_the_sample_has_the_entries_of_a_rollout(make):
+    env = make()
+    sample, data = env.fake_tensordict(), env.rollout(2)
+
+    assert set(sample.keys(True, True)) == set(data[0].keys(True, True))
+    assert sample.batch_size == env.batch_size
+
+
+def test_the_sample_of_a_batch_has_its_size():
+    assert CountingEnv(batch_size=(2, 3)).fake_tensordict()["next", "reward"].shape == (2, 3, 1)
+
+
+def test_calling_an_environment_says_that_a_factory_was_wanted():
+    with pytest.raises(NotSupported, match=r"ParallelEnv\(4, lambda"):
+        CountingEnv()()
+
+
+def test_append_transform_gives_a_transformed_environment():
+    env = CountingEnv().append_transform(StepCounter())
+
+    assert isinstance(env, TransformedEnv)
+    assert env.rollout(3)["step_count"].squeeze(-1).tolist() == [0, 1, 2]
+
+
+def test_moving_moves_specs_and_data():
+    env = CountingEnv(device="cpu")
+
+    assert env.to("cpu") is env
+    moved = CountingEnv().to("meta")
+    assert moved.device == torch.device("meta")
+    assert {leaf.device for leaf in moved.full_action_spec.values(True, True)} == {torch.device("meta")}
+
+
+def test_the_device_is_set_with_to():
+    with pytest.raises(AttributeError, match=r"env.to\(device\)"):
+        CountingEnv().device = "cpu"
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+def test_data_claims_the_device_of_the_environment(make, device):
+    env = make(device=device)
+    td = env.rand_step(env.reset())
+
+    expected = None if device is None else torch.device(device)
+    assert (td.device, td["next"].device) == (expected, expected)
+
+
+def test_all_actions_are_listed():
+    assert CountingEnv().all_actions()["action"].int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert CountingEnv(action="categorical").all_actions().batch_size == (3,)
+
+
+def test_actions_are_counted():
+    assert CountingEnv().cardinality() == 3
+    assert CountingEnv(action="multi_categorical").cardinality() == 6
+    assert MultiKeyCountingEnv().cardinality() == 27
+    assert CountingEnv(action="continuous").cardinality() == float("inf")
+
+
+def test_metadata_describes_an_environment_without_it():
+    env = CountingEnv(batch_size=(2,))
+    data = EnvMetaData.metadata_from_env(env)
+
+    assert data.batch_size == (2,)
+    assert data.specs["input_spec", "full_action_spec", "action"] == env.action_spec
+    assert data.batch_locked
+    assert "CountingEnv" in data.env_str
+    assert_equal_data(data.tensordict, env.fake_tensordict())
+
+
+def test_metadata_can_be_expanded_indexed_cloned_moved_and_pickled():
+    data = EnvMetaData.metadata_from_env(CountingEnv(batch_size=(2,)))
+    wide = data.expand(3)
+
+    assert wide.batch_size == (3, 2)
+    assert wide.specs["output_spec", "full_reward_spec", "reward"].shape == (3, 2, 1)
+    assert wide[0].batch_size == (2,)
+    assert wide[0].specs == data.specs
+    assert data.to("meta").tensordict.device == torch.device("meta")
+    assert pickle.loads(pickle.dumps(data)).specs == data.specs
+    copied = data.clone()
+    copied.tensordict["observation"] += 1
+    assert data.tensordict["observation"].sum() == 0
+
+
+def test_dynamic_specs_are_known():
+    assert DynamicSpecEnv().has_dynamic_specs
+    assert not CountingEnv().has_dynamic_specs
+
+
+def test_it_prints_its_batch_and_device():
+    assert repr(CountingEnv(batch_size=(2,))) == "CountingEnv(batch_size=(2,), device=None)"
+
+
+class WithNet(CountingEnv):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(2, 2)
+
+
+def test_a_network_inside_is_a_submodule():
+    env = WithNet()
+    assert len(list(env.parameters())) == 2
+    assert set(env.state_dict()) == {"net.weight", "net.bias"}
+    assert pickle.loads(pickle.dumps(env)).rollout(2).batch_size == (2,)

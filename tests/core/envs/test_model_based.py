@@ -1,0 +1,272 @@
+"""World models as environments, specs read off data, and dynamic specs as the guide of TorchRL shows them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+
+from steppe.envs import DreamerEnv, EnvBase, ModelBasedEnvBase, check_env_specs
+from steppe.errors import SpecError
+from steppe.specs import Binary, Bounded, Composite, NonTensor, Unbounded
+from steppe_testing import CountingEnv, TextCountingEnv
+
+
+def linear_model(out_reward="reward"):
+    return TensorDictSequential(
+        TensorDictModule(nn.Linear(5, 3), in_keys=["joined"], out_keys=["observation"]),
+        TensorDictModule(nn.Linear(3, 1), in_keys=["observation"], out_keys=[out_reward]),
+    )
+
+
+class Joined(nn.Module):
+    """A small model that joins observation and action."""
+
+    def __init__(self, reward="reward"):
+        super().__init__()
+        self.net = linear_model(reward)
+
+    def forward(self, tensordict):
+        tensordict["joined"] = torch.cat([tensordict["observation"], tensordict["action"]], -1)
+        return self.net(tensordict)
+
+
+class ModelEnv(ModelBasedEnvBase):
+    def __init__(self, **kwargs):
+        super().__init__(kwargs.pop("world_model", None) or Joined(), **kwargs)
+        self.observation_spec = Composite(observation=Unbounded((*self.batch_size, 3)), shape=self.batch_size)
+        self.state_spec = self.observation_spec
+        self.action_spec = Bounded(-1.0, 1.0, shape=(*self.batch_size, 2))
+        self.reward_spec = Unbounded((*self.batch_size, 1))
+
+    def _reset(self, tensordict=None, **kwargs):
+        size = self.batch_size if tensordict is None else tensordict.batch_size
+        return TensorDict({"observation": torch.zeros(*size, 3)}, size, self.device)
+
+
+def test_a_model_is_an_environment_of_any_batch_size():
+    env = ModelEnv()
+    check_env_specs(env)
+
+    assert env.rollout(4, tensordict=TensorDict({}, [2, 3])).batch_size == (2, 3, 4)
+    assert ModelEnv(batch_size=(5,)).rollout(4).batch_size == (5, 4)
+
+
+def test_gradients_flow_through_a_rollout():
+    env = ModelEnv()
+    policy = TensorDictModule(nn.Linear(3, 2), in_keys=["observation"], out_keys=["action"])
+    env.rollout(4, policy, tensordict=TensorDict({}, [2]))["next", "reward"].sum().backward()
+
+    assert all(parameter.grad is not None for parameter in policy.parameters())
+
+
+def test_other_parameters_can_be_used():
+    env = ModelEnv()
+    params = TensorDict.from_module(env.world_model).apply(torch.zeros_like)
+    zeros = ModelEnv(world_model=env.world_model, params=params)
+
+    assert zeros.rollout(3)["next", "observation"].abs().sum() == 0
+    assert env.rollout(3)["next", "observation"].abs().sum() > 0
+
+
+def test_specs_can_be_taken_from_the_real_environment():
+    real = CountingEnv(action="continuous")
+    env = ModelEnv()
+    env.set_specs_from_env(real)
+
+    assert env.observation_keys == real.observation_keys
+    assert env.action_spec == real.action_spec
+
+
+def test_what_the_model_does_not_write_is_named():
+    env = ModelEnv(world_model=Joined("prize"))
+
+    with pytest.raises(SpecError, match=r"does not write \['reward'\]"):
+        env.rollout(2)
+
+
+def test_a_world_model_is_a_module():
+    with pytest.raises(SpecError, match="found function"):
+        ModelBasedEnvBase(lambda td: td)
+
+
+class Latent(nn.Module):
+    """A recurrent state-space model of toy size."""
+
+    def __init__(self, state=4, belief=6, actions=2):
+        super().__init__()
+        self.cell = nn.GRUCell(state + actions, belief)
+        self.prior = nn.Linear(belief, state)
+        self.reward = nn.Linear(belief + state, 1)
+
+    def forward(self, state, belief, action):
+        flat = [value.reshape(-1, value.shape[-1]) for value in (state, belief, action)]
+        belief_ = self.cell(torch.cat([flat[0], flat[2]], -1), flat[1]).reshape(belief.shape)
+        state_ = self.prior(belief_)
+        return state_, belief_, self.reward(torch.cat([belief_, state_], -1))
+
+
+def dreamer(**kwargs):
+    model = TensorDictModule(Latent(), in_keys=["state", "belief", "action"], out_keys=["state", "belief", "reward"])
+    env = DreamerEnv(model, prior_shape=(4,), belief_shape=(6,), **kwargs)
+    return env.set_specs_from_env(CountingEnv(action="continuous"))
+
+
+def test_dreamer_imagines_from_zeros():
+    env = dreamer()
+    check_env_specs(env)
+
+    assert env.observation_keys == ["belief", "state"]
+    assert env.rollout(3)["belief"][0].abs().sum() == 0
+
+
+def test_dreamer_imagines_from_latents_it_is_given():
+    latents = TensorDict({"state": torch.ones(7, 4), "belief": torch.ones(7, 6)}, [7])
+    data = dreamer().rollout(5, tensordict=latents)
+
+    assert data.batch_size == (7, 5)
+    assert data["belief"][:, 0].eq(1).all()
+    assert torch.equal(data["belief"][:, 1:], data["next", "belief"][:, :-1])
+
+
+def test_dreamer_backpropagates_through_its_imagination():
+    env = dreamer()
+    policy = TensorDictModule(nn.Linear(10, 2), in_keys=["latent"], out_keys=["action"])
+    actor = TensorDictSequential(
+        TensorDictModule(lambda s, b: torch.cat([s, b], -1), in_keys=["state", "belief"], out_keys=["latent"]), policy
+    )
+    env.rollout(5, actor, tensordict=TensorDict({}, [3]))["next", "reward"].sum().backward()
+
+    assert policy.module.weight.grad.abs().sum() > 0
+
+
+def test_dreamer_with_a_batch_takes_that_one():
+    env = dreamer(batch_size=(3,))
+    check_env_specs(env)
+
+    assert env.rollout(2).batch_size == (3, 2)
+
+
+def test_dreamer_decodes_observations():
+    decoder = TensorDictModule(nn.Linear(4, 8), in_keys=["state"], out_keys=["pixels"])
+    env = dreamer(obs_decoder=decoder)
+
+    assert env.decode_obs(env.rollout(3))["pixels"].shape == (3, 8)
+    with pytest.raises(SpecError, match="obs_decoder="):
+        dreamer().decode_obs(TensorDict())
+
+
+class NoSpecs(EnvBase):
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def _reset(self, tensordict=None, **kwargs):
+        self.count = 0
+        return TensorDict({"position": torch.zeros(2), "grows": torch.zeros(1)})
+
+    def _step(self, tensordict):
+        self.count += 1
+        return TensorDict(
+            {
+                "position": torch.ones(2, dtype=torch.float32),
+                "grows": torch.zeros(1 + self.count),
+                "reward": torch.ones(1),
+                "done": torch.tensor([self.count > 5]),
+            }
+        )
+
+    def _set_seed(self, seed):
+        pass
+
+
+def act(td):
+    return td.set("action", torch.zeros(3))
+
+
+def test_specs_can_be_read_off_data():
+    env = NoSpecs().auto_specs_(act)
+
+    assert env.full_observation_spec["position"] == Unbounded((2,))
+    assert env.full_observation_spec["grows"].shape == (-1,)
+    assert env.action_spec == Unbounded((3,))
+    assert env.done_keys == ["done", "terminated"]
+    check_env_specs(env)
+
+
+def test_specs_read_off_data_may_be_text():
+    env = TextCountingEnv()
+    action = env.rand_action()["action"]
+    env.auto_specs_(lambda td: td.set("action", action))
+
+    assert isinstance(env.full_observation_spec["text"], NonTensor)
+
+
+def test_reading_specs_names_keys_that_are_not_there():
+    with pytest.raises(SpecError, match="no action at"):
+        NoSpecs().auto_specs_(lambda td: td)
+    with pytest.raises(SpecError, match="no reward at"):
+        NoSpecs().auto_specs_(act, reward_key="prize")
+
+
+class EnvWithDynamicSpec(EnvBase):
+    def __init__(self, max_count=5):
+        super().__init__(batch_size=())
+        self.observation_spec = Composite(
+            observation=Unbounded(shape=(3, -1, 2)),
+        )
+        self.action_spec = Bounded(low=-1, high=1, shape=(2,))
+        self.full_done_spec = Composite(
+            done=Binary(1, shape=(1,), dtype=torch.bool),
+            terminated=Binary(1, shape=(1,), dtype=torch.bool),
+            truncated=Binary(1, shape=(1,), dtype=torch.bool),
+        )
+        self.reward_spec = Unbounded((1,), dtype=torch.float)
+        self.count = 0
+        self.max_count = max_count
+
+    def _reset(self, tensordict=None):
+        self.count = 0
+        data = TensorDict(
+            {
+                "observation": torch.full(
+                    (3, self.count + 1, 2),
+                    self.count,
+                    dtype=self.observation_spec["observation"].dtype,
+                )
+            }
+        )
+        data.update(self.done_spec.zero())
+        return data
+
+    def _step(self, tensordict):
+        self.count += 1
+        done = self.count >= self.max_count
+        observation = TensorDict(
+            {
+                "observation": torch.full(
+                    (3, self.count + 1, 2),
+                    self.count,
+                    dtype=self.observation_spec["observation"].dtype,
+                )
+            }
+        )
+        done = self.full_done_spec.zero() | done
+        reward = self.full_reward_spec.zero()
+        return observation.update(done).update(reward)
+
+    def _set_seed(self, seed):
+        self.manual_seed = seed
+        return seed
+
+
+def test_the_example_of_a_dynamic_spec_runs_as_written():
+    data = EnvWithDynamicSpec().rollout(5, return_contiguous=False)
+
+    assert data.batch_size == (5,)
+    assert [step["next", "observation"].shape for step in data.unbind(0)] == [(3, n, 2) for n in range(2, 7)]
+    assert data["next", "done"].squeeze(-1).tolist() == [False] * 4 + [True]
+    assert data["action"].shape == (5, 2)
+    check_env_specs(EnvWithDynamicSpec())

@@ -1,0 +1,198 @@
+"""step_mdp, terminated_or_truncated, and other small functions on data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict, lazy_stack
+
+from steppe.envs import MarlGroupMapType, check_marl_grouping, step_mdp, terminated_or_truncated
+from steppe.errors import SpecError
+from steppe_testing import CountingEnv, HeterogeneousCountingEnv, MultiKeyCountingEnv, NestedCountingEnv
+
+
+def frame(**root):
+    return TensorDict(
+        {
+            "observation": torch.zeros(1),
+            "action": torch.ones(1),
+            "hidden": torch.ones(1),
+            "done": torch.tensor([False]),
+            "next": {
+                "observation": torch.ones(1),
+                "reward": torch.full((1,), 5.0),
+                "done": torch.tensor([True]),
+                "terminated": torch.tensor([True]),
+            },
+            **root,
+        }
+    )
+
+
+def keys(**kwargs):
+    return set(step_mdp(frame(), **kwargs).keys())
+
+
+def test_next_becomes_the_root():
+    root = step_mdp(frame())
+
+    assert root["observation"].item() == 1
+    assert root["done"].item()
+    assert set(root.keys()) == {"observation", "done", "terminated", "hidden"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added", "removed"),
+    [
+        ({"exclude_reward": False}, {"reward"}, set()),
+        ({"exclude_done": True}, set(), {"done", "terminated"}),
+        ({"exclude_action": False}, {"action"}, set()),
+        ({"keep_other": False}, set(), {"hidden"}),
+        ({"keep_other": False, "exclude_action": False}, {"action"}, {"hidden"}),
+        ({"reward_keys": "other"}, {"reward"}, set()),
+        ({"reward_keys": ["reward", "other"]}, set(), set()),
+    ],
+)
+def test_what_is_kept_can_be_chosen(arguments, added, removed):
+    assert keys(**arguments) == ({"observation", "done", "terminated", "hidden"} | added) - removed
+
+
+def test_the_reward_moves_from_next():
+    td = frame(reward=torch.zeros(1))
+
+    assert step_mdp(td, exclude_reward=False)["reward"].item() == 5
+    assert "reward" not in step_mdp(td)
+
+
+def test_the_result_can_be_written_into_given_data():
+    out = TensorDict({"mine": torch.zeros(1)})
+
+    assert step_mdp(frame(), out) is out
+    assert set(out.keys()) == {"mine", "observation", "done", "terminated", "hidden"}
+
+
+def test_the_data_given_is_left_alone():
+    td = frame()
+    step_mdp(td)["observation"] = torch.full((1,), 9.0)
+
+    assert td["next", "observation"].item() == 1
+
+
+def test_data_without_next_says_so():
+    with pytest.raises(KeyError, match=r"call env.step\(td\) first"):
+        step_mdp(TensorDict({"observation": torch.zeros(1)}))
+
+
+def test_names_of_dimensions_stay():
+    data = CountingEnv().rollout(3)
+
+    assert step_mdp(data).names == ["time"]
+
+
+def test_groups_lose_their_rewards_and_actions():
+    env = MultiKeyCountingEnv()
+    root = env.step_mdp(env.rand_step(env.reset()))
+
+    assert ("left", "reward") not in root.keys(True)
+    assert root["left", "observation"].item() == 1
+    assert ("left", "action") in root.keys(True)  # env.step_mdp keeps what a policy writes anew
+    general = step_mdp(
+        env.rand_step(env.reset()),
+        reward_keys=env.reward_keys,
+        action_keys=env.action_keys,
+        done_keys=env.done_keys,
+    )
+    assert ("left", "action") not in general.keys(True)
+
+
+def test_lazily_stacked_agents_move_too():
+    env = HeterogeneousCountingEnv()
+    root = env.step_mdp(env.rand_step(env.reset()))
+
+    assert root["agents"][2]["own_2"].tolist() == [1, 1]
+    assert "reward" not in root["agents"].keys()
+
+
+def test_lazy_stacks_of_frames_move_too():
+    data = lazy_stack([frame(), frame()])
+
+    assert step_mdp(data)["observation"].tolist() == [[1], [1]]
+
+
+def test_tensors_are_shared_and_not_copied():
+    td = frame()
+
+    assert step_mdp(td)["observation"] is td["next", "observation"]
+
+
+def ended(*values):
+    return torch.tensor(values).unsqueeze(-1)
+
+
+def test_rows_that_have_ended_get_a_mask():
+    data = TensorDict({"terminated": ended(True, False), "truncated": ended(False, False)}, [2])
+
+    assert terminated_or_truncated(data)
+    assert data["_reset"].squeeze(-1).tolist() == [True, False]
+
+
+def test_where_nothing_has_ended_there_is_no_mask_unless_asked_for():
+    data = TensorDict({"done": ended(False, False)}, [2])
+
+    assert not terminated_or_truncated(data)
+    assert "_reset" not in data
+    assert not terminated_or_truncated(data, write_full_false=True)
+    assert not data["_reset"].any()
+
+
+def test_no_mask_is_written_without_a_key():
+    data = TensorDict({"done": ended(True, False)}, [2])
+
+    assert terminated_or_truncated(data, key=None)
+    assert set(data.keys()) == {"done"}
+
+
+def test_the_root_decides_where_it_has_done_entries():
+    data = TensorDict({"done": torch.tensor([False]), "agents": {"done": ended(True, True)}}, [])
+
+    assert not terminated_or_truncated(data)
+
+
+def test_groups_decide_where_the_root_has_none():
+    env = NestedCountingEnv(2, spread=1)
+    data = env.step_mdp(env.rollout(2)[-1])
+
+    assert terminated_or_truncated(data, env.full_done_spec, key="_mask")
+    assert data["agents", "_mask"].squeeze(-1).tolist() == [True, False]
+
+
+def test_ready_made_groups():
+    agents = ["a", "b"]
+
+    assert MarlGroupMapType.ALL_IN_ONE_GROUP.get_group_map(agents) == {"agents": agents}
+    assert MarlGroupMapType.ONE_GROUP_PER_AGENT.get_group_map(agents) == {"a": ["a"], "b": ["b"]}
+
+
+@pytest.mark.parametrize("agents", [[], ["a", "a"]])
+def test_agents_need_names_that_differ(agents):
+    with pytest.raises(SpecError, match="names that differ"):
+        MarlGroupMapType.ALL_IN_ONE_GROUP.get_group_map(agents)
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ({}, "no groups"),
+        ({"one": ["a", "b"], "two": []}, "without agents: \\['two'\\]"),
+        ({"one": ["a"]}, "without a group: \\['b'\\]"),
+        ({"one": ["a", "b", "c"]}, "unknown agent 'c'"),
+        ({"one": ["a", "b"], "two": ["a"]}, "'a' is in the groups 'one' and 'two'"),
+    ],
+)
+def test_a_grouping_that_does_not_fit_says_how(groups, text):
+    with pytest.raises(SpecError, match=text):
+        check_marl_grouping(groups, ["a", "b"])
+
+
+def test_a_grouping_that_fits_passes():
+    check_marl_grouping({"one": ["a"], "two": ["b"]}, ["a", "b"])
