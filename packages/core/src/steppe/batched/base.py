@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.creator import factories_of
+from steppe.batched.dispatch import HAS, Dispatched
 from steppe.batched.messages import stack_rows
 from steppe.envs import EnvBase, next_seed
 from steppe.errors import ActionError, NotSupported, SpecError
@@ -17,6 +18,11 @@ from steppe.specs import Composite
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries, storage_problem
 
 __all__ = ["KINDS", "BatchedEnv"]
+
+# Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
+_OF_ONE_ENV = frozenset(
+    {"array_plan", "array_program", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
+)
 
 KINDS = ("observation", "reward", "done", "action", "state")
 
@@ -27,6 +33,9 @@ class BatchedEnv(EnvBase):
     Environments are made at the first use (or by ``start``). Each writes its row of one storage; what a caller gets is
     a copy, and never changes. Environments whose data has no fixed place (text, sizes that vary) exchange rows as
     TensorDicts instead: slower, and the same data.
+
+    Attributes and methods of the environments are reached through the batch: ``a, b = env.g`` reads ``g`` of two
+    environments, ``env.render()`` calls a method of each.
 
     Args:
         num_workers: how many environments.
@@ -58,6 +67,21 @@ class BatchedEnv(EnvBase):
 
     def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
         raise NotImplementedError
+
+    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    # -- the environments' own attributes -------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or name in _OF_ONE_ENV or self.__dict__.get("is_closed", True):
+                raise
+        if not all(self._ask((HAS, name), [None] * self.num_workers)):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}, and neither have its environments.")
+        return Dispatched(self, (name,))
 
     # -- layout ---------------------------------------------------------------------------------------------------
 

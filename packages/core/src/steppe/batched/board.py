@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,18 @@ class Board:
     def shared(cls, n_workers: int, n_rows: int, fd: int) -> Board:
         """A board in the memory behind ``fd``. It lives as long as its views."""
         return cls(n_workers, n_rows, mmap.mmap(fd, cls.nbytes(n_workers, n_rows)))
+
+    @classmethod
+    def anonymous(cls, n_workers: int, n_rows: int) -> tuple[Board, int]:
+        """A board in shared memory without a name, and the descriptor to hand to others; close it then."""
+        nbytes = cls.nbytes(n_workers, n_rows)
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("steppe-board", os.MFD_CLOEXEC)
+        else:
+            with tempfile.TemporaryFile(prefix="steppe-") as file:
+                fd = os.dup(file.fileno())
+        os.ftruncate(fd, nbytes)
+        return cls.shared(n_workers, n_rows, fd), fd
 
     @staticmethod
     def base(worker: int) -> int:

@@ -13,10 +13,11 @@ import select
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-__all__ = ["Connection", "Gone", "Signal", "SpinGate", "Waiter", "usable_cores"]
+__all__ = ["Connection", "Gone", "Signal", "SpinGate", "Waiter", "forget_others", "usable_cores"]
 
 _HEADER = struct.Struct("<QI")
 _MAX_FDS = 16
@@ -42,9 +43,12 @@ class Connection:
         sock: one end of a ``socketpair``. The connection owns it.
     """
 
+    _open: ClassVar[weakref.WeakSet[Connection]] = weakref.WeakSet()
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         sock.setblocking(True)
+        self._open.add(self)
 
     @classmethod
     def pair(cls) -> tuple[Connection, Connection]:
@@ -130,6 +134,16 @@ class Connection:
     def close(self) -> None:
         """Close this end."""
         self._sock.close()
+
+
+def forget_others(fds: Sequence[int]) -> None:
+    """Close the connections that a forked process was born with, except ``fds``.
+
+    As long as it holds them, the processes at their other ends would not see the original end.
+    """
+    for connection in list(Connection._open):
+        if connection.fileno() not in fds:
+            connection.close()
 
 
 class Signal:

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 import torch
 
-from steppe.batched.base import BatchedEnv
-from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.base import KINDS, BatchedEnv
+from steppe.batched.board import Board
 from steppe.batched.by_value import pickled
-from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter, usable_cores
-from steppe.batched.worker import RESET, STEP, STEP_AND_RESET
+from steppe.batched.channel import usable_cores
+from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE, Crew
+from steppe.batched.dispatch import ask_row
+from steppe.batched.lanes import LaneError, Lanes
+from steppe.batched.launch import METHODS
+from steppe.batched.messages import run_rows
+from steppe.batched.worker import RESET, STEP, STEP_AND_RESET, describe
 from steppe.batched.zygote import fork_server
-from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, SpecError, WorkerError
 from steppe.registry import worker_state
 from steppe.storage import Storage
 from steppe.versions import effective_backends
 
 __all__ = ["ParallelEnv"]
-
-# How long a worker may take to close its environments, and after a failure, when it may well hang.
-_PATIENCE = 5.0
-_PATIENCE_AFTER_FAILURE = 0.5
 
 _OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
 
@@ -47,7 +47,14 @@ class ParallelEnv(BatchedEnv):
         num_workers: how many environments.
         create_env_fn: see :class:`BatchedEnv`.
         num_processes: how many processes share them; one for each usable core by default.
-        step_timeout: seconds that a step or reset may take; None for no limit.
+        step_timeout: seconds that a step or reset of the workers may take; None for no limit.
+        mp_start_method: ``"forkserver"``; ``"spawn"``: a new interpreter for each worker, seconds slower; ``"fork"``:
+            copies of this process as it is, threads excepted.
+        caller_share: this process is one of ``num_processes``: it steps the first environments itself while it waits.
+            The fastest way where steps are short and all take as long. What those environments do to a process
+            (crash, hang, print) they do to this one, and ``step_timeout`` does not cover them.
+        num_threads: threads that torch uses in this process from the start of the workers on; None leaves them as they
+            are. Workers use one each.
         **kwargs: for :class:`BatchedEnv`.
 
     Raises:
@@ -64,263 +71,225 @@ class ParallelEnv(BatchedEnv):
         *,
         num_processes: int | None = None,
         step_timeout: float | None = None,
+        mp_start_method: str = "forkserver",
+        caller_share: bool = False,
+        num_threads: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_workers, create_env_fn, **kwargs)
-        self.__dict__["num_processes"] = min(num_workers, num_processes or usable_cores())
-        self.__dict__["step_timeout"] = step_timeout
-        self.__dict__["_crew"] = None
+        if mp_start_method not in METHODS:
+            raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {mp_start_method!r}.")
+        least = 2 if caller_share else 1
+        wanted = max(least, usable_cores()) if num_processes is None else num_processes
+        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
+            raise SpecError(
+                f"num_processes is a whole number >= {least}{' with caller_share' * caller_share}, found {wanted!r}."
+            )
+        if caller_share and num_workers < 2:
+            raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
+        state = self.__dict__
+        state["num_processes"] = min(num_workers, wanted)
+        state["step_timeout"] = step_timeout
+        state["mp_start_method"] = mp_start_method
+        state["caller_share"] = bool(caller_share)
+        state["num_threads"] = num_threads
+        state["_crew"] = None
+        state["_own"] = None
 
     def _open(self) -> None:
         n, p = self.num_workers, self.num_processes
-        sizes = [n // p + (w < n % p) for w in range(p)]
-        firsts = [sum(sizes[:w]) for w in range(p)]
-        bounds = [(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
-        crew = _Crew(bounds)
-        finalizer = weakref.finalize(self, crew.stop)
-        self.__dict__["_crew"], self.__dict__["_finalizer"] = crew, finalizer
+        ends = [n * (w + 1) // p for w in range(p)]
+        bounds = list(zip([0, *ends[:-1]], ends, strict=True))
+        own = bounds.pop(0)[1] if self.caller_share else 0
+        if self.num_threads is not None:
+            torch.set_num_threads(self.num_threads)
+        crew = Crew(bounds, self.mp_start_method)
+        self.__dict__["_crew"], self.__dict__["_finalizer"] = crew, weakref.finalize(self, crew.stop)
         self.__dict__["_bounds"] = bounds
         try:
-            surroundings = _surroundings()
-            for w in range(p):
-                factories = pickled(self._factories[firsts[w] : firsts[w] + sizes[w]])
-                crew.connections[w].send(
-                    {"worker": w, "first_row": firsts[w], "factories": factories, "surroundings": surroundings}
-                )
-            specs: list[Any] = []
-            sizes: list[Any] = []
-            on_arrays = True
-            for w in range(p):
-                _, found, batches, array_path, modules = crew.expect(w, "ready")
-                specs, sizes, on_arrays = specs + found, sizes + batches, on_arrays and array_path
-                if w == 0:
-                    fork_server().preload(modules)
-            self._check_alike(specs, sizes)
-            row = self._lay_out(specs[0])
-            if row is None:
-                for connection in crew.connections:
-                    connection.send((None, n, p, 0))
-                for w in range(p):
-                    crew.expect(w, "attached")
-                return
-            storage = Storage(row, (n,), kind="shared")
-            handle = storage.handle()
-            fd = os.memfd_create("steppe-board", os.MFD_CLOEXEC)
-            try:
-                os.ftruncate(fd, Board.nbytes(p, n))
-                board = Board.shared(p, n, fd)
-                for connection in crew.connections:
-                    connection.send((handle.spec, n, p, handle.nbytes), [handle.fd, fd])
-                for w in range(p):
-                    crew.expect(w, "attached")
-            finally:
-                os.close(fd)
-            crew.board = board
-            self._use(storage, board.was_reset, on_arrays=on_arrays)
+            self._begin(crew, own)
         except BaseException:
-            self._stop(_PATIENCE_AFTER_FAILURE)
+            self._stop(PATIENCE_AFTER_FAILURE)
             raise
 
-    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
-        if self._crew is None:
-            raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
+    def _begin(self, crew: Crew, own: int) -> None:
+        surroundings = _surroundings()
+        for w, (first, end) in enumerate(crew.bounds):
+            factories = pickled(self._factories[first:end])
+            crew.send(w, {"worker": w, "first_row": first, "factories": factories, "surroundings": surroundings})
+        self.__dict__["_own"] = _OwnShare(self._factories[:own]) if own else None
+        specs, sizes = self._own.described() if own else ([], [])
+        on_arrays = True
+        for w in range(len(crew.bounds)):
+            _, found, batches, array_path, modules = crew.expect(w, "ready")
+            specs, sizes, on_arrays = specs + found, sizes + batches, on_arrays and array_path
+            if w == 0 and self.mp_start_method == "forkserver":
+                fork_server().preload(modules)
+        self._check_alike(specs, sizes)
+        row = self._lay_out(specs[0])
+        if row is None:
+            self._attach(crew, (None, self.num_workers, len(crew.bounds), 0), [])
+            return
+        storage = Storage(row, (self.num_workers,), kind="shared")
+        handle = storage.handle()
+        board, fd = Board.anonymous(len(crew.bounds), self.num_workers)
         try:
-            board = self._crew.board
-            active = None
+            message = (handle.spec, self.num_workers, len(crew.bounds), handle.nbytes)
+            self._attach(crew, message, [handle.fd, fd])
+        finally:
+            os.close(fd)
+        crew.board = board
+        if self._own is not None:
+            self._own.lanes = Lanes(self._own.envs, storage, board.was_reset)
+            on_arrays = on_arrays and self._own.lanes.all_array
+        self._use(storage, board.was_reset, on_arrays=on_arrays)
+
+    def _attach(self, crew: Crew, message: Any, fds: list[int]) -> None:
+        for w in range(len(crew.bounds)):
+            crew.send(w, message, fds)
+        for w in range(len(crew.bounds)):
+            crew.expect(w, "attached")
+
+    def _staff(self) -> Crew:
+        crew: Crew | None = self._crew
+        if crew is None:
+            raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
+        return crew
+
+    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+        crew = self._staff()
+        try:
+            active, own = None, self._own
+            meanwhile = own.stepper(op, rows) if own is not None else None
             if rows is not None:
+                board = crew.board
                 board.active[:] = False
                 board.active[rows] = True
                 active = [bool(board.active[a:b].any()) for a, b in self._bounds]
-            return self._crew.round(_OPS[op], active, self.step_timeout)
+            return crew.round(_OPS[op], active, self.step_timeout, meanwhile)
         except BaseException:
             # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
-            self._stop(_PATIENCE_AFTER_FAILURE)
+            self._stop(PATIENCE_AFTER_FAILURE)
             raise
 
     def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
-        crew = self._crew
-        if crew is None:
-            raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
-        found: dict[int, Any] = {}
+        crew = self._staff()
         try:
-            busy = []
-            for w, (a, b) in enumerate(self._bounds):
-                part = {row: td for row, td in data.items() if a <= row < b}
-                if part:
-                    crew.connections[w].send(("rows", op, part))
-                    busy.append(w)
-            for w in busy:
-                found.update(crew.expect(w, "done")[1])
+            parts = {w: {row: td for row, td in data.items() if a <= row < b} for w, (a, b) in enumerate(self._bounds)}
+            messages = {w: ("rows", op, part) for w, part in parts.items() if part}
+            found: dict[int, Any] = {}
+            if self._own is not None:
+                found.update(self._own.exchange(op, data))
+            for answer in crew.ask(messages).values():
+                found.update(answer)
         except BaseException:
-            self._stop(_PATIENCE_AFTER_FAILURE)
+            self._stop(PATIENCE_AFTER_FAILURE)
             raise
         return found
+
+    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        self.start()
+        crew = self._staff()
+        messages = {
+            w: ("ask", list(range(a, b)), path, cloudpickle.dumps(calls[a:b])) for w, (a, b) in enumerate(self._bounds)
+        }
+        values = self._own.ask(path, calls) if self._own is not None else []
+        for answer in crew.ask(messages).values():
+            values += cloudpickle.loads(answer)
+        return values
+
+    def _seed_rows(self, seeds: list[Any]) -> None:
+        crew = self._staff()
+        if self._own is not None:
+            self._own.seed(seeds)
+        crew.ask({w: ("seed", seeds[a:b]) for w, (a, b) in enumerate(self._bounds)})
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers; empty before the start and after the end."""
-        return list(self._crew.pids) if self._crew is not None else []
+        return self._crew.pids if self._crew is not None else []
 
-    def _stop(self, patience: float = _PATIENCE) -> None:
+    def _stop(self, patience: float = PATIENCE) -> None:
         finalizer = self.__dict__.pop("_finalizer", None)
         if finalizer is not None and finalizer.detach() is not None:
             crew, self.__dict__["_crew"] = self._crew, None
+            own, self.__dict__["_own"] = self._own, None
             crew.stop(patience)
+            if own is not None:
+                own.close()
             self._forget_storage()
-
-    def _seed_rows(self, seeds: list[Any]) -> None:
-        crew = self._crew
-        for (a, b), connection in zip(self._bounds, crew.connections, strict=True):
-            connection.send(("seed", seeds[a:b]))
-        for w in range(len(crew.connections)):
-            crew.expect(w, "done")
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._stop()
 
 
-class _Crew:
-    """The worker processes of one batch."""
+class _OwnShare:
+    """The environments that the caller steps itself, rows ``0`` to ``len(envs) - 1``."""
 
-    def __init__(self, bounds: list[tuple[int, int]]) -> None:
-        n = len(bounds)
-        self.bounds = bounds
-        server = fork_server()
-        self.pids, self.connections, self.wakes, self.answers = [], [], [], []
-        self.board: Any = None
-        self.serial = 0
-        self.pid = os.getpid()
-        for _ in range(n):
-            ours, theirs = Connection.pair()
-            wake, answer = Signal.create(), Signal.create()
-            self.pids.append(server.fork([theirs.fileno(), *wake.fds, *answer.fds]))
-            theirs.close()
-            self.connections.append(ours)
-            self.wakes.append(wake)
-            self.answers.append(answer)
-        self.setters = [wake.setter() for wake in self.wakes]
-        self.waiters = [Waiter(answer, self.connections) for answer in self.answers]
-        self.gate = SpinGate(n + 1)
+    def __init__(self, factories: list[Callable[[], Any]]) -> None:
+        self.envs: list[Any] = []
+        self.lanes: Any = None
+        for row, make in enumerate(factories):
+            try:
+                self.envs.append(make())
+            except Exception as error:
+                raise _in_caller(LaneError(row, "__init__"), error) from error
 
-    def expect(self, worker: int, kind: str) -> Any:
+    def described(self) -> tuple[list[Any], list[Any]]:
+        """Specs and batch sizes, as workers report theirs."""
+        specs = [{kind: env._full_spec(kind).clone() for kind in KINDS} for env in self.envs]
+        return specs, [tuple(env.batch_size) for env in self.envs]
+
+    def stepper(self, op: str, rows: list[int] | None) -> Callable[[], int]:
+        """What this process does while its workers do the same to their rows."""
+        lanes = None if rows is None else [row for row in rows if row < len(self.envs)]
+
+        def run() -> int:
+            try:
+                if op == "reset":
+                    self.lanes.reset(lanes if lanes is not None else list(range(len(self.envs))))
+                    return 0
+                found: int = self.lanes.step(lanes, reset=op == "step_and_reset")
+                return found
+            except LaneError as error:
+                raise _in_caller(error, error.__cause__) from error.__cause__
+
+        return run
+
+    def exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
+        """The same for data that travels in messages."""
+        part = {row: td for row, td in data.items() if row < len(self.envs)}
         try:
-            message, _ = self.connections[worker].recv()
-        except Gone:
-            raise self.ended(worker) from None
-        if message[0] == "failed":
-            self.fail(worker, message)
-        return message
+            return run_rows(op, dict(enumerate(self.envs)), part)
+        except LaneError as error:
+            raise _in_caller(error, error.__cause__) from error.__cause__
 
-    def fail(self, worker: int, message: Any) -> None:
-        _, row, doing, (summary, text) = message
-        where = f"environment {row}" if row is not None else "its environments"
-        raise WorkerError(
-            f"Worker {worker} raised in {doing} of {where}: {summary}\n\n{text}",
-            worker=worker,
-            env=row,
-            remote_traceback=text,
-        )
-
-    def round(self, op: int, active: list[bool] | None, timeout: float | None) -> int:
-        words = self.board.words
-        self.serial += 1
-        serial = self.serial
-        busy = []
-        for w, wake in enumerate(self.setters):
-            if active is not None and not active[w]:
-                continue
-            base = Board.base(w)
-            words[base + OP] = op
-            words[base + PARTIAL] = active is not None
-            words[base + COMMAND] = serial
-            wake()
-            busy.append(base + ACK)
-
-        def ready() -> bool:
-            return all(words[ack] == serial for ack in busy)
-
-        if not self.gate.spin(ready):
-            end = None if timeout is None else time.monotonic() + timeout
-            # The last one woken is the last to answer, mostly: one wake-up of this process is then enough.
-            for ack in reversed(busy):
-                waiter = self.waiters[ack // 16]
-                while words[ack] != serial:
-                    gone = waiter.wait(None if end is None else end - time.monotonic())
-                    if words[ack] == serial:
-                        break
-                    if gone:
-                        self.died(gone[0])
-                    if end is not None and time.monotonic() >= end:
-                        w = next(ack // 16 for ack in busy if words[ack] != serial)
-                        row, name = self.at_work(w)
-                        raise WorkerTimeout(
-                            f"Worker {w}, at work on {name}, did not answer within {timeout} s.", worker=w, env=row
-                        )
-        total = 0
-        for ack in busy:
-            if words[ack - ACK + FAILED]:
-                self.expect(ack // 16, "failed")
-            total += words[ack - ACK + N_RESET]
-        return total
-
-    def died(self, fd: int) -> None:
-        worker = next(w for w, c in enumerate(self.connections) if c.fileno() == fd)
+    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        """Read or call an attribute in each."""
         try:
-            message, _ = self.connections[worker].recv()
-        except Gone:
-            raise self.ended(worker) from None
-        self.fail(worker, message)
+            return [ask_row(env, row, path, calls[row]) for row, env in enumerate(self.envs)]
+        except LaneError as error:
+            raise _in_caller(error, error.__cause__) from error.__cause__
 
-    def ended(self, worker: int) -> WorkerError:
-        """The error of a worker that is no longer there."""
-        row, name = self.at_work(worker)
-        return WorkerError(
-            f"Worker {worker} (process {self.pids[worker]}) ended without a word, at work on {name}: "
-            "it was killed, or a library crashed.",
-            worker=worker,
-            env=row,
-        )
+    def seed(self, seeds: list[Any]) -> None:
+        """Seed each."""
+        for env, seed in zip(self.envs, seeds, strict=False):
+            env.set_seed(seed)
 
-    def at_work(self, worker: int) -> tuple[int | None, str]:
-        """The environment that a worker is at, None between steps, and how to call it."""
-        current = self.board.words[Board.base(worker) + CURRENT] if self.board is not None else 0
-        if current:
-            return current - 1, f"environment {current - 1}"
-        first, end = self.bounds[worker]
-        if end - first == 1:
-            return first, f"environment {first}"
-        return None, f"environments {first} to {end - 1}"
-
-    def stop(self, patience: float = _PATIENCE) -> None:
-        """Let the workers close their environments and end; kill those that have not after ``patience`` seconds."""
-        if self.pid == os.getpid():
-            for connection in self.connections:
-                try:
-                    connection.send(("stop",))
-                except (Gone, OSError):
-                    pass
-            end = time.monotonic() + patience
-            for pid, connection in zip(self.pids, self.connections, strict=True):
-                if not _drained(connection, end):
-                    os.kill(pid, signal.SIGKILL)
-                    _drained(connection, time.monotonic() + _PATIENCE)
-        for waiter in self.waiters:
-            waiter.close()
-        for connection in self.connections:
-            connection.close()
-        for one in (*self.wakes, *self.answers):
-            one.close()
+    def close(self) -> None:
+        """Close each."""
+        for env in self.envs:
+            env.close(raise_if_closed=False)
 
 
-def _drained(connection: Connection, end: float) -> bool:
-    """Read until the other end closes; False where it has not by ``end``."""
-    try:
-        while connection.poll(end - time.monotonic()):
-            connection.recv()
-    except (Gone, OSError):
-        return True
-    return False
+def _in_caller(error: LaneError, cause: BaseException | None) -> WorkerError:
+    summary, text = describe(cause)
+    return WorkerError(
+        f"The caller's share raised in {error.doing} of environment {error.row}: {summary}\n\n{text}",
+        env=error.row,
+        remote_traceback=text,
+    )
 
 
 def _surroundings() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from steppe.batched.base import KINDS, BatchedEnv
+from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
 from steppe.storage import Storage
@@ -47,6 +48,13 @@ class SerialEnv(BatchedEnv):
     def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
         try:
             return run_rows(op, dict(enumerate(self._envs)), data)
+        except LaneError as error:
+            raise _its_cause(error) from None
+
+    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        self.start()
+        try:
+            return [ask_row(env, row, path, calls[row]) for row, env in enumerate(self._envs)]
         except LaneError as error:
             raise _its_cause(error) from None
 

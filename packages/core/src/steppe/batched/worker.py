@@ -14,7 +14,8 @@ import numpy as np
 
 from steppe.batched.base import KINDS
 from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
-from steppe.batched.channel import Connection, Gone, Signal, Waiter
+from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter
+from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
 from steppe.batched.preload import loaded_since
@@ -72,6 +73,7 @@ class _Worker:
         if message[0] == "stop":
             return
         row_spec, n_rows, n_workers, nbytes = message
+        self.gate = SpinGate(n_workers + 1)
         if row_spec is None:
             self.connection.send(("attached",))
             while self._message():
@@ -121,7 +123,12 @@ class _Worker:
         waiter = Waiter(self.wake, [self.connection], messages=True)
         give = self.answer.setter()
         last = 0
+
+        def called() -> bool:
+            return words[base + COMMAND] != last
+
         while True:
+            self.gate.spin(called)
             while words[base + COMMAND] == last:
                 if waiter.wait() and not self._message():
                     return
@@ -165,12 +172,13 @@ class _Worker:
             elif kind == "rows":
                 envs = {self.first_row + at: env for at, env in enumerate(self.envs)}
                 self.connection.send(("done", run_rows(message[1], envs, message[2])))
-            elif kind == "get":
-                values = [_deep_get(env, message[1]) for env in self.envs]
-                self.connection.send(("done", cloudpickle.dumps(values)))
-            elif kind == "call":
-                args, kwargs = cloudpickle.loads(message[2])
-                values = [_deep_get(env, message[1])(*args, **kwargs) for env in self.envs]
+            elif kind == "ask":
+                _, rows, path, arguments = message
+                calls = cloudpickle.loads(arguments)
+                values = [
+                    ask_row(self.envs[row - self.first_row], row, path, call)
+                    for row, call in zip(rows, calls, strict=True)
+                ]
                 self.connection.send(("done", cloudpickle.dumps(values)))
         except LaneError as error:
             self.connection.send(("failed", error.row, error.doing, describe(error.__cause__)))
@@ -196,12 +204,6 @@ def _set_filters(pickled: list[bytes]) -> None:
     warnings.filters[:] = found
     if hasattr(warnings, "_filters_mutated"):
         warnings._filters_mutated()
-
-
-def _deep_get(env: Any, path: list[str]) -> Any:
-    for name in path:
-        env = getattr(env, name)
-    return env
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def serve(fd: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from steppe.batched.worker import work
+    from steppe.batched.launch import begin
 
     connection = Connection.from_fd(fd)
     _settle()
@@ -104,14 +104,8 @@ def serve(fd: int) -> None:
             continue
         pid = os.fork()
         if pid == 0:
-            status = 1
-            try:
-                connection.close()
-                torch.set_num_threads(1)
-                work(fds)
-                status = 0
-            finally:
-                os._exit(status)
+            connection.close()
+            begin(fds)
         for received in fds:
             os.close(received)
         connection.send(pid)

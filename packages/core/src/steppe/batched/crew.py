@@ -1,0 +1,231 @@
+"""Crew: the worker processes of one batch, as their caller sees them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
+from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter
+from steppe.batched.launch import Process, launch
+from steppe.errors import WorkerError, WorkerTimeout
+
+__all__ = ["PATIENCE", "PATIENCE_AFTER_FAILURE", "Crew"]
+
+# How long a worker may take to close its environments, and after a failure, when it may well hang.
+PATIENCE = 5.0
+PATIENCE_AFTER_FAILURE = 0.5
+
+
+class Crew:
+    """The worker processes of one batch.
+
+    Args:
+        bounds: first row and end of the rows of each worker.
+        method: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
+
+    Attributes:
+        board: the words that commands are written to; set by the batch once its rows are known.
+    """
+
+    def __init__(self, bounds: list[tuple[int, int]], method: str) -> None:
+        self.bounds = bounds
+        self.processes: list[Process] = []
+        self.connections: list[Connection] = []
+        self.signals: list[tuple[Signal, Signal]] = []
+        self.waiters: list[Waiter] = []
+        self.board: Any = None
+        self.serial = 0
+        self.owner = os.getpid()
+        try:
+            for _ in bounds:
+                self._hire(method)
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+        self.setters = [wake.setter() for wake, _ in self.signals]
+        self.waiters = [Waiter(answer, self.connections) for _, answer in self.signals]
+        # The caller counts: it waits for the workers, or steps environments of its own beside them.
+        self.gate = SpinGate(len(bounds) + 1)
+
+    def _hire(self, method: str) -> None:
+        ours, theirs = Connection.pair()
+        wake, answer = Signal.create(), Signal.create()
+        try:
+            self.processes.append(launch(method, [theirs.fileno(), *wake.fds, *answer.fds]))
+        except BaseException:
+            for one in (ours, wake, answer):
+                one.close()
+            raise
+        finally:
+            theirs.close()
+        self.connections.append(ours)
+        self.signals.append((wake, answer))
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids, by worker."""
+        return [process.pid for process in self.processes]
+
+    def send(self, worker: int, message: Any, fds: list[int] | None = None) -> None:
+        """Send a message to a worker."""
+        try:
+            self.connections[worker].send(message, fds or [])
+        except Gone:
+            self.expect(worker, "")  # what it said before it ended, if it said anything
+            raise self.ended(worker) from None
+
+    def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
+        """Send one message to each of some workers and return the answers, by worker.
+
+        Raises:
+            WorkerError: the first failure, once all workers have answered.
+        """
+        for worker, message in messages.items():
+            self.send(worker, message)
+        answers: dict[int, Any] = {}
+        failure: WorkerError | None = None
+        for worker in messages:
+            try:
+                answers[worker] = self.expect(worker, "done")[1]
+            except WorkerError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return answers
+
+    def expect(self, worker: int, kind: str) -> Any:
+        """Wait for the next message of a worker."""
+        try:
+            message, _ = self.connections[worker].recv()
+        except Gone:
+            raise self.ended(worker) from None
+        if message[0] == "failed":
+            self.fail(worker, message)
+        return message
+
+    def fail(self, worker: int, message: Any) -> NoReturn:
+        """Raise what a worker reported."""
+        _, row, doing, (summary, text) = message
+        where = f"environment {row}" if row is not None else "its environments"
+        raise WorkerError(
+            f"Worker {worker} raised in {doing} of {where}: {summary}\n\n{text}",
+            worker=worker,
+            env=row,
+            remote_traceback=text,
+        )
+
+    def round(
+        self, op: int, active: list[bool] | None, timeout: float | None, meanwhile: Callable[[], int] | None = None
+    ) -> int:
+        """Have the workers step or reset.
+
+        Args:
+            op: one of the operations of :mod:`steppe.batched.worker`.
+            active: which workers have rows to do; None for all, all rows.
+            timeout: seconds to wait at most.
+            meanwhile: what this process does itself; called once the workers are at it.
+
+        Returns:
+            How many rows were reset, those of ``meanwhile`` included.
+        """
+        words = self.board.words
+        self.serial += 1
+        serial = self.serial
+        busy = []
+        for w, wake in enumerate(self.setters):
+            if active is not None and not active[w]:
+                continue
+            base = Board.base(w)
+            words[base + OP] = op
+            words[base + PARTIAL] = active is not None
+            words[base + COMMAND] = serial
+            wake()
+            busy.append(base + ACK)
+
+        total = meanwhile() if meanwhile is not None else 0
+
+        def ready() -> bool:
+            return all(words[ack] == serial for ack in busy)
+
+        if not self.gate.spin(ready):
+            end = None if timeout is None else time.monotonic() + timeout
+            # The last one woken is the last to answer, mostly: one wake-up of this process is then enough.
+            for ack in reversed(busy):
+                waiter = self.waiters[ack // 16]
+                while words[ack] != serial:
+                    gone = waiter.wait(None if end is None else end - time.monotonic())
+                    if words[ack] == serial:
+                        break
+                    if gone:
+                        self.died(gone[0])
+                    if end is not None and time.monotonic() >= end:
+                        w = next(ack // 16 for ack in busy if words[ack] != serial)
+                        row, name = self.at_work(w)
+                        raise WorkerTimeout(
+                            f"Worker {w}, at work on {name}, did not answer within {timeout} s.", worker=w, env=row
+                        )
+        for ack in busy:
+            if words[ack - ACK + FAILED]:
+                self.expect(ack // 16, "failed")
+            total += words[ack - ACK + N_RESET]
+        return total
+
+    def died(self, fd: int) -> NoReturn:
+        """Raise the error of the worker behind a closed connection, or what it said last."""
+        worker = next(w for w, c in enumerate(self.connections) if c.fileno() == fd)
+        try:
+            message, _ = self.connections[worker].recv()
+        except Gone:
+            raise self.ended(worker) from None
+        self.fail(worker, message)
+
+    def ended(self, worker: int) -> WorkerError:
+        """The error of a worker that is no longer there."""
+        row, name = self.at_work(worker)
+        return WorkerError(
+            f"Worker {worker} (process {self.pids[worker]}) ended without a word, at work on {name}: "
+            "it was killed, or a library crashed.",
+            worker=worker,
+            env=row,
+        )
+
+    def at_work(self, worker: int) -> tuple[int | None, str]:
+        """The environment that a worker is at, None between steps, and how to call it."""
+        current = self.board.words[Board.base(worker) + CURRENT] if self.board is not None else 0
+        if current:
+            return current - 1, f"environment {current - 1}"
+        first, end = self.bounds[worker]
+        if end - first == 1:
+            return first, f"environment {first}"
+        return None, f"environments {first} to {end - 1}"
+
+    def stop(self, patience: float = PATIENCE) -> None:
+        """Let the workers close their environments and end; kill those that have not after ``patience`` seconds."""
+        if self.owner == os.getpid():
+            for connection in self.connections:
+                try:
+                    connection.send(("stop",))
+                except (Gone, OSError):
+                    pass
+            end = time.monotonic() + patience
+            for process, connection in zip(self.processes, self.connections, strict=False):
+                if not _drained(connection, end):
+                    process.kill()
+                    _drained(connection, time.monotonic() + PATIENCE)
+                process.reap()
+        for one in (*self.waiters, *self.connections, *(signal for pair in self.signals for signal in pair)):
+            one.close()
+        self.waiters, self.connections, self.signals = [], [], []
+
+
+def _drained(connection: Connection, end: float) -> bool:
+    """Read until the other end closes; False where it has not by ``end``."""
+    try:
+        while connection.poll(end - time.monotonic()):
+            connection.recv()
+    except (Gone, OSError):
+        return True
+    return False

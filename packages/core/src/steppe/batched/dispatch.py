@@ -1,0 +1,85 @@
+"""Attributes and methods of the environments of a batch, read through the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from steppe.batched.lanes import LaneError
+
+__all__ = ["HAS", "Dispatched", "ask_row"]
+
+#: First part of a path that asks whether there is an attribute.
+HAS = "?"
+
+
+class Dispatched:
+    """An attribute of every environment of a batch.
+
+    Iterating, indexing or comparing reads it, as a list with one value for each environment. Calling it calls it in
+    every environment and returns the list of results. Attributes of it are again such objects: ``env.unwrapped.g``.
+    """
+
+    __slots__ = ("_batch", "_path")
+
+    def __init__(self, batch: Any, path: tuple[str, ...]) -> None:
+        self._batch = batch
+        self._path = path
+
+    def __getattr__(self, name: str) -> Dispatched:
+        if name.startswith("_"):
+            raise AttributeError(f"Private attributes are not reached through a batch: {name!r}.")
+        return Dispatched(self._batch, (*self._path, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call the method in every environment, with the same arguments."""
+        values: list[Any] = self._batch._ask(self._path, [(args, kwargs)] * self._batch.num_workers)
+        return values
+
+    def values(self) -> list[Any]:
+        """The value in each environment, by row."""
+        values: list[Any] = self._batch._ask(self._path, [None] * self._batch.num_workers)
+        return values
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def __len__(self) -> int:
+        return int(self._batch.num_workers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self.values() == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{'.'.join(self._path)} of {self._batch.num_workers} environments>"
+
+
+def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
+    """Read ``env.a.b``, and call it where ``call`` is not None but ``(args, kwargs)``.
+
+    Raises:
+        LaneError: reading or calling raised.
+    """
+    if path[0] == HAS:
+        try:
+            getattr(env, path[1])
+        except AttributeError:
+            return False
+        except Exception:
+            return True  # it is there, and reading it will say what is wrong
+        return True
+    try:
+        value = env
+        for name in path:
+            value = getattr(value, name)
+        if call is None:
+            return value
+        args, kwargs = call
+        return value(*args, **kwargs)
+    except Exception as error:
+        raise LaneError(row, f"env.{'.'.join(path)}") from error
