@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import warnings
 from typing import Any
 
 from steppe.batched.channel import forget_others
-from steppe.batched.zygote import fork_server
+from steppe.batched.zygote import fork_server, new_interpreter
 from steppe.errors import NotSupported, SpecError, WorkerError
 
 __all__ = ["METHODS", "Process", "begin", "launch"]
@@ -70,9 +69,7 @@ def launch(method: str, fds: list[int]) -> Process:
 def _spawn(fds: list[int]) -> Process:
     if not sys.executable:
         raise WorkerError("This Python has no executable to start workers with. Use mp_start_method='fork'.")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    code = f"from steppe.batched.launch import begin; begin({fds!r})"
-    child = subprocess.Popen([sys.executable, "-c", code], pass_fds=fds, stdin=subprocess.DEVNULL, env=env)
+    child = new_interpreter(f"from steppe.batched.launch import begin; begin({fds!r})", fds)
     return Process(child.pid, child)
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from steppe.batched.channel import Connection, Gone
 from steppe.batched.preload import load
+from steppe.errors import WorkerError
 from steppe.registry import list_plugins
 
-__all__ = ["ForkServer", "fork_server"]
+__all__ = ["ForkServer", "fork_server", "new_interpreter"]
 
 
 class ForkServer:
@@ -25,12 +26,13 @@ class ForkServer:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         code = f"from steppe.batched.zygote import serve; serve({theirs.fileno()})  # forkserver"
-        paths = [path for path in sys.path if path]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=env
-        )
-        theirs.close()
+        try:
+            self.process = new_interpreter(code, [theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self.connection = Connection(ours)
         self.pid = os.getpid()
         self._lock = threading.Lock()
@@ -43,14 +45,49 @@ class ForkServer:
         if new:
             self._preloaded.update(new)
             with self._lock:
-                self.connection.send(new)
+                try:
+                    self.connection.send(new)
+                except (Gone, OSError):
+                    pass  # the next batch starts another server
 
     def fork(self, fds: list[int]) -> int:
-        """Fork a worker that is given duplicates of ``fds``; returns its pid."""
+        """Fork a worker that is given duplicates of ``fds``; returns its pid.
+
+        Raises:
+            WorkerError: the server has ended.
+        """
         with self._lock:
-            self.connection.send("fork", fds)
-            pid, _ = self.connection.recv()
+            try:
+                self.connection.send("fork", fds)
+                pid, _ = self.connection.recv()
+            except BaseException as error:
+                # An answer that is still to come (Ctrl-C) would be taken for that of the next request.
+                self.connection.close()
+                self.process.kill()
+                if not isinstance(error, (Gone, OSError)):
+                    raise
+                raise WorkerError(
+                    f"The fork server (process {self.process.pid}) ended without a word: what it said may stand above. "
+                    "The next batch starts a new one; mp_start_method='spawn' does without."
+                ) from error
             return int(pid)
+
+    @property
+    def usable(self) -> bool:
+        """Whether this process may ask it for workers."""
+        return self.pid == os.getpid() and self.connection.fileno() >= 0 and self.process.poll() is None
+
+
+def new_interpreter(code: str, fds: list[int]) -> subprocess.Popen[bytes]:
+    """Start Python with the ``sys.path`` of this process and hand it ``fds``."""
+    # The current folder, first on the path of python -c, may hold files that are named like libraries. And whoever
+    # presses Ctrl-C while torch is loading wants to see one traceback.
+    begin = (
+        "import sys; sys.path[:] = filter(None, sys.path); "
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen([sys.executable, "-c", begin + code], pass_fds=fds, stdin=subprocess.DEVNULL, env=env)
 
 
 def _end(connection: Connection, process: Any) -> None:
@@ -70,7 +107,7 @@ def fork_server() -> ForkServer:
     """The fork server of this process, started at the first call."""
     global _server
     with _guard:
-        if _server is None or _server.pid != os.getpid() or _server.process.poll() is not None:
+        if _server is None or not _server.usable:
             _server = ForkServer()
         return _server
 

@@ -1,0 +1,124 @@
+"""What batches may not leave behind, and scripts run as a user runs them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def descendants() -> Callable[[], set[int]]:
+    """Gives the processes below this one, zombies and the fork server excepted."""
+    return lambda: _descendants(os.getpid())
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Fails a test after which there is a process, thread, descriptor or shared-memory file more than before it."""
+    from steppe.batched.zygote import fork_server
+
+    fork_server()
+    gc.collect()
+    before = _kept()
+    yield
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        gc.collect()
+        more = {kind: now - before[kind] for kind, now in _kept().items() if now - before[kind]}
+        if not more or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    assert not more
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Starts a script in a process group of its own, as a shell does: ``run_script(code)`` gives a Popen."""
+    started: list[Any] = []
+
+    def run(code: str, **kwargs: Any) -> Any:
+        path = tmp_path / f"script_{len(started)}.py"
+        path.write_text(code)
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        process = subprocess.Popen([sys.executable, str(path)], **{**options, **kwargs})
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        assert _gone(lambda pid=process.pid: _of_session(pid)), "the script left processes"
+
+
+def _gone(find: Callable[[], set[int]]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while find():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _stat() -> dict[int, list[str]]:
+    """State, parent, group and session of each process that is no zombie."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            found[int(pid)] = fields
+    return found
+
+
+def _of_session(session: int) -> set[int]:
+    return {pid for pid, fields in _stat().items() if int(fields[3]) == session}
+
+
+def _descendants(pid: int) -> set[int]:
+    parents = {child: int(fields[1]) for child, fields in _stat().items()}
+    servers = {child for child, parent in parents.items() if parent == pid and _is_server(child)}
+    found, level = set(), {pid}
+    while level:
+        level = {child for child, parent in parents.items() if parent in level} - found
+        found |= level
+    return found - servers
+
+
+def _is_server(pid: int) -> bool:
+    try:
+        return b"# forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _kept() -> dict[str, set[Any]]:
+    descriptors = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+        except OSError:
+            continue  # the folder's own
+    return {
+        "processes": _descendants(os.getpid()),
+        "threads": set(threading.enumerate()),
+        "descriptors": descriptors,
+        "files": {name for name in os.listdir("/dev/shm") if "steppe" in name or f"_{os.getpid()}_" in name},
+    }

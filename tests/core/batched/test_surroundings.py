@@ -1,0 +1,211 @@
+"""What a worker is given: each thing of its caller's surroundings, as it is when the worker starts."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from steppe import ParallelEnv, make_env, register_env
+from steppe.errors import PluginBlocked, WorkerError
+from steppe.registry import Registry, use
+from steppe.versions import gym_backend, set_backend, set_gym_backend
+from steppe_testing import ArrayCountingEnv
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+
+
+def seen(probe: Callable[[], Any], n: int = 1) -> Any:
+    """What ``probe`` finds where a worker makes its environment; one value for each of ``n`` workers."""
+
+    def make() -> Any:
+        env = ArrayCountingEnv()
+        env.found = probe()
+        return env
+
+    with ParallelEnv(n, make, num_processes=n) as env:
+        values = list(env.found)
+    return values if n > 1 else values[0]
+
+
+def test_environment_variables_as_they_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen(lambda: os.environ.get("OF_THE_CALLER")) is None
+
+    monkeypatch.setenv("OF_THE_CALLER", "set")
+    assert seen(lambda: os.environ.get("OF_THE_CALLER")) == "set"
+
+    monkeypatch.delenv("OF_THE_CALLER")
+    assert seen(lambda: dict(os.environ)) == dict(os.environ)
+
+
+def test_sys_path_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_on_the_callers_path.py").write_text("VALUE = 41 + 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert seen(lambda: __import__("only_on_the_callers_path").VALUE) == 42
+    assert seen(lambda: sys.path) == sys.path
+
+
+def test_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert seen(os.getcwd) == str(tmp_path)
+
+
+def test_a_current_folder_that_was_removed_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert seen(lambda: 1) == 1
+
+
+def test_filters_of_warnings() -> None:
+    def raised() -> str:
+        try:
+            warnings.warn("heard", UserWarning, stacklevel=1)
+        except UserWarning:
+            return "an error"
+        return "a warning"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert seen(raised) == "an error"
+        warnings.simplefilter("ignore", UserWarning)
+        assert seen(raised) == "a warning"
+
+
+def test_the_default_dtype() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert seen(lambda: torch.ones(()).dtype) is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert seen(lambda: torch.ones(()).dtype) is torch.float32
+
+
+def test_the_backend_of_a_with_block() -> None:
+    pytest.importorskip("gym")
+    with set_gym_backend("gym"):
+        assert seen(lambda: gym_backend().__name__) == "gym"
+        assert seen(lambda: type(make_env("gym:CartPole-v1")._env.unwrapped).__module__.partition(".")[0]) == "gym"
+    with set_gym_backend("gymnasium"):
+        assert seen(lambda: gym_backend().__name__) == "gymnasium"
+
+
+def test_blocked_plugins_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem() -> str | None:
+        try:
+            make_env("gym:CartPole-v1")
+        except PluginBlocked as error:
+            return str(error)
+        return None
+
+    assert seen(problem) is None
+
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "gym")
+    assert "STEPPE_DISABLE_PLUGINS" in seen(problem)
+
+
+def test_names_that_were_registered_in_process() -> None:
+    offset = 30
+    with use(Registry()):
+        register_env("toy", lambda name, **kwargs: ArrayCountingEnv(start=offset + int(name), **kwargs))
+
+        assert seen(lambda: make_env("toy:5").start) == 35
+        with ParallelEnv(2, ["toy:1", "toy:2"], num_processes=1) as env:
+            assert env.reset()["observation"].flatten().tolist() == [31.0, 32.0]
+
+
+PLUGIN = """
+from steppe import hookimpl
+from steppe_testing import ArrayCountingEnv
+WORKERS = []
+
+@hookimpl
+def steppe_worker_setup(worker):
+    WORKERS.append(worker)
+
+@hookimpl
+def steppe_make_env(name, kwargs):
+    return ArrayCountingEnv(start=100 * len(WORKERS) + sum(WORKERS))
+
+@hookimpl
+def steppe_env_names():
+    return ["any"]
+"""
+
+
+def test_the_plugins_setup_of_workers(fake_dist: Any) -> None:
+    fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim/__init__.py": PLUGIN})
+    with use(Registry(path=[str(fake_dist.path)])), ParallelEnv(4, "acme:any", num_processes=2) as env:
+        # Each of two workers was set up once, with its index, before both of its environments.
+        assert env.reset()["observation"].flatten().tolist() == [100.0, 100.0, 101.0, 101.0]
+
+
+def test_torch_uses_one_thread() -> None:
+    assert seen(torch.get_num_threads) == 1
+    assert seen(lambda: float(torch.ones(512, 512).mm(torch.ones(512, 512)).sum())) == 512.0**3
+
+
+def test_each_worker_has_random_numbers_of_its_own() -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.random()), float(torch.rand(()))
+
+    first, second = seen(draw, 2)
+
+    assert all(one != other for one, other in zip(first, second, strict=True))
+    assert {*first, *second}.isdisjoint(draw())
+
+
+SCRIPT = """
+print("script runs", flush=True)
+import sys
+from mine import Mine
+from steppe import ParallelEnv
+
+class Here(Mine):
+    pass
+
+def make():
+    print("read", repr(sys.stdin.read()))
+    print("said", file=sys.stderr)
+    return Here(max_steps=3)
+
+for factory in (Mine, make):
+    with ParallelEnv(1, factory) as env:
+        print(tuple(env.rollout(4).shape), flush=True)
+"""
+MINE = "from steppe_testing import ArrayCountingEnv\nclass Mine(ArrayCountingEnv):\n    pass\n"
+
+
+def test_a_script_without_a_main_guard_beside_its_modules(run_script: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    # Where it is run there are files that are named like libraries, which the script itself does not see either.
+    (tmp_path / "folder").mkdir()
+    for name in ("torch", "numpy", "queue"):
+        (tmp_path / "folder" / f"{name}.py").write_text("raise SystemExit('not the library')\n")
+
+    out, err = run_script(SCRIPT, cwd=tmp_path / "folder", stdin=subprocess.DEVNULL).communicate(timeout=50)
+
+    assert err == "said\n"
+    assert out.splitlines() == ["script runs", "(1, 4)", "read ''", "(1, 3)"]
+
+
+def test_what_a_worker_lacks_is_said_by_its_error() -> None:
+    with pytest.raises(WorkerError, match="No module named 'nowhere_at_all'"):
+        seen(lambda: __import__("nowhere_at_all"))
+
+
+def test_a_backend_of_another_library_travels_too() -> None:
+    with set_backend("gym", "gymnasium"):
+        assert seen(lambda: gym_backend().__name__) == "gymnasium"
