@@ -29,29 +29,26 @@ def nothing_left() -> Iterator[None]:
     from steppe.batched.zygote import fork_server
 
     fork_server()
-    gc.collect()
     before = _kept()
     yield
     deadline = time.monotonic() + PATIENCE
-    while True:
-        gc.collect()
-        more = {kind: now - before[kind] for kind, now in _kept().items() if now - before[kind]}
-        if not more or time.monotonic() > deadline:
+    while more := {kind: now - before[kind] for kind, now in _kept().items() if now - before[kind]}:
+        if time.monotonic() > deadline:
             break
-        time.sleep(0.01)
+        gc.collect()
     assert not more
 
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Starts a script in a process group of its own, as a shell does: ``run_script(code)`` gives a Popen."""
+    """Starts a script in a process group of its own, as a shell does: ``run_script(code, *arguments)`` gives a Popen."""
     started: list[Any] = []
 
-    def run(code: str, **kwargs: Any) -> Any:
+    def run(code: str, *arguments: str, **kwargs: Any) -> Any:
         path = tmp_path / f"script_{len(started)}.py"
         path.write_text(code)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-        process = subprocess.Popen([sys.executable, str(path)], **{**options, **kwargs})
+        process = subprocess.Popen([sys.executable, str(path), *arguments], **{**options, **kwargs})
         started.append(process)
         return process
 
@@ -110,8 +107,12 @@ def _is_server(pid: int) -> bool:
 
 
 def _kept() -> dict[str, set[Any]]:
+    from steppe.batched.zygote import fork_server
+
     descriptors = set()
     for fd in os.listdir("/proc/self/fd"):
+        if fd == str(fork_server().connection.fileno()):
+            continue  # lives as long as this process
         try:
             descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
         except OSError:

@@ -28,6 +28,8 @@ class Crew:
 
     Attributes:
         board: the words that commands are written to; set by the batch once its rows are known.
+        in_step: whether every question has its answer. A crew that is not (a worker ended, or Ctrl-C came between)
+            would answer the next question with the last one's answers, and is of no more use.
     """
 
     def __init__(self, bounds: list[tuple[int, int]], method: str) -> None:
@@ -38,6 +40,7 @@ class Crew:
         self.waiters: list[Waiter] = []
         self.board: Any = None
         self.serial = 0
+        self.in_step = True
         self.owner = os.getpid()
         try:
             for _ in bounds:
@@ -77,21 +80,32 @@ class Crew:
             self.expect(worker, "")  # what it said before it ended, if it said anything
             raise self.ended(worker) from None
 
-    def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
+    def ask(self, messages: dict[int, Any], timeout: float | None = None) -> dict[int, Any]:
         """Send one message to each of some workers and return the answers, by worker.
+
+        Args:
+            messages: what to send, by worker.
+            timeout: seconds to wait at most.
 
         Raises:
             WorkerError: the first failure, once all workers have answered.
+            WorkerTimeout: one did not answer in time.
         """
+        end = None if timeout is None else time.monotonic() + timeout
+        self.in_step = False
         for worker, message in messages.items():
             self.send(worker, message)
         answers: dict[int, Any] = {}
         failure: WorkerError | None = None
+        ended = False
         for worker in messages:
+            if end is not None and not self.connections[worker].poll(end - time.monotonic()):
+                raise self.late(worker, timeout)
             try:
                 answers[worker] = self.expect(worker, "done")[1]
             except WorkerError as error:
-                failure = failure or error
+                failure, ended = failure or error, ended or not error.remote_traceback
+        self.in_step = not ended
         if failure is not None:
             raise failure
         return answers
@@ -162,11 +176,7 @@ class Crew:
                     if gone:
                         self.died(gone[0])
                     if end is not None and time.monotonic() >= end:
-                        w = next(ack // 16 for ack in busy if words[ack] != serial)
-                        row, name = self.at_work(w)
-                        raise WorkerTimeout(
-                            f"Worker {w}, at work on {name}, did not answer within {timeout} s.", worker=w, env=row
-                        )
+                        raise self.late(next(ack // 16 for ack in busy if words[ack] != serial), timeout)
         for ack in busy:
             if words[ack - ACK + FAILED]:
                 self.expect(ack // 16, "failed")
@@ -190,6 +200,13 @@ class Crew:
             "it was killed, or a library crashed.",
             worker=worker,
             env=row,
+        )
+
+    def late(self, worker: int, timeout: float | None) -> WorkerTimeout:
+        """The error of a worker that has not answered."""
+        row, name = self.at_work(worker)
+        return WorkerTimeout(
+            f"Worker {worker}, at work on {name}, did not answer within {timeout} s.", worker=worker, env=row
         )
 
     def at_work(self, worker: int) -> tuple[int | None, str]:

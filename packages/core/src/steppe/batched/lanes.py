@@ -6,6 +6,7 @@ from typing import Any
 
 from tensordict import TensorDict
 
+from steppe.errors import SpecError
 from steppe.storage import Storage, TensorDictBuilder
 
 __all__ = ["LaneError", "Lanes"]
@@ -91,7 +92,13 @@ class Lanes:
             path = (*prefix, *((key,) if isinstance(key, str) else key))
             target = tensors.get(path[0] if len(path) == 1 else path)
             if target is not None:
-                target[row].copy_(value)
+                place = target[row]
+                if value.shape != place.shape:  # copy_ would repeat what is smaller
+                    raise SpecError(
+                        f"The entry {key!r} of environment {row} must have shape {tuple(place.shape)}, as its spec "
+                        f"says, found {tuple(value.shape)}."
+                    )
+                place.copy_(value)
 
     def step(self, lanes: list[int] | None = None, *, reset: bool = False) -> int:
         """Act; with ``reset`` also begin anew where an episode ended. Returns how many were reset."""

@@ -150,6 +150,11 @@ class ParallelEnv(BatchedEnv):
         for w in range(len(crew.bounds)):
             crew.expect(w, "attached")
 
+    def _check_open(self, what: str) -> None:
+        super()._check_open(what)
+        if self._running:
+            self._staff()
+
     def _staff(self) -> Crew:
         crew: Crew | None = self._crew
         if crew is None:
@@ -180,7 +185,7 @@ class ParallelEnv(BatchedEnv):
             found: dict[int, Any] = {}
             if self._own is not None:
                 found.update(self._own.exchange(op, data))
-            for answer in crew.ask(messages).values():
+            for answer in crew.ask(messages, self.step_timeout).values():
                 found.update(answer)
         except BaseException:
             self._stop(PATIENCE_AFTER_FAILURE)
@@ -194,7 +199,7 @@ class ParallelEnv(BatchedEnv):
             w: ("ask", list(range(a, b)), path, cloudpickle.dumps(calls[a:b])) for w, (a, b) in enumerate(self._bounds)
         }
         values = self._own.ask(path, calls) if self._own is not None else []
-        for answer in crew.ask(messages).values():
+        for answer in self._answers(crew, messages).values():
             values += cloudpickle.loads(answer)
         return values
 
@@ -202,7 +207,15 @@ class ParallelEnv(BatchedEnv):
         crew = self._staff()
         if self._own is not None:
             self._own.seed(seeds)
-        crew.ask({w: ("seed", seeds[a:b]) for w, (a, b) in enumerate(self._bounds)})
+        self._answers(crew, {w: ("seed", seeds[a:b]) for w, (a, b) in enumerate(self._bounds)})
+
+    def _answers(self, crew: Crew, messages: dict[int, Any]) -> dict[int, Any]:
+        try:
+            return crew.ask(messages)
+        except BaseException:
+            if not crew.in_step:
+                self._stop(PATIENCE_AFTER_FAILURE)
+            raise
 
     @property
     def worker_pids(self) -> list[int]:

@@ -209,4 +209,8 @@ def _set_filters(pickled: list[bytes]) -> None:
 def describe(error: BaseException | None) -> tuple[str, str]:
     """Type and text, and the traceback."""
     assert error is not None
-    return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+    try:
+        summary = f"{type(error).__name__}: {error}"
+    except Exception:
+        summary = f"{type(error).__name__}, which cannot be printed"
+    return summary, "".join(traceback.format_exception(error))

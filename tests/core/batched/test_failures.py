@@ -1,0 +1,466 @@
+"""What goes wrong in an environment, a worker or a terminal: it is said at once, and closing is clean afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from steppe import ParallelEnv, SerialEnv
+from steppe.batched.zygote import fork_server
+from steppe.envs import ArrayEnv
+from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe.specs import Bounded, Categorical, Composite, Unbounded
+from steppe_testing import ArrayCountingEnv, CountingEnv, FailingEnv, HangingEnv, TextCountingEnv
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+
+
+def among(odd: Any, at: int = 2, n: int = 4) -> list[Any]:
+    """Factories of which one is odd."""
+    return [odd if row == at else ArrayCountingEnv for row in range(n)]
+
+
+class FailingCountingEnv(CountingEnv):
+    """Fails on the tensordict path: in its third step, or its second reset."""
+
+    def __init__(self, in_: str) -> None:
+        super().__init__(max_steps=2 if in_ == "reset" else 100)
+        self.in_, self.times = in_, {"step": 0, "reset": 0}
+
+    def _note(self, where: str) -> None:
+        self.times[where] += 1
+        if where == self.in_ and self.times[where] == (3 if where == "step" else 2):
+            raise LookupError(f"in {where}")
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        self._note("reset")
+        return super()._reset(tensordict, **kwargs)
+
+    def _step(self, tensordict: Any) -> Any:
+        self._note("step")
+        return super()._step(tensordict)
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize("path", ["arrays", "tensordicts"])
+def test_an_exception_inside_step_and_maybe_reset_is_named(path: str, where: str) -> None:
+    if path == "arrays":
+        odd = partial(FailingEnv, in_=where, at=2 if where == "reset" else 3, max_steps=2)
+    else:
+        odd = partial(FailingCountingEnv, where)
+    env = ParallelEnv(4, among(odd), num_processes=2)
+
+    with pytest.raises(WorkerError, match=f"Worker 1 raised in {where} of environment 2") as caught:
+        env.rollout(10, break_when_any_done=False)
+
+    assert (caught.value.worker, caught.value.env) == (1, 2)
+    assert "Traceback (most recent call last)" in caught.value.remote_traceback
+    env.close()
+
+
+def test_of_two_failures_at_once_one_arrives() -> None:
+    env = ParallelEnv(4, [FailingEnv] * 4, num_processes=4)
+
+    with pytest.raises(WorkerError, match=r"raised in step of environment \d") as caught:
+        env.rollout(10)
+
+    assert caught.value.worker == caught.value.env
+    env.close()
+
+
+def test_an_exception_in_init_leaves_nothing_to_close_first() -> None:
+    env = ParallelEnv(4, among(partial(FailingEnv, in_="init")), num_processes=4)
+    for _ in range(2):
+        with pytest.raises(WorkerError, match="FailingEnv failed in init") as caught:
+            env.start()
+        assert (caught.value.worker, caught.value.env) == (2, 2)
+
+    env.close()
+
+
+class Strange(Exception):
+    """Cannot be pickled, and has no text."""
+
+    def __init__(self, one: Any, two: Any) -> None:
+        super().__init__(lambda: None)
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raise_strange() -> Any:
+    raise Strange(1, 2)
+
+
+def test_an_exception_that_cannot_be_pickled_or_printed_arrives() -> None:
+    env = ParallelEnv(2, raise_strange, num_processes=1)
+
+    with pytest.raises(WorkerError, match="Strange") as caught:
+        env.reset()
+
+    assert "raise_strange" in caught.value.remote_traceback
+    env.close()
+
+
+class Leaving(ArrayCountingEnv):
+    """Ends its process, or tries to, in its second step."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(max_steps=100)
+        self.how = how
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        if self.count == 1 and self.how == "sys.exit":
+            sys.exit("enough")
+        if self.count == 1 and self.how == "KeyboardInterrupt":
+            raise KeyboardInterrupt
+        if self.count == 1 and self.how == "os._exit":
+            os._exit(3)
+        return super().step_into(action, out)
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [("sys.exit", "SystemExit: enough"), ("KeyboardInterrupt", "KeyboardInterrupt"), ("os._exit", "ended without")],
+)
+def test_a_library_that_leaves_is_an_error_like_others(how: str, text: str) -> None:
+    env = ParallelEnv(4, among(partial(Leaving, how)), num_processes=2)
+
+    with pytest.raises(WorkerError, match=text) as caught:
+        env.rollout(10)
+
+    assert caught.value.worker == 1
+    env.close()
+
+
+class BadClose(ArrayCountingEnv):
+    """Raises when it is closed."""
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        raise OSError("no way to close")
+
+
+def test_an_exception_in_close_does_not_stop_the_others() -> None:
+    env = ParallelEnv(4, among(BadClose), num_processes=2)
+    env.reset()
+
+    env.close()
+
+
+class Stubborn(ArrayCountingEnv):
+    """Does not come back from close."""
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        time.sleep(600)
+
+
+def test_a_worker_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = ParallelEnv(2, Stubborn, num_processes=2)
+    env.reset()
+    pids = env.worker_pids
+
+    env._stop(patience=0.1)
+
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
+    env.close()
+
+
+# -- killed workers
+
+
+PARTIAL = torch.tensor([False, False, True, False])
+USES: dict[str, Callable[[Any, Any], Any]] = {
+    "reset": lambda env, td: env.reset(),
+    "step": lambda env, td: env.step(td),
+    "partial step": lambda env, td: env.step(td.set("_step", PARTIAL)),
+    "rollout": lambda env, td: env.rollout(1000, break_when_any_done=False),
+    "seed": lambda env, td: env.set_seed(0),
+    "attribute": lambda env, td: list(env.count),
+}
+
+
+@pytest.mark.parametrize("data", [ArrayCountingEnv, TextCountingEnv], ids=["arrays", "text"])
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_killed_worker_is_named_at_once_wherever_it_is_missed(use: Callable[[Any, Any], Any], data: Any) -> None:
+    env = ParallelEnv(4, data, num_processes=2)
+    td = env.rand_action(env.reset())
+    pid = env.worker_pids[1]
+    os.kill(pid, signal.SIGKILL)
+    started = time.monotonic()
+
+    with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\) ended") as caught:
+        use(env, td)
+
+    assert time.monotonic() - started < 5
+    assert caught.value.worker == 1
+    with pytest.raises(ClosedError):
+        use(env, td)
+    env.close()
+
+
+def test_a_worker_killed_in_the_middle_of_a_step_is_missed_at_once() -> None:
+    env = ParallelEnv(4, among(partial(HangingEnv, at=1)), num_processes=4)
+    td = env.rand_action(env.reset())
+    pid = env.worker_pids[2]
+    # A killer in another process, because this one waits.
+    killer = os.fork()
+    if killer == 0:
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+    started = time.monotonic()
+
+    with pytest.raises(WorkerError, match="at work on environment 2") as caught:
+        env.step(td)
+
+    assert time.monotonic() - started < 5
+    assert caught.value.env == 2
+    os.waitpid(killer, 0)
+    env.close()
+
+
+def test_a_batch_is_over_after_its_worker_was_killed() -> None:
+    env = ParallelEnv(2, ArrayCountingEnv, num_processes=2)
+    env.reset()
+    os.kill(env.worker_pids[0], signal.SIGKILL)
+    with pytest.raises(WorkerError):
+        env.reset()
+
+    with pytest.raises(ClosedError, match="stopped after an error"):
+        env.rollout(3)
+    env.close()
+    with pytest.raises(ClosedError):
+        env.reset()
+
+
+def test_a_worker_killed_while_it_starts_is_missed() -> None:
+    def make() -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    env = ParallelEnv(2, [ArrayCountingEnv, make], num_processes=2)
+
+    with pytest.raises(WorkerError, match=r"Worker 1 .* ended without a word, at work on environment 1"):
+        env.start()
+
+    env.close()
+
+
+def test_a_killed_fork_server_is_replaced_and_its_workers_go_on() -> None:
+    with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as older:
+        older.reset()
+        server = fork_server()
+        server.process.kill()
+        server.process.wait()
+        with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as newer:
+            assert newer.rollout(3).shape == (2, 3)
+
+        assert fork_server() is not server
+        assert older.rollout(3).shape == (2, 3)
+
+
+# -- time limits
+
+
+def test_a_reset_that_hangs_is_given_up() -> None:
+    class Asleep(ArrayCountingEnv):
+        def reset_into(self, *args: Any) -> None:
+            time.sleep(600)
+
+    env = ParallelEnv(4, among(Asleep, at=3), num_processes=4, step_timeout=0.3)
+
+    with pytest.raises(WorkerTimeout, match=r"Worker 3, at work on environment 3, did not answer within 0\.3 s") as e:
+        env.reset()
+
+    assert e.value.env == 3
+    env.close()
+
+
+def test_of_several_environments_of_a_worker_the_one_that_hangs_is_named() -> None:
+    env = ParallelEnv(6, among(HangingEnv, at=4, n=6), num_processes=2, step_timeout=0.5)
+
+    with pytest.raises(WorkerTimeout, match="environment 4"):
+        env.rollout(20, break_when_any_done=False)
+
+    env.close()
+
+
+class SleepingText(TextCountingEnv):
+    """Hangs in its second step; its data travels in messages."""
+
+    def _step(self, tensordict: Any) -> Any:
+        if int(self.count) == 1:
+            time.sleep(600)
+        return super()._step(tensordict)
+
+
+def test_an_environment_whose_data_travels_in_messages_is_given_up_too() -> None:
+    env = ParallelEnv(2, [TextCountingEnv, SleepingText], num_processes=2, step_timeout=0.5)
+
+    with pytest.raises(WorkerTimeout, match="environment 1"):
+        env.rollout(20, break_when_any_done=False)
+
+    env.close()
+
+
+def test_slow_environments_within_the_limit_are_waited_for() -> None:
+    class Late(ArrayCountingEnv):
+        def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+            time.sleep(0.05)
+            return super().step_into(action, out)
+
+    with ParallelEnv(2, Late, num_processes=2, step_timeout=30) as env:
+        assert env.rollout(3).shape == (2, 3)
+
+
+# -- data that does not fit
+
+
+class Misfit(CountingEnv):
+    """Its specs say one thing and its data another."""
+
+    def __init__(self, entry: str, value: Any) -> None:
+        super().__init__(max_steps=100)
+        self.entry, self.value = entry, value
+
+    def _step(self, tensordict: Any) -> Any:
+        data = super()._step(tensordict)
+        if int(self.count) == 2:  # the first step is held against the specs; later ones are not
+            data[self.entry] = self.value
+        return data
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, partial(ParallelEnv, num_processes=2)])
+@pytest.mark.parametrize(
+    ("entry", "value", "found"),
+    [("observation", torch.zeros(3), r"\(3,\)"), ("reward", torch.zeros(2), r"\(2,\)")],
+)
+def test_data_of_a_wrong_shape_names_key_expected_and_found(kind: Any, entry: str, value: Any, found: str) -> None:
+    long = partial(CountingEnv, max_steps=100)
+    env = kind(4, [partial(Misfit, entry, value) if row == 2 else long for row in range(4)])
+
+    with pytest.raises(Exception, match=rf"'{entry}'.*\(1,\).*found.*{found}") as caught:
+        env.rollout(5, break_when_any_done=False)
+
+    if isinstance(caught.value, WorkerError):
+        assert caught.value.env == 2
+    env.close()
+
+
+class WrongArrays(ArrayEnv):
+    """Writes an observation of a wrong shape, or of a wrong dtype, into its row."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.observation_spec = Composite(observation=Bounded(-1, 1, shape=(3,)))
+        self.action_spec = Categorical(2)
+        self.reward_spec = Unbounded((1,))
+        self.value = value
+
+    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
+        out["observation"][...] = 0
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        out["observation"][...] = self.value
+        out["reward"][...] = 0
+        return False, False
+
+
+def test_an_array_that_does_not_fit_its_row_is_an_error_of_its_environment() -> None:
+    env = ParallelEnv(2, [partial(WrongArrays, 0.0), partial(WrongArrays, [1.0, 2.0])], num_processes=2)
+
+    with pytest.raises(WorkerError, match=r"environment 1.*could not broadcast input array from shape \(2,\)") as e:
+        env.rollout(3)
+
+    assert "step_into" in e.value.remote_traceback
+    env.close()
+
+
+# -- Ctrl-C
+
+SCRIPT = """
+import os, signal, sys, threading
+from steppe import ParallelEnv
+from steppe_testing import SlowEnv
+
+def make(n):
+    return ParallelEnv(n, lambda: SlowEnv(seconds=0.001), num_processes=2)
+
+if "interrupt" in sys.argv:  # the whole group, as a terminal does: servers and workers too
+    threading.Timer(0.3, os.killpg, (os.getpid(), signal.SIGINT)).start()
+    env = make(4)
+    try:
+        env.reset()
+    except KeyboardInterrupt:
+        print("caught while starting", flush=True)
+    td = env.reset()
+    threading.Timer(0.3, os.killpg, (os.getpid(), signal.SIGINT)).start()
+    try:
+        while True:
+            _, td = env.step_and_maybe_reset(env.rand_action(td))
+    except KeyboardInterrupt:
+        print("caught while stepping", flush=True)
+    env.close()
+
+env = make(2)
+td = env.reset()
+print("stepping", flush=True)
+while True:
+    _, td = env.step_and_maybe_reset(env.rand_action(td))
+"""
+
+
+def test_ctrl_c_is_for_the_script_alone_whenever_it_comes(run_script: Callable[..., Any]) -> None:
+    process = run_script(SCRIPT, "interrupt")
+    said = [process.stdout.readline().rstrip() for _ in range(3)]
+    assert said == ["caught while starting", "caught while stepping", "stepping"]
+
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode == -signal.SIGINT
+    assert err.count("Traceback") == 1
+    assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_caller_that_is_killed_takes_its_workers_along(run_script: Callable[..., Any]) -> None:
+    process = run_script(SCRIPT)
+    assert process.stdout.readline() == "stepping\n"
+
+    process.kill()  # run_script then looks for processes that are left
+
+    assert process.wait(30) == -signal.SIGKILL
+
+
+def test_an_interrupted_question_is_not_answered_later() -> None:
+    class Pondering(ArrayCountingEnv):
+        def ponder(self, seconds: float) -> float:
+            time.sleep(seconds)
+            return seconds
+
+    env = ParallelEnv(2, Pondering, num_processes=2)
+    env.reset()
+    main = os.getpid()
+    killer = os.fork()
+    if killer == 0:
+        time.sleep(0.2)
+        os.kill(main, signal.SIGINT)
+        os._exit(0)
+
+    with pytest.raises(KeyboardInterrupt):
+        env.ponder(0.6)
+    os.waitpid(killer, 0)
+
+    # Either the batch is over, or it answers what it is asked now.
+    try:
+        assert env.ponder(0.0) == [0.0, 0.0]
+    except ClosedError:
+        pass
+    env.close()
