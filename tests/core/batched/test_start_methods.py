@@ -1,0 +1,96 @@
+"""Ways to start workers, and who steps what."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+
+from steppe import ParallelEnv, SerialEnv
+from steppe.errors import SpecError, WorkerError
+from steppe_testing import ArrayCountingEnv, CountingEnv, FailingEnv
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+
+
+def data(env: Any) -> Any:
+    with env:
+        env.set_seed(3)
+        return env.rollout(30, break_when_any_done=False)
+
+
+class Here(ArrayCountingEnv):
+    """A class of a module that no other process can import."""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_workers_do_their_work_however_they_start(method: str) -> None:
+    most = 3
+
+    def closure() -> Any:
+        # More threads than one were in use in a process that was forked.
+        assert float(torch.ones(300, 300).mm(torch.ones(300, 300)).sum()) == 300.0**3
+        return CountingEnv(max_steps=most + 1, noise=True)
+
+    factories = [lambda: CountingEnv(max_steps=most, noise=True), closure]
+    env = ParallelEnv(2, factories, num_processes=2, mp_start_method=method)
+    assert float(torch.ones(300, 300).mm(torch.ones(300, 300)).sum()) == 300.0**3
+    env.start()
+    pids = env.worker_pids
+
+    assert len({*pids, os.getpid()}) == 3
+    assert (data(env) == data(SerialEnv(2, factories))).all()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pids[0], os.WNOHANG)  # they were waited for
+
+
+def test_a_failure_and_a_kill_of_forked_workers_arrive() -> None:
+    failing = ParallelEnv(2, [Here, FailingEnv], num_processes=2, mp_start_method="fork")
+    killed = ParallelEnv(2, Here, num_processes=1, mp_start_method="fork")
+
+    with pytest.raises(WorkerError, match="FailingEnv failed in step 3") as caught:
+        failing.rollout(10, break_when_any_done=False)
+    killed.reset()
+    os.kill(killed.worker_pids[0], signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"Worker 0 .* ended without a word"):
+        killed.reset()
+
+    assert (caught.value.worker, caught.value.env) == (1, 1)
+    failing.close()
+    killed.close()
+
+
+def test_an_unknown_start_method_is_refused() -> None:
+    with pytest.raises(SpecError, match="'forkserver', 'spawn', 'fork', found 'thread'"):
+        ParallelEnv(2, ArrayCountingEnv, mp_start_method="thread")
+
+
+@pytest.mark.parametrize("make", [ArrayCountingEnv, CountingEnv])
+def test_a_share_of_the_caller_gives_the_same_data(make: Any) -> None:
+    shared = data(ParallelEnv(5, lambda: make(max_steps=4), num_processes=2, caller_share=True))
+
+    assert (shared == data(SerialEnv(5, lambda: make(max_steps=4)))).all()
+
+
+def test_an_exception_in_the_callers_share_names_the_environment() -> None:
+    env = ParallelEnv(2, [FailingEnv, ArrayCountingEnv], num_processes=2, caller_share=True)
+
+    with pytest.raises(WorkerError, match="caller's share raised in step of environment 0") as caught:
+        env.rollout(10)
+
+    assert caught.value.env == 0
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    env.close()
+
+
+def test_num_threads_is_what_torch_uses_while_workers_run() -> None:
+    before = torch.get_num_threads()
+    try:
+        with ParallelEnv(2, ArrayCountingEnv, num_processes=1, num_threads=1) as env:
+            env.reset()
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
