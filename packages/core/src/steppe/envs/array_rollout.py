@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs.actions import CHUNK, draws_in_blocks, random_block
+from steppe.envs.large_arrays import LARGE, large_array
 from steppe.envs.policies import Policy
 from steppe.envs.rollout import RolloutPlan, out_of_actions
 from steppe.errors import PolicyError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["fits", "run"]
 
 _FIRST = 256
+#: Bytes of observations after which roots are filled from ``next``: while those still are in the cache of a core.
+_NEAR = 256 * 1024
 
 
 def fits(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> bool:
@@ -85,24 +88,36 @@ class _Rollout:
         obs, reward, done = env.full_observation_spec, env.full_reward_spec, env.full_done_spec
         self.root_spec = _union(obs, done)
         self.next_spec = _union(_union(obs, reward), done)
-        self.root = Storage(self.root_spec, (self.capacity,))
-        self.next = Storage(self.next_spec, (self.capacity,))
+        self.root = self._storage(self.root_spec, self.capacity)
+        self.next = self._storage(self.next_spec, self.capacity)
         self.step_keys = (*arrays.obs_keys, *(key for key in arrays.reward_keys if key not in arrays.obs_keys))
         self.device = device
         self.columns: dict[Any, list[Any]] = {}
         self.action_blocks: list[dict[Any, torch.Tensor]] = []
-        self.resets: list[int] = []
         self.steps = 0
+        # Roots up to this one are written.
+        self.filled = 1
+        row = sum(array[0].nbytes for key, array in self.root.arrays.items() if key in arrays.obs_keys)
+        self.stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
         self._write_start()
         self._bind()
+
+    def _storage(self, spec: Composite, capacity: int) -> Storage:
+        """Memory for these steps. Large observations, of which each row is written, need not begin as zeros."""
+        storage = Storage(spec, (capacity,))
+        for key in self.arrays.obs_keys:
+            found = storage.arrays[key]
+            if found.nbytes >= LARGE:
+                storage.arrays[key] = large_array(found.shape, found.dtype)
+                storage.tensors[key] = torch.from_numpy(storage.arrays[key])
+        return storage
 
     def _write_start(self) -> None:
         start = self.plan.start
         assert start is not None
         for key, array in self.root.arrays.items():
             value = start.get(key, None)
-            if value is not None:
-                array[0] = value.detach().numpy()
+            array[0] = 0 if value is None else value.detach().numpy()
 
     def _bind(self) -> None:
         next_arrays, root_arrays = self.next.arrays, self.root.arrays
@@ -114,7 +129,7 @@ class _Rollout:
         capacity = min(self.capacity * 2, self.plan.max_steps)
         for name, spec in (("root", self.root_spec), ("next", self.next_spec)):
             old = getattr(self, name)
-            new = Storage(spec, (capacity,))
+            new = self._storage(spec, capacity)
             for key, array in old.arrays.items():
                 new.arrays[key][: self.capacity] = array
             setattr(self, name, new)
@@ -127,7 +142,8 @@ class _Rollout:
             array[t] = terminated if name == "terminated" else truncated if name == "truncated" else True
         if self.stop_at_done or t + 1 == self.plan.max_steps:
             return True
-        self.resets.append(t + 1)
+        self._fill_roots(t + 1)
+        self.filled = t + 2
         out = {key: array[t + 1, ...] for key, array in self.root_obs}
         self.env.reset_into(out, self.env.take_seed(), None)
         return False
@@ -144,15 +160,19 @@ class _Rollout:
             natives = self.arrays.decode({key: value.numpy() for key, value in block.items()})
             if t + len(natives) > self.capacity and self.capacity < limit:
                 self._grow()
-            outs = self.outs
-            for action in natives[: limit - t]:
-                terminated, truncated = step_into(action, {key: array[t, ...] for key, array in outs})
-                t += 1
-                if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
-                    running = False
+            outs, stretch = self.outs, self.stretch
+            todo = natives[: limit - t]
+            for first in range(0, len(todo), stretch):
+                for action in todo[first : first + stretch]:
+                    terminated, truncated = step_into(action, {key: array[t, ...] for key, array in outs})
+                    t += 1
+                    if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
+                        running = False
+                        break
+                self._fill_roots(t)
+                if not running:
                     break
         self.steps = t
-        self._fill_roots()
 
     def with_policy(self, policy: Policy) -> None:
         """A policy: each step's root is a TensorDict of views of its row."""
@@ -210,14 +230,13 @@ class _Rollout:
             else:
                 self.columns.setdefault(key, []).append(value)
 
-    def _fill_roots(self) -> None:
-        """Roots that were not written by a reset are the ``next`` of the step before."""
-        steps = self.steps
-        kept = [(key, array, array[self.resets].copy()) for key, array in self.root_obs] if self.resets else []
-        for key, array in self.root_obs:
-            array[1:steps] = self.next.arrays[key][: steps - 1]
-        for _, array, rows in kept:
-            array[self.resets] = rows
+    def _fill_roots(self, end: int) -> None:
+        """Write the roots before ``end`` that a reset did not: each is the ``next`` of the step before."""
+        start = self.filled
+        if start < end:
+            for key, array in self.root_obs:
+                array[start:end] = self.next.arrays[key][start - 1 : end - 1]
+            self.filled = end
 
     def result(self) -> TensorDictBase:
         """All steps as one TensorDict ``[T]``."""
