@@ -2,6 +2,10 @@
 
     python benchmarks/bench_step.py [--steps 2000] [--rounds 9] [--peer-python PYTHON]
 
+A last table is about an environment that costs nothing and observes a frame of 210x160x3 bytes: what steppe adds to the
+library and one copy of each frame, into memory that is used again and into memory that is new (and is kept, as all
+frames of a rollout are).
+
 ``--peer-python`` names the interpreter of an environment with TorchRL, whose figures then stand beside ours. It runs in
 a process of its own, because the two need different versions of tensordict; its rounds are interleaved with ours.
 """
@@ -25,6 +29,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--ids", nargs="*", default=list(IDS))
+    parser.add_argument("--frames", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--peer-python", default=None)
     args = parser.parse_args()
 
@@ -48,6 +53,86 @@ def main() -> None:
         for label, value in medians.items():
             rows.append([name, label, f"{value:.1f}", f"{value - raw:+.1f}", f"{value / raw:.2f}x"])
     show("us a step, n=1, given actions", ["environment", "API", "us", "over raw", "of raw"], rows)
+    if args.frames:
+        frames(args.rounds)
+
+
+def frames(rounds: int, steps: int = 1000) -> None:
+    """Print the table of the environment that observes frames."""
+    from common import Contest, show
+
+    contest = Contest("frames", "us a step")
+    for label, slice_ in contestants_with_frames(steps).items():
+        contest.add(label, slice_)
+    medians = contest.run(rounds)
+    near, new = medians["raw + copy, memory used again"], medians["raw + copy, new memory"]
+    show(
+        "a frame of 210x160x3 bytes at each step, n=1, given actions",
+        ["API", "us", "over raw + copy", "over raw + copy into new memory"],
+        [[label, f"{value:.1f}", f"{value - near:+.1f}", f"{value - new:+.1f}"] for label, value in medians.items()],
+    )
+
+
+def contestants_with_frames(steps: int) -> dict[str, Any]:
+    """The same of an environment that does nothing but show one frame again and again."""
+    import gymnasium
+    import numpy as np
+    import torch
+
+    from steppe_gym import GymWrapper
+
+    class Frames(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self) -> None:
+            self.frame = np.random.default_rng(0).integers(0, 256, (210, 160, 3), np.uint8)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.frame, {}
+
+        def step(self, action: Any) -> Any:
+            return self.frame, 1.0, False, False, {}
+
+    raw_env, env = Frames(), GymWrapper(Frames())
+    memory = np.zeros((steps, 210, 160, 3), np.uint8)
+    given = torch.tensor([1, 0]).expand(steps, 2).contiguous()
+
+    def timed(run: Any) -> Any:
+        def slice_() -> float:
+            start = time.perf_counter()
+            run()
+            return (time.perf_counter() - start) / steps * 1e6
+
+        return slice_
+
+    def raw() -> None:
+        for _ in range(steps):
+            raw_env.step(0)
+
+    def copied() -> None:
+        for t in range(steps):
+            memory[t] = raw_env.step(0)[0]
+
+    def kept() -> list[Any]:
+        return [raw_env.step(0)[0].copy() for _ in range(steps)]
+
+    def loop() -> None:
+        td = env.reset()
+        for action in given.unbind(0):
+            td["action"] = action
+            _, td = env.step_and_maybe_reset(td)
+
+    def rollout() -> None:
+        env.rollout(steps, actions=given, break_when_any_done=False)
+
+    return {
+        "raw": timed(raw),
+        "raw + copy, memory used again": timed(copied),
+        "raw + copy, new memory": timed(kept),
+        "steppe step loop": timed(loop),
+        "steppe rollout": timed(rollout),
+    }
 
 
 def contestants(name: str, steps: int) -> dict[str, Any]:
