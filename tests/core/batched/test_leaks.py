@@ -1,0 +1,187 @@
+"""Batches leave no process, thread, descriptor or shared-memory file, however they end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
+from steppe.errors import ClosedError
+from steppe_testing import ArrayCountingEnv, CountingEnv, TextCountingEnv
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "arrays": lambda: ParallelEnv(3, ArrayCountingEnv, num_processes=2),
+    "tensordicts": lambda: ParallelEnv(3, CountingEnv, num_processes=2),
+    "messages": lambda: ParallelEnv(3, TextCountingEnv, num_processes=2),
+    "a share of the caller": lambda: ParallelEnv(3, ArrayCountingEnv, num_processes=2, caller_share=True),
+    "forked from here": lambda: ParallelEnv(3, ArrayCountingEnv, num_processes=2, mp_start_method="fork"),
+    "transformed": lambda: TransformedEnv(ParallelEnv(3, ArrayCountingEnv, num_processes=2), StepCounter()),
+    "serial": lambda: SerialEnv(3, CountingEnv),
+}
+every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+
+
+@every_kind
+def test_closing_twice_leaves_nothing(make: Callable[[], Any]) -> None:
+    env = make()
+    env.rollout(3)
+
+    env.close()
+    env.close(raise_if_closed=False)
+
+    with pytest.raises(ClosedError):
+        env.close()
+    assert env.is_closed
+
+
+@every_kind
+def test_forgetting_leaves_nothing(make: Callable[[], Any]) -> None:
+    env = make()
+    env.rollout(3)
+    seen = weakref.ref(env)
+
+    del env
+    gc.collect()
+
+    assert seen() is None
+
+
+def test_a_batch_in_a_cycle_leaves_nothing() -> None:
+    env = ParallelEnv(2, ArrayCountingEnv, num_processes=1)
+    env.rollout(3)
+    env.__dict__["itself"] = env
+    seen = weakref.ref(env)
+
+    del env
+    gc.collect()
+
+    assert seen() is None
+
+
+def test_a_batch_that_was_never_used_starts_nothing(descendants: Callable[[], set[int]]) -> None:
+    env = ParallelEnv(2, ArrayCountingEnv)
+
+    assert not descendants()
+    env.close()
+
+
+def test_data_outlives_its_batch() -> None:
+    env = ParallelEnv(2, lambda: ArrayCountingEnv(pixels=(8, 8)), num_processes=2)
+    data = env.rollout(4)
+    storage = env.storage
+    env.close()
+    del env
+    gc.collect()
+
+    assert data["pixels"][:, 3].unique().tolist() == [3]
+    assert storage.tensors["pixels"].shape[0] == 2  # shared memory stays mapped as long as it is seen
+
+
+def test_rounds_of_batches_leave_nothing() -> None:
+    kinds = [make for name, make in KINDS.items() if name != "serial"]
+    for n in range(50):
+        env = kinds[n % len(kinds)]()
+        env.rollout(2)
+        if n % 3:
+            env.close()
+
+
+def test_batches_of_threads_at_the_same_time_leave_nothing() -> None:
+    shapes: list[Any] = []
+
+    def use() -> None:
+        for method in ("forkserver", "fork"):
+            with ParallelEnv(2, ArrayCountingEnv, num_processes=2, mp_start_method=method) as env:
+                shapes.append(env.rollout(5).shape)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(50)
+
+    assert shapes == [(2, 5)] * 8
+
+
+def test_many_batches_at_once_leave_nothing() -> None:
+    envs = [ParallelEnv(2, ArrayCountingEnv, num_processes=1) for _ in range(12)]
+    for env in envs:
+        env.reset()
+    for env in envs[::2]:
+        env.close()
+
+    assert all(env.rollout(3).shape == (2, 3) for env in envs[1::2])
+    for env in envs[1::2]:
+        env.close()
+
+
+def test_a_forked_copy_of_the_caller_does_not_end_the_workers() -> None:
+    with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as env:
+        env.reset()
+        child = os.fork()
+        if child == 0:
+            try:
+                env.close()
+                del env
+                gc.collect()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+
+        assert env.rollout(3).shape == (2, 3)
+
+
+EXITS = """
+import os, sys, threading
+from steppe import ParallelEnv
+from steppe_testing import ArrayCountingEnv
+
+def stepping(env):
+    while True:
+        try:
+            env.rollout(3)
+        except Exception:
+            return  # its workers were ended
+
+def left_open(**kwargs):
+    env = ParallelEnv(2, ArrayCountingEnv, num_processes=2, **kwargs)
+    env.reset()
+    return env
+
+name = left_open()
+cycle = [left_open(mp_start_method="fork")]
+cycle.append(cycle)
+shared = left_open(caller_share=True)
+if os.fork() == 0:
+    sys.exit()  # a copy that ends in an orderly way: its exit handlers run
+os.wait()
+print(tuple(name.rollout(3).shape), flush=True)
+threading.Thread(target=stepping, args=(left_open(),), daemon=True).start()
+"""
+
+
+def test_an_interpreter_that_ends_leaves_nothing(run_script: Callable[..., Any]) -> None:
+    shm = set(os.listdir("/dev/shm"))
+    process = run_script(EXITS)
+    out, err = process.communicate(timeout=50)  # run_script then looks for processes that are left
+
+    assert (out, err, process.returncode) == ("(2, 3)\n", "", 0)
+    assert not [name for name in set(os.listdir("/dev/shm")) - shm if "steppe" in name or str(process.pid) in name]
+
+
+def test_workers_hold_no_descriptors_of_other_batches() -> None:
+    with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as first, ParallelEnv(2, ArrayCountingEnv) as second:
+        first.reset()
+        second.reset()
+        counts = {len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (*first.worker_pids, *second.worker_pids)}
+
+    assert len(counts) == 1
