@@ -10,9 +10,12 @@ TYPE_CHECKING = False  # type checkers take it for typing's, which would have to
 if TYPE_CHECKING:
     from typing import Any
 
+    from .batched import AsyncEnvPool as AsyncEnvPool
     from .batched import EnvCreator as EnvCreator
     from .batched import ParallelEnv as ParallelEnv
+    from .batched import ProcessorAsyncEnvPool as ProcessorAsyncEnvPool
     from .batched import SerialEnv as SerialEnv
+    from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
     from .collectors import SyncDataCollector as SyncDataCollector
@@ -157,9 +160,12 @@ _EXPORTS: dict[str, str] = {
             "UnaryTransform",
         ),
         "batched": (
+            "AsyncEnvPool",
             "EnvCreator",
             "ParallelEnv",
+            "ProcessorAsyncEnvPool",
             "SerialEnv",
+            "ThreadingAsyncEnvPool",
         ),
         "collectors": (
             "Collector",

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from steppe.batched.async_pool import AsyncEnvPool
+from steppe.batched.async_processes import ProcessorAsyncEnvPool
+from steppe.batched.async_threads import ThreadingAsyncEnvPool
 from steppe.batched.base import BatchedEnv
 from steppe.batched.creator import EnvCreator, as_factory
 from steppe.batched.parallel import ParallelEnv
 from steppe.batched.serial import SerialEnv
 
-__all__ = ["BatchedEnv", "EnvCreator", "ParallelEnv", "SerialEnv", "as_factory"]
+__all__ = [
+    "AsyncEnvPool",
+    "BatchedEnv",
+    "EnvCreator",
+    "ParallelEnv",
+    "ProcessorAsyncEnvPool",
+    "SerialEnv",
+    "ThreadingAsyncEnvPool",
+    "as_factory",
+]

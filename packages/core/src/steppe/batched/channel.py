@@ -219,19 +219,24 @@ class Waiter:
         signal: what to wait for.
         watched: connections whose end is to be noticed.
         messages: return also when a watched connection has a message.
+        others: more signals, any of which ends the wait.
     """
 
-    def __init__(self, signal: Signal, watched: Sequence[Connection], *, messages: bool = False) -> None:
-        self._signal = signal
+    def __init__(
+        self, signal: Signal, watched: Sequence[Connection], *, messages: bool = False, others: Sequence[Signal] = ()
+    ) -> None:
+        self._signals = {one.read_fd: one for one in (signal, *others)}
         if _HAS_EPOLL:
             # Edges: each write to the eventfd is one event, so nothing has to be read back.
             self._poller: Any = select.epoll()
-            self._poller.register(signal.read_fd, select.EPOLLIN | select.EPOLLET)
+            for fd in self._signals:
+                self._poller.register(fd, select.EPOLLIN | select.EPOLLET)
             events = _HANG_UP | (select.EPOLLIN if messages else 0)
             self._unit = 1.0
         else:
             self._poller = select.poll()
-            self._poller.register(signal.read_fd, select.POLLIN)
+            for fd in self._signals:
+                self._poller.register(fd, select.POLLIN)
             events = select.POLLHUP | (select.POLLIN if messages else 0)
             self._unit = 1000.0
         for connection in watched:
@@ -245,13 +250,17 @@ class Waiter:
         """
         limit = None if timeout is None else max(0.0, timeout) * self._unit
         found: list[tuple[int, int]] = self._poller.poll(limit)
-        fds = [fd for fd, _ in found if fd != self._signal.read_fd]
-        if len(fds) != len(found):
-            self._signal.drain()
+        fds = []
+        for fd, _ in found:
+            signal = self._signals.get(fd)
+            if signal is None:
+                fds.append(fd)
+            else:
+                signal.drain()
         return fds
 
     def close(self) -> None:
-        """Close the waiter, but neither its signal nor its connections."""
+        """Close the waiter, but neither its signals nor its connections."""
         if hasattr(self._poller, "close"):
             self._poller.close()
 

@@ -183,9 +183,39 @@ class Crew:
             total += words[ack - ACK + N_RESET]
         return total
 
+    def order(self, worker: int, op: int) -> int:
+        """Have one worker step or reset all its rows, and do not wait; returns what :meth:`answered` asks for."""
+        words, base = self.board.words, Board.base(worker)
+        self.serial += 1
+        words[base + OP] = op
+        words[base + PARTIAL] = False
+        words[base + COMMAND] = self.serial
+        self.setters[worker]()
+        return self.serial
+
+    def answered(self, worker: int, serial: int) -> bool:
+        """Whether a worker has done what it was ordered to, or failed in it."""
+        return bool(self.board.words[Board.base(worker) + ACK] == serial)
+
+    def check(self, worker: int) -> None:
+        """Raise what the worker reported with its last answer, if it reported anything."""
+        if self.board.words[Board.base(worker) + FAILED]:
+            self.expect(worker, "failed")
+
+    def waiter_for_any(self, *, messages: bool) -> Waiter:
+        """Make what waits for an answer, with ``messages`` also for a message, of any worker; ``stop`` closes it."""
+        first, *others = (answer for _, answer in self.signals)
+        waiter = Waiter(first, self.connections, messages=messages, others=others)
+        self.waiters.append(waiter)
+        return waiter
+
+    def worker_at(self, fd: int) -> int:
+        """Which worker is at the other end of a connection."""
+        return next(w for w, connection in enumerate(self.connections) if connection.fileno() == fd)
+
     def died(self, fd: int) -> NoReturn:
         """Raise the error of the worker behind a closed connection, or what it said last."""
-        worker = next(w for w, c in enumerate(self.connections) if c.fileno() == fd)
+        worker = self.worker_at(fd)
         try:
             message, _ = self.connections[worker].recv()
         except Gone:

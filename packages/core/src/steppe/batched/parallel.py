@@ -30,7 +30,7 @@ from steppe.versions import effective_backends
 
 __all__ = ["ParallelEnv"]
 
-_OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
+OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
 
 
 class ParallelEnv(BatchedEnv):
@@ -171,7 +171,7 @@ class ParallelEnv(BatchedEnv):
                 board.active[:] = False
                 board.active[rows] = True
                 active = [bool(board.active[a:b].any()) for a, b in self._bounds]
-            return crew.round(_OPS[op], active, self.step_timeout, meanwhile)
+            return crew.round(OPS[op], active, self.step_timeout, meanwhile)
         except BaseException:
             # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
             self._stop(PATIENCE_AFTER_FAILURE)

@@ -1,0 +1,91 @@
+"""ProcessorAsyncEnvPool: a pool whose environments have a worker process each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from steppe.batched.async_pool import AsyncEnvPool
+from steppe.batched.parallel import OPS, ParallelEnv
+from steppe.errors import WorkerError
+
+__all__ = ["ProcessorAsyncEnvPool"]
+
+
+class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
+    """An :class:`AsyncEnvPool` whose environments have a worker process each.
+
+    The workers, the shared memory and what happens to errors are those of :class:`ParallelEnv`: data of fixed shapes
+    is written into shared memory and a word tells the worker; other data, and that of unequal environments, travels in
+    messages.
+    """
+
+    backend = "multiprocessing"
+
+    def _start_arguments(self, n: int, mp_start_method: str | None) -> dict[str, Any]:
+        self.__dict__["_leading"] = False
+        return {"num_processes": n, "mp_start_method": mp_start_method or "forkserver"}
+
+    def _open(self) -> None:
+        super()._open()
+        self.__dict__["_any"] = self._crew.waiter_for_any(messages=not self._buffered)
+
+    # -- asynchronous ---------------------------------------------------------------------------------------------
+
+    def _order(self, row: int, op: str, data: TensorDictBase | None) -> Any:
+        crew = self._staff()
+        if self._buffered:
+            return crew.order(row, OPS[op])
+        crew.send(row, ("rows", op, {row: data}))
+        return None
+
+    def _look(self) -> None:
+        crew = self._staff()
+        try:
+            for row, job in self._jobs.items():
+                if job.ended:
+                    continue
+                if self._buffered:
+                    if crew.answered(row, job.ticket):
+                        crew.check(row)
+                        job.ended = True
+                elif crew.connections[row].poll(0):
+                    job.outcome, job.ended = crew.expect(row, "done")[1][row], True
+        except WorkerError as error:
+            self.__dict__["_failure"] = self._failure or error
+
+    def _await(self, timeout: float | None) -> None:
+        if self._leading:
+            # Another thread waits for the workers, and tells.
+            self._change.wait(timeout)
+            return
+        crew = self._staff()
+        if self._buffered and crew.gate.spin(self._something_ended):
+            return
+        self.__dict__["_leading"] = True
+        self._change.release()
+        try:
+            heard = self._any.wait(timeout)
+        finally:
+            self._change.acquire()
+            self.__dict__["_leading"] = False
+            self._change.notify_all()
+        for fd in heard:
+            job = self._jobs.get(crew.worker_at(fd))
+            if self._buffered or job is None or job.ended:
+                # No message is due, so it is the end of its process.
+                try:
+                    crew.died(fd)
+                except WorkerError as error:
+                    self.__dict__["_failure"] = self._failure or error
+
+    def _something_ended(self) -> bool:
+        return any(self._crew.answered(row, job.ticket) for row, job in self._jobs.items() if not job.ended)
+
+    # -- as any environment ---------------------------------------------------------------------------------------
+
+    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        self.start()
+        self._check_idle(".".join(path))
+        return super()._ask(path, calls)
