@@ -66,14 +66,8 @@ class GymEnv(GymWrapper):
         adapter = adapter_for()
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
-        single = functools.partial(
-            make_single,
-            adapter,
-            name,
-            namespace=self.namespace,
-            list_names=self._list_names,
-            disable_env_checker=disable_env_checker,
-        )
+        speaking = {"namespace": self.namespace, "list_names": self._list_names}
+        single = functools.partial(make_single, adapter, name, disable_env_checker=disable_env_checker, **speaking)
         if num_envs:
             env = make_batch(
                 adapter,
@@ -84,6 +78,7 @@ class GymEnv(GymWrapper):
                 from_pixels=from_pixels,
                 pixels_only=pixels_only,
                 frame_skip=frame_skip,
+                **speaking,
                 **kwargs,
             )
         else:

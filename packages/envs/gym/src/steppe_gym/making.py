@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from steppe.errors import EnvNotFound, LibraryMissing, NotSupported
 from steppe.registry import env_not_found
 
 from .compat import Adapter
-from .names import available_names, known_names, provider_of, register_provider, renamed
+from .names import PROVIDERS, available_names, known_names, provider_of, register_provider, renamed
 from .own_batch import OwnBatch
 from .pixels import with_pixels
 from .skipping import with_frame_skip
@@ -62,13 +64,10 @@ def make_single(
         EnvNotFound: there is none of this name; the text names the nearest, or the version that replaced it.
         LibraryMissing: something that the environment imports is not installed.
     """
-    _register(adapter, name)
     if render_mode is not None:
         _choose_headless_rendering()
-    try:
+    with _explained(adapter, name, namespace, list_names):
         return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
-    except Exception as error:
-        _explain(adapter, name, error, namespace, list_names)
 
 
 def make_batch(
@@ -78,6 +77,8 @@ def make_batch(
     num_envs: int,
     *,
     classes: Mapping[str, Any],
+    namespace: str = "gym",
+    list_names: Callable[[], list[str]] = available_names,
     from_pixels: bool = False,
     pixels_only: bool = True,
     frame_skip: int | None = None,
@@ -93,6 +94,8 @@ def make_batch(
         single: makes one environment.
         num_envs: how many.
         classes: the classes of vector environments by ``vectorization_mode``.
+        namespace: the namespace that errors speak of.
+        list_names: what there is in it.
         from_pixels: see ``GymEnv``.
         pixels_only: see ``GymEnv``.
         frame_skip: see ``GymEnv``.
@@ -111,9 +114,10 @@ def make_batch(
                 f"{adapter.library} {adapter.version} makes no batch of {name!r} by vectorization_mode="
                 "'vector_entry_point' with these arguments; 'sync' and 'async' make one of any environment."
             )
-        return adapter.module.make_vec(
-            name, num_envs, vectorization_mode=vectorization_mode, vector_kwargs=dict(vector_kwargs or {}), **kwargs
-        )
+        with _explained(adapter, name, namespace, list_names):
+            return adapter.module.make_vec(
+                name, num_envs, vectorization_mode=vectorization_mode, vector_kwargs=dict(vector_kwargs or {}), **kwargs
+            )
 
     def one() -> Any:
         env = single(**kwargs)
@@ -132,11 +136,22 @@ def make_batch(
 
 
 def _register(adapter: Adapter, name: str) -> None:
-    """Import the package that registers a name, which the library knows nothing of before."""
-    provider = provider_of(name)
-    if provider is None or name in known_names(adapter.module):
+    """Import what registers a name, which the library knows nothing of before."""
+    module = name.rpartition(":")[0].partition(".")[0]
+    if module:
+        # The library itself imports it; what it says where there is none differs by version.
+        if module not in sys.modules and importlib.util.find_spec(module) is None:
+            raise LibraryMissing(
+                f"The environment {name!r} is registered by the module {module!r}, which is not installed."
+            )
         return
-    if not register_provider(provider) and adapter.library == "gymnasium":
+    if name in known_names(adapter.module):
+        return
+    provider = provider_of(name)
+    if provider is None:
+        for each in PROVIDERS:
+            register_provider(each)
+    elif not register_provider(provider) and adapter.library == "gymnasium":
         raise LibraryMissing(
             f"The environment {name!r} is in the package {provider.install}, which is not installed: "
             f"pip install {provider.install}"
@@ -152,29 +167,46 @@ def _choose_headless_rendering() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def _explain(
-    adapter: Adapter, name: str, error: Exception, namespace: str, list_names: Callable[[], list[str]]
-) -> NoReturn:
-    """Raise what the user can act on in place of the library's error, or the error itself."""
-    kinds = {cls.__name__ for cls in type(error).__mro__}
-    plain = name.partition(":")[2] or name
-    missing = _missing_module(error)
-    gone = isinstance(error, ImportError) and missing is None and "moved" in str(error)
-    if kinds & set(_UNKNOWN) or (kinds & {"Error"} and "deprecated env" in str(error)) or gone:
-        newer = renamed(plain, list_names())
-        if newer is not None and newer != plain:
-            raise EnvNotFound(
-                f"{adapter.library} {adapter.version} has no environment {name!r}; it has {newer!r}: "
-                f"make_env('{namespace}:{newer}')."
+@contextmanager
+def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable[[], list[str]]) -> Iterator[None]:
+    """Make an environment inside: an error of the library's becomes one that the user can act on."""
+    if not isinstance(name, str):
+        found = type(name).__name__
+        raise TypeError(f"An environment is made by its id, a string, not by {found}. GymWrapper(env) wraps one.")
+    _register(adapter, name)
+    try:
+        yield
+    except Exception as error:
+        if _is_unknown(error):
+            newer = renamed(name.rpartition(":")[2], list_names())
+            if newer is not None and newer != name.rpartition(":")[2]:
+                raise EnvNotFound(
+                    f"{adapter.library} {adapter.version} has no environment {name!r}; it has {newer!r}: "
+                    f"make_env('{namespace}:{newer}')."
+                ) from None
+            if ":" not in name and not isinstance(error, ImportError):
+                raise env_not_found(namespace, name, names=list_names()) from None
+        missing = _missing_module(error)
+        if missing is not None:
+            raise LibraryMissing(
+                f"The environment {name!r} needs {missing}, which is not installed: "
+                f"pip install '{adapter.library}[{_extra_for(adapter, missing)}]'"
             ) from None
-        if ":" not in name and not gone:
-            raise env_not_found(namespace, name, names=list_names()) from None
-    if missing is not None:
-        raise LibraryMissing(
-            f"The environment {name!r} needs {missing}, which is not installed: "
-            f"pip install '{adapter.library}[{_extra_for(adapter, missing)}]'"
-        ) from error
-    raise error
+        if isinstance(error, ImportError) and "pip install" in str(error):
+            raise LibraryMissing(f"The environment {name!r} cannot be made. {error}") from None
+        if "vector entry point" in str(error):
+            raise NotSupported(
+                f"{name!r} has no vector environment of its own: vectorization_mode 'sync' and 'async' make one of it."
+            ) from None
+        raise
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Whether an error says that there is no such environment, or none any more."""
+    kinds, text = {cls.__name__ for cls in type(error).__mro__}, str(error)
+    if isinstance(error, ImportError):
+        return "moved" in text and _missing_module(error) is None
+    return bool(kinds & set(_UNKNOWN)) or ("Error" in kinds and ("deprecated env" in text or "alformed env" in text))
 
 
 def _missing_module(error: BaseException) -> str | None:
@@ -186,6 +218,8 @@ def _missing_module(error: BaseException) -> str | None:
             if root in _EXTRAS:
                 return root
         seen = seen.__cause__ or seen.__context__
+    if isinstance(error, AttributeError) and "envs.box2d" in str(error):
+        return "Box2D"  # gym before 0.22 leaves its classes out where Box2D is missing
     if type(error).__name__ == "DependencyNotInstalled":
         text = str(error).lower()
         return next((module for module, extra in _EXTRAS.items() if module.lower() in text or extra in text), None)
