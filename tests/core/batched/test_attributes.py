@@ -8,7 +8,7 @@ import pytest
 
 from steppe import ParallelEnv, SerialEnv
 from steppe.errors import WorkerError
-from steppe_testing import ArrayCountingEnv, FailingEnv
+from steppe_testing import FailingEnv
 
 
 @pytest.fixture(params=["serial", "parallel", "shared"])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv, TransformedEnv
-from steppe.errors import ClosedError, NotSupported, WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Unbounded
 from steppe.transforms import TensorDictPrimer
 from steppe_testing import ArrayCountingEnv, DyingEnv, FailingEnv, HangingEnv
@@ -159,13 +159,6 @@ def test_what_a_caller_holds_does_not_change() -> None:
 
         assert (td == held).all()
         assert isinstance(td["next", "reward"], torch.Tensor)
-
-
-def test_environments_that_differ_are_refused_by_their_spec() -> None:
-    env = SerialEnv(2, ["gym:CartPole-v1", "gym:Pendulum-v1"])
-
-    with pytest.raises(NotSupported, match="Environments 0 and 1 differ in their observation specs"):
-        env.reset()
 
 
 def test_text_travels_with_the_rows() -> None:

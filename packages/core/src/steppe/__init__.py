@@ -181,6 +181,9 @@ _SUBPACKAGES = ("batched", "collectors", "envs", "errors", "registry", "specs", 
 
 __all__ = ["__version__", *_EXPORTS]
 
+#: Whether workers are silent about warnings that no filter of the caller's names.
+filter_warnings_subprocess: bool = True
+
 
 def __getattr__(name: str) -> Any:
     # importlib is imported here because `import steppe` should cost nothing.

@@ -9,12 +9,33 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Board"]
+__all__ = ["Board", "Flags"]
 
 # Two cache lines for each worker: the caller writes the first, the worker the second.
 _WORDS = 16
 COMMAND, OP, PARTIAL = 0, 1, 2
 ACK, FAILED, N_RESET, CURRENT = 8, 9, 10, 11
+
+
+class Flags:
+    """What is true of each row.
+
+    Args:
+        block: ``[3, n]`` bool; by default memory of this process.
+        n_rows: how many rows, where there is no block.
+
+    Attributes:
+        active: rows that a partial command is for.
+        was_reset: rows that the last step-and-reset began anew.
+        informed: rows that were given an ``env_info``, which stands in their storage.
+    """
+
+    N = 3
+
+    def __init__(self, n_rows: int, block: np.ndarray[Any, Any] | None = None) -> None:
+        self.active, self.was_reset, self.informed = (
+            block if block is not None else np.zeros((self.N, n_rows), np.bool_)
+        )
 
 
 class Board:
@@ -27,8 +48,7 @@ class Board:
 
     Attributes:
         words: int64 words, 16 for each worker. At ``CURRENT`` is the row at work, counted from 1; 0 between commands.
-        active: ``[n]`` bool, rows that a partial command is for.
-        was_reset: ``[n]`` bool, rows that the last step-and-reset began anew.
+        flags: of each row.
     """
 
     def __init__(self, n_workers: int, n_rows: int, buffer: Any = None) -> None:
@@ -36,13 +56,13 @@ class Board:
         block = memoryview(buffer if buffer is not None else bytearray(size))
         end = n_workers * _WORDS * 8
         self.words: memoryview[int] = block[:end].cast("q")
-        flags = np.frombuffer(block, np.bool_, 2 * n_rows, offset=end).reshape(2, n_rows)
-        self.active, self.was_reset = flags
+        flags = np.frombuffer(block, np.bool_, Flags.N * n_rows, offset=end).reshape(Flags.N, n_rows)
+        self.flags = Flags(n_rows, flags)
 
     @staticmethod
     def nbytes(n_workers: int, n_rows: int) -> int:
         """How many bytes such a board takes."""
-        return n_workers * _WORDS * 8 + 2 * n_rows
+        return n_workers * _WORDS * 8 + Flags.N * n_rows
 
     @classmethod
     def shared(cls, n_workers: int, n_rows: int, fd: int) -> Board:

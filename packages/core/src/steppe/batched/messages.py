@@ -18,7 +18,7 @@ def run_rows(op: str, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
     Args:
         op: ``"step"``, ``"step_and_reset"`` or ``"reset"``.
         envs: environments by row.
-        data: what each is given, by row.
+        data: by row the TensorDict that it is given, or None, and keyword arguments for a reset.
 
     Returns:
         By row: ``next`` (None for a reset) and the following root (None for a step).
@@ -27,10 +27,11 @@ def run_rows(op: str, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
         LaneError: an environment raised.
     """
     found: dict[int, tuple[Any, Any]] = {}
-    for row, td in data.items():
+    for row, (td, arguments) in data.items():
         try:
             if op == "reset":
-                found[row] = None, envs[row].reset()
+                env = envs[row]
+                found[row] = None, env.reset(td, **arguments).select(*env.observation_keys, *env.done_keys)
             elif op == "step":
                 found[row] = envs[row].step(td).get("next"), None
             else:

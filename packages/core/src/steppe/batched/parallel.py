@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from steppe.batched.base import KINDS, BatchedEnv
+from steppe.batched.base import BatchedEnv
 from steppe.batched.board import Board
 from steppe.batched.by_value import pickled
 from steppe.batched.channel import usable_cores
@@ -21,16 +19,16 @@ from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.launch import METHODS
 from steppe.batched.messages import run_rows
-from steppe.batched.worker import RESET, STEP, STEP_AND_RESET, describe
+from steppe.batched.report import EnvReport, make_envs, report
+from steppe.batched.surroundings import gather
+from steppe.batched.worker import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET, describe
 from steppe.batched.zygote import fork_server
 from steppe.errors import ClosedError, SpecError, WorkerError
-from steppe.registry import worker_state
 from steppe.storage import Storage
-from steppe.versions import effective_backends
 
 __all__ = ["ParallelEnv"]
 
-OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET}
+OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET, "reset_on_data": RESET_ON_DATA}
 
 
 class ParallelEnv(BatchedEnv):
@@ -113,20 +111,18 @@ class ParallelEnv(BatchedEnv):
             raise
 
     def _begin(self, crew: Crew, own: int) -> None:
-        surroundings = _surroundings()
+        surroundings = gather()
         for w, (first, end) in enumerate(crew.bounds):
             factories = pickled(self._factories[first:end])
             crew.send(w, {"worker": w, "first_row": first, "factories": factories, "surroundings": surroundings})
         self.__dict__["_own"] = _OwnShare(self._factories[:own]) if own else None
-        specs, sizes = self._own.described() if own else ([], [])
-        on_arrays = True
+        reports = self._own.reports() if own else []
         for w in range(len(crew.bounds)):
-            _, found, batches, array_path, modules = crew.expect(w, "ready")
-            specs, sizes, on_arrays = specs + found, sizes + batches, on_arrays and array_path
+            _, found, modules = crew.expect(w, "ready")
+            reports += found
             if w == 0 and self.mp_start_method == "forkserver":
                 fork_server().preload(modules)
-        self._check_alike(specs, sizes)
-        row = self._lay_out(specs[0])
+        row = self._adopt(reports)
         if row is None:
             self._attach(crew, (None, self.num_workers, len(crew.bounds), 0), [])
             return
@@ -140,9 +136,8 @@ class ParallelEnv(BatchedEnv):
             os.close(fd)
         crew.board = board
         if self._own is not None:
-            self._own.lanes = Lanes(self._own.envs, storage, board.was_reset)
-            on_arrays = on_arrays and self._own.lanes.all_array
-        self._use(storage, board.was_reset, on_arrays=on_arrays)
+            self._own.lanes = Lanes(self._own.envs, storage, board.flags)
+        self._use(storage, board.flags)
 
     def _attach(self, crew: Crew, message: Any, fds: list[int]) -> None:
         for w in range(len(crew.bounds)):
@@ -161,16 +156,16 @@ class ParallelEnv(BatchedEnv):
             raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
         return crew
 
-    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+    def _run(self, op: str, rows: list[int] | None) -> int:
         crew = self._staff()
         try:
             active, own = None, self._own
             meanwhile = own.stepper(op, rows) if own is not None else None
             if rows is not None:
-                board = crew.board
-                board.active[:] = False
-                board.active[rows] = True
-                active = [bool(board.active[a:b].any()) for a, b in self._bounds]
+                chosen = crew.board.flags.active
+                chosen[:] = False
+                chosen[rows] = True
+                active = [bool(chosen[a:b].any()) for a, b in self._bounds]
             return crew.round(OPS[op], active, self.step_timeout, meanwhile)
         except BaseException:
             # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
@@ -203,19 +198,12 @@ class ParallelEnv(BatchedEnv):
             values += cloudpickle.loads(answer)
         return values
 
-    def _seed_rows(self, seeds: list[Any]) -> None:
+    def _seed_rows(self, seeds: dict[int, Any]) -> None:
         crew = self._staff()
         if self._own is not None:
             self._own.seed(seeds)
-        self._answers(crew, {w: ("seed", seeds[a:b]) for w, (a, b) in enumerate(self._bounds)})
-
-    def _answers(self, crew: Crew, messages: dict[int, Any]) -> dict[int, Any]:
-        try:
-            return crew.ask(messages)
-        except BaseException:
-            if not crew.in_step:
-                self._stop(PATIENCE_AFTER_FAILURE)
-            raise
+        parts = [{row: seed for row, seed in seeds.items() if a <= row < b} for a, b in self._bounds]
+        crew.ask({w: ("seed", part) for w, part in enumerate(parts) if part})
 
     @property
     def worker_pids(self) -> list[int]:
@@ -241,18 +229,12 @@ class _OwnShare:
     """The environments that the caller steps itself, rows ``0`` to ``len(envs) - 1``."""
 
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
-        self.envs: list[Any] = []
+        self.envs = make_envs(factories, 0, lambda row, error: _in_caller(LaneError(row, "__init__"), error))
         self.lanes: Any = None
-        for row, make in enumerate(factories):
-            try:
-                self.envs.append(make())
-            except Exception as error:
-                raise _in_caller(LaneError(row, "__init__"), error) from error
 
-    def described(self) -> tuple[list[Any], list[Any]]:
-        """Specs and batch sizes, as workers report theirs."""
-        specs = [{kind: env._full_spec(kind).clone() for kind in KINDS} for env in self.envs]
-        return specs, [tuple(env.batch_size) for env in self.envs]
+    def reports(self) -> list[EnvReport]:
+        """What they say of themselves, as workers report theirs."""
+        return [report(env) for env in self.envs]
 
     def stepper(self, op: str, rows: list[int] | None) -> Callable[[], int]:
         """What this process does while its workers do the same to their rows."""
@@ -260,8 +242,9 @@ class _OwnShare:
 
         def run() -> int:
             try:
-                if op == "reset":
-                    self.lanes.reset(lanes if lanes is not None else list(range(len(self.envs))))
+                if op in ("reset", "reset_on_data"):
+                    everything = list(range(len(self.envs)))
+                    self.lanes.reset(everything if lanes is None else lanes, on_data=op == "reset_on_data")
                     return 0
                 found: int = self.lanes.step(lanes, reset=op == "step_and_reset")
                 return found
@@ -285,10 +268,11 @@ class _OwnShare:
         except LaneError as error:
             raise _in_caller(error, error.__cause__) from error.__cause__
 
-    def seed(self, seeds: list[Any]) -> None:
-        """Seed each."""
-        for env, seed in zip(self.envs, seeds, strict=False):
-            env.set_seed(seed)
+    def seed(self, seeds: dict[int, Any]) -> None:
+        """Seed those that are named."""
+        for row, env in enumerate(self.envs):
+            if row in seeds:
+                env.set_seed(seeds[row])
 
     def close(self) -> None:
         """Close each."""
@@ -303,29 +287,3 @@ def _in_caller(error: LaneError, cause: BaseException | None) -> WorkerError:
         env=error.row,
         remote_traceback=text,
     )
-
-
-def _surroundings() -> dict[str, Any]:
-    return {
-        "environ": dict(os.environ),
-        "path": list(sys.path),
-        "cwd": _folder(),
-        "dtype": torch.get_default_dtype(),
-        "filters": [one for one in map(_try_pickle, warnings.filters) if one is not None],
-        "backends": effective_backends(),
-        "registry": cloudpickle.dumps(worker_state()),
-    }
-
-
-def _folder() -> str | None:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return None
-
-
-def _try_pickle(value: Any) -> bytes | None:
-    try:
-        return bytes(cloudpickle.dumps(value))
-    except Exception:
-        return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from steppe.batched.base import KINDS, BatchedEnv
+from steppe.batched.base import BatchedEnv
+from steppe.batched.board import Flags
 from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
+from steppe.batched.outlet import is_host
+from steppe.batched.report import make_envs, report
 from steppe.storage import Storage
 
 __all__ = ["SerialEnv"]
@@ -23,25 +24,28 @@ class SerialEnv(BatchedEnv):
     """
 
     def _open(self) -> None:
-        envs = [make() for make in self._factories]
-        self.__dict__["_envs"] = envs
-        specs = [{kind: env._full_spec(kind) for kind in KINDS} for env in envs]
-        self._check_alike(specs, [env.batch_size for env in envs])
-        row = self._lay_out(specs[0])
-        if row is None:
-            return
-        storage = Storage(row, (len(envs),))
-        was_reset = np.zeros(len(envs), bool)
-        self.__dict__["_lanes"] = Lanes(envs, storage, was_reset)
-        self._use(storage, was_reset, on_arrays=self._lanes.all_array)
+        envs = self.__dict__["_envs"] = make_envs(self._factories, 0, _noted)
+        try:
+            row = self._adopt([report(env) for env in envs])
+            if row is None:
+                return
+            # What goes to a device goes there as one block.
+            storage = Storage(row, (len(envs),), kind="plain" if is_host(self.device) else "shared")
+            flags = Flags(len(envs))
+            self.__dict__["_lanes"] = Lanes(envs, storage, flags)
+            self._use(storage, flags)
+        except BaseException:
+            self._close_envs()
+            raise
 
-    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+    def _run(self, op: str, rows: list[int] | None) -> int:
         lanes = self._lanes
         try:
-            if op == "reset":
-                lanes.reset(rows, infos)
+            if op in ("reset", "reset_on_data"):
+                lanes.reset(list(range(self.num_workers)) if rows is None else rows, on_data=op == "reset_on_data")
                 return 0
-            return lanes.step(rows, reset=op == "step_and_reset")
+            n_reset: int = lanes.step(rows, reset=op == "step_and_reset")
+            return n_reset
         except LaneError as error:
             raise _its_cause(error) from None
 
@@ -58,16 +62,25 @@ class SerialEnv(BatchedEnv):
         except LaneError as error:
             raise _its_cause(error) from None
 
-    def _seed_rows(self, seeds: list[Any]) -> None:
-        for env, seed in zip(self._envs, seeds, strict=True):
-            env.set_seed(seed)
+    def _seed_rows(self, seeds: dict[int, Any]) -> None:
+        for row, seed in seeds.items():
+            self._envs[row].set_seed(seed)
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
-        super().close(raise_if_closed=raise_if_closed)
+    def _close_envs(self) -> None:
         for env in self.__dict__.pop("_envs", []):
             env.close(raise_if_closed=False)
         self.__dict__.pop("_lanes", None)
         self._forget_storage()
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        super().close(raise_if_closed=raise_if_closed)
+        self._close_envs()
+
+
+def _noted(row: int, error: Exception) -> Exception:
+    if hasattr(error, "add_note"):
+        error.add_note(f"in __init__ of environment {row} of a SerialEnv")
+    return error
 
 
 def _its_cause(error: LaneError) -> BaseException:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import traceback
-import warnings
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
-from steppe.batched.base import KINDS
 from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
 from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter
 from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
 from steppe.batched.preload import loaded_since
+from steppe.batched.report import make_envs, report
+from steppe.batched.surroundings import apply
 from steppe.storage import Storage, StorageHandle
 
 __all__ = ["work"]
 
-STEP, STEP_AND_RESET, RESET, CLOSE = 1, 2, 3, 4
+STEP, STEP_AND_RESET, RESET, RESET_ON_DATA = 1, 2, 3, 4
 
 
 def work(fds: list[int]) -> None:
@@ -57,18 +55,16 @@ class _Worker:
         self.index, self.first_row = setup["worker"], setup["first_row"]
         before = set(sys.modules)
         try:
-            for at, make in enumerate(setup["factories"]):
-                row = self.first_row + at
-                self.envs.append(make())
-            row = None
-            specs = [{kind: env._full_spec(kind).clone() for kind in KINDS} for env in self.envs]
-            sizes = [tuple(env.batch_size) for env in self.envs]
-        except BaseException as error:
-            self.connection.send(("failed", row, "__init__", describe(error)))
+            self.envs = make_envs(setup["factories"], self.first_row, lambda row, _: LaneError(row, "__init__"))
+            reports = [report(env) for env in self.envs]
+        except LaneError as error:
+            self.connection.send(("failed", error.row, "__init__", describe(error.__cause__)))
             return
-        on_arrays = all(getattr(env, "array_plan", None) is not None for env in self.envs)
+        except BaseException as error:
+            self.connection.send(("failed", None, "__init__", describe(error)))
+            return
         modules = loaded_since(before) if self.index == 0 else []
-        self.connection.send(("ready", specs, sizes, on_arrays, modules))
+        self.connection.send(("ready", reports, modules))
         message, storage_fds = self.connection.recv()
         if message[0] == "stop":
             return
@@ -85,7 +81,7 @@ class _Worker:
         self.lanes = Lanes(
             self.envs,
             storage,
-            self.board.was_reset,
+            self.board.flags,
             self.first_row,
             words=self.board.words,
             at=Board.base(self.index) + CURRENT,
@@ -93,28 +89,9 @@ class _Worker:
         self.connection.send(("attached",))
         self._loop()
 
-    def _surround(self, payload: bytes) -> dict[str, Any]:
-        surroundings = payload["surroundings"]
-        os.environ.clear()
-        os.environ.update(surroundings["environ"])
-        sys.path[:] = surroundings["path"]
-        if surroundings["cwd"] is not None and os.path.isdir(surroundings["cwd"]):
-            os.chdir(surroundings["cwd"])
-        import torch
-
-        torch.set_default_dtype(surroundings["dtype"])
-        # Forked processes would all draw the same numbers from the global generators.
-        entropy = int.from_bytes(os.urandom(4), "little")
-        random.seed(entropy)
-        np.random.seed(entropy)
-        torch.default_generator.manual_seed(entropy)
-        from steppe.registry import apply_worker_state
-        from steppe.versions import apply_backends
-
-        apply_backends(surroundings["backends"])
-        apply_worker_state(cloudpickle.loads(surroundings["registry"]), worker=payload["worker"])
+    def _surround(self, payload: dict[str, Any]) -> dict[str, Any]:
+        apply(payload["surroundings"], worker=payload["worker"])
         # What was pickled by value may need any of the above.
-        _set_filters(surroundings["filters"])
         payload["factories"] = cloudpickle.loads(payload["factories"])
         return payload
 
@@ -148,11 +125,11 @@ class _Worker:
 
     def _obey(self, op: int, partial: int) -> int:
         lanes = None
-        if partial or op == RESET:
-            active = self.board.active
-            lanes = [at for at in range(len(self.envs)) if active[self.first_row + at] or not partial]
-        if op == RESET:
-            self.lanes.reset(lanes)
+        if partial or op in (RESET, RESET_ON_DATA):
+            active = self.board.flags.active
+            lanes = [at for at in range(len(self.envs)) if not partial or active[self.first_row + at]]
+        if lanes is not None and op in (RESET, RESET_ON_DATA):
+            self.lanes.reset(lanes, on_data=op == RESET_ON_DATA)
             return 0
         return self.lanes.step(lanes, reset=op == STEP_AND_RESET)
 
@@ -166,8 +143,8 @@ class _Worker:
             return False
         try:
             if kind == "seed":
-                for env, seed in zip(self.envs, message[1], strict=True):
-                    env.set_seed(seed)
+                for row, seed in message[1].items():
+                    self.envs[row - self.first_row].set_seed(seed)
                 self.connection.send(("done", None))
             elif kind == "rows":
                 envs = {self.first_row + at: env for at, env in enumerate(self.envs)}
@@ -192,18 +169,6 @@ class _Worker:
                 env.close(raise_if_closed=False)
             except Exception:
                 pass
-
-
-def _set_filters(pickled: list[bytes]) -> None:
-    found = []
-    for one in pickled:
-        try:
-            found.append(cloudpickle.loads(one))
-        except Exception:
-            continue  # about a class that this process cannot import, and so never meets
-    warnings.filters[:] = found
-    if hasattr(warnings, "_filters_mutated"):
-        warnings._filters_mutated()
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 from torch import nn
 
 from steppe.envs import rollout as _rollout
@@ -15,7 +15,7 @@ from steppe.envs.auto_specs import infer_specs
 from steppe.envs.done import any_done, complete_done, done_groups
 from steppe.envs.partial import merge_rows, skipped_next, step_mask
 from steppe.envs.reset import clear_masks, merge_reset, requested_masks
-from steppe.envs.rows import reset_at, step_at
+from steppe.envs.rows import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed
 from steppe.envs.spec_views import SpecViews
 from steppe.envs.stepping import StepPlan, put_next
@@ -62,8 +62,9 @@ class EnvBase(SpecViews, nn.Module):
 
     #: Whether data must have exactly the environment's batch size. False for functions of their input.
     _batch_locked: bool = True
-    #: Methods of other objects that behave as one transform or row of this environment look here.
-    _has_dynamic_rows: bool = False
+    #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
+    #: reading one of them makes its environments.
+    _is_described: bool = True
 
     def __init__(
         self,
@@ -349,6 +350,12 @@ class EnvBase(SpecViews, nn.Module):
     def _unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
         return skipped_next(self, tensordict)
 
+    def _requested_masks(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
+        return requested_masks(tensordict, self._groups)
+
+    def _checked_rows(self, rows: Any, what: str) -> torch.Tensor:
+        return check_rows(self, rows, what)
+
     @staticmethod
     def _merge_rows(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase) -> TensorDictBase:
         return merge_rows(mask, new, old)
@@ -528,9 +535,22 @@ class EnvBase(SpecViews, nn.Module):
         elif not self.batch_locked and not self.batch_size:
             lead = tuple(tensordict.batch_size)
         sample = self.full_action_spec.rand(lead, generator=self.__dict__["_generator"])
+        if isinstance(sample, LazyStackedTensorDict) and not self._cached("alike_actions", self._has_alike_actions):
+            if not isinstance(tensordict, LazyStackedTensorDict):
+                tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
+            return tensordict.update(sample)
         for key in self.action_keys:
             tensordict.set(key, sample.get(key))
         return tensordict
+
+    def _has_alike_actions(self) -> bool:
+        """Whether the actions of stacked rows are one tensor for each key."""
+        spec = self.full_action_spec
+        keys = set(spec.keys(include_nested=True, leaves_only=True))
+        rows = spec.unbind(0)
+        return all(set(row.keys(include_nested=True, leaves_only=True)) == keys for row in rows) and all(
+            len({(row[key].shape, row[key].dtype) for row in rows}) == 1 for key in keys
+        )
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """``rand_action`` followed by ``step``."""

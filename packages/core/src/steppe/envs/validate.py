@@ -59,7 +59,10 @@ class Expectation:
         lead = tensordict.batch_size
         level = entries(tensordict) if type(tensordict) is TensorDict else None
         for key, shape, dtype in self.actions:
-            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            try:
+                value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            except RuntimeError:  # it is there, in rows that cannot be read as one tensor; each row's own check follows
+                continue
             if value is None:
                 raise self.missing_action(tensordict, key)
             if dtype is not None and value.dtype is not dtype:

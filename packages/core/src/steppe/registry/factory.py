@@ -27,15 +27,19 @@ class EnvFactory:
         self.kwargs = kwargs
         self._make = make
 
-    def __call__(self) -> Any:
+    def __call__(self, **kwargs: Any) -> Any:
         """Make the environment.
+
+        Args:
+            **kwargs: more keyword arguments of `make_env`; they come before those that the factory holds.
 
         Raises:
             SteppeError: as `make_env`.
         """
+        kwargs = {**self.kwargs, **kwargs}
         if self._make is not None:
-            return self._make(**self.kwargs)
-        return manager.current().make(self.id, self.kwargs)
+            return self._make(**kwargs)
+        return manager.current().make(self.id, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._make is None and not self.kwargs:

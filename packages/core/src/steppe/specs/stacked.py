@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Stacked", "check_parts", "stack"]
 
 
-def stack(specs: Sequence[Any], dim: int = 0) -> Any:
+def stack(specs: Sequence[Any], dim: int = 0, *, mixed: bool = False) -> Any:
     """Stack specs along a new dimension, as ``torch.stack(specs, dim)`` does.
 
     Args:
         specs: all Composites, or none.
         dim: where the new dimension stands; for Composites among the batch dimensions.
+        mixed: leaves may differ in dtype too, as entries of one name in rows that are stacked lazily do.
 
     Returns:
         One spec of the same class with the dimension added, where all are equal. Otherwise a Stacked, or a
@@ -41,17 +42,17 @@ def stack(specs: Sequence[Any], dim: int = 0) -> Any:
     from .stacked_composite import StackedComposite
 
     specs = list(specs)
-    check_parts(specs, "torch.stack")
+    check_parts(specs, "torch.stack", mixed=mixed)
     first = specs[0]
     at = shapes.normal_dim(dim, first.ndim + 1, what=f"a stack of specs of shape {tuple(first.shape)}")
     if all(spec == first for spec in specs[1:]):
         return first.unsqueeze(at).expand(*first.shape[:at], len(specs), *first.shape[at:])
     if isinstance(first, Composite):
         return StackedComposite(*specs, dim=at)
-    return Stacked(*specs, dim=at)
+    return Stacked(*specs, dim=at, mixed=mixed)
 
 
-def check_parts(parts: Sequence[Any], doing: str) -> None:
+def check_parts(parts: Sequence[Any], doing: str, *, mixed: bool = False) -> None:
     """Raise a SpecError unless specs can be stacked."""
     if not parts:
         raise SpecError(f"{doing}: expected at least one spec, found none.")
@@ -59,7 +60,7 @@ def check_parts(parts: Sequence[Any], doing: str) -> None:
     for part in parts:
         if not isinstance(part, Spec) or isinstance(part, Composite) != isinstance(first, Composite):
             raise SpecError(f"{doing}: expected Composites only or leaf specs only, found {first!r} and {part!r}.")
-        for what in ("ndim", "dtype", "device"):
+        for what in ("ndim", "device") if mixed else ("ndim", "dtype", "device"):
             one, other = getattr(first, what), getattr(part, what)
             if one != other:
                 raise SpecError(f"{doing}: expected specs of one {what}, found {one} and {other}.")
@@ -74,23 +75,24 @@ class Stacked(LazyStack):
     Args:
         *specs: leaf specs of one dtype, device and number of dimensions.
         dim: where the new dimension stands.
+        mixed: allow different dtypes. Such data is never one tensor: draw it from the Composite that holds the entry.
 
     Raises:
         SpecError: they cannot be stacked.
     """
 
-    def __init__(self, *specs: Spec, dim: int = 0) -> None:
-        check_parts(specs, "Stacked")
+    def __init__(self, *specs: Spec, dim: int = 0, mixed: bool = False) -> None:
+        check_parts(specs, "Stacked", mixed=mixed)
         if isinstance(specs[0], Composite):
             raise SpecError("Stacked: expected leaf specs, found Composites. Use StackedComposite or torch.stack.")
         self._dim = shapes.normal_dim(dim, specs[0].ndim + 1, what="a stack")
         self._parts = list(specs)
 
     def _stack(self, parts: Sequence[Any], dim: int) -> Any:
-        return stack(parts, dim)
+        return stack(parts, dim, mixed=self.dtype is None)
 
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
-        return type(self)(*parts, dim=dim)
+        return type(self)(*parts, dim=dim, mixed=self.dtype is None)
 
     @property
     def shape(self) -> torch.Size:
@@ -105,9 +107,9 @@ class Stacked(LazyStack):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Dtype of the data."""
-        dtype: torch.dtype | None = self._parts[0].dtype
-        return dtype
+        """Dtype of the data; None where it differs, and where there is no tensor."""
+        dtypes = {part.dtype for part in self._parts}
+        return dtypes.pop() if len(dtypes) == 1 else None
 
     @property
     def domain(self) -> str | None:
@@ -138,6 +140,8 @@ class Stacked(LazyStack):
     def _joined(self, values: list[Any], lead: int = 0) -> Any:
         if not isinstance(values[0], torch.Tensor):
             return LazyStackedTensorDict.lazy_stack(values, lead + self._dim)
+        if len({value.dtype for value in values}) > 1:
+            raise self._unsupported("rand", f"rows of dtypes {[value.dtype for value in values]} cannot be one tensor")
         if all(value.shape == values[0].shape for value in values):
             return torch.stack(values, lead + self._dim)
         if lead + self._dim == 0:

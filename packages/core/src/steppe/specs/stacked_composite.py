@@ -48,7 +48,7 @@ class _Common(Mapping[str, Any]):
         if all(child is None for child in found):
             return None
         try:
-            return stack(found, self._dim)
+            return stack(found, self._dim, mixed=True)
         except SpecError as error:
             raise SpecError(f"The entry {name!r} differs too much among the stacked specs: {error}") from None
 

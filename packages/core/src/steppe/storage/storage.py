@@ -49,6 +49,7 @@ class Storage:
     Attributes:
         arrays: key to numpy view, ``[*rows, *shape]``. Empty on a GPU; leaves without a numpy dtype are left out.
         tensors: key to torch view of the same memory.
+        block: ``[nbytes]`` uint8, all leaves in one memory as ``layout`` says. Not of the ``"plain"`` kind.
 
     A new storage holds zeros. Shared memory is given back when the last view of it is gone, and not before: closing
     the mapping under a live tensor would end the process.
@@ -71,6 +72,7 @@ class Storage:
         self._fd: int | None = None
         self._td: TensorDict | None = None
         self._device = device
+        self._block: torch.Tensor | None = None
         if kind == "shared":
             self._share(_anonymous_file(self.layout.nbytes))
         else:
@@ -82,7 +84,7 @@ class Storage:
         self = cls.__new__(cls)
         self.spec, self.rows, self.kind = handle.spec, handle.rows, "shared"
         self.layout = Layout.of(handle.spec, handle.rows)
-        self.arrays, self.tensors, self._td, self._device = {}, {}, None, None
+        self.arrays, self.tensors, self._td, self._device, self._block = {}, {}, None, None, None
         self._share(handle.fd)
         return self
 
@@ -113,39 +115,62 @@ class Storage:
         builder = TensorDictBuilder(self.spec, (), device=None)
         return builder({key: tensor[index] for key, tensor in self.tensors.items()})
 
+    @property
+    def block(self) -> torch.Tensor:
+        """All leaves as one ``[nbytes]`` uint8 tensor.
+
+        Raises:
+            NotSupported: a plain storage has one allocation for each leaf.
+        """
+        if self._block is None:
+            raise NotSupported("A plain storage is no block of memory: make it 'shared', 'pinned' or 'cuda'.")
+        return self._block
+
+    def pin(self) -> None:
+        """Lock the block's pages, so that copies to a GPU are direct; the lock ends with the last view of them."""
+        block = self.block
+        if block.device.type == "cuda" or block.is_pinned():
+            return
+        runtime: Any = torch.cuda.cudart()
+        failed = runtime.cudaHostRegister(block.data_ptr(), block.nbytes, 0)
+        if int(failed):
+            raise NotSupported(f"CUDA refused to lock {block.nbytes} bytes of shared memory (error {int(failed)}).")
+        # The mapping goes with its last view, and before that the lock.
+        weakref.finalize(self._mapping, runtime.cudaHostUnregister, block.data_ptr())
+
     def _allocate(self) -> None:
-        for field in self.layout.fields:
-            shape = (*self.rows, *field.shape)
-            if self.kind == "plain":
-                dtype = field.numpy_dtype
-                if dtype is None:
+        if self.kind == "plain":
+            for field in self.layout.fields:
+                shape = (*self.rows, *field.shape)
+                if field.numpy_dtype is None:
                     self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype)
                 else:
-                    self._view(field, np.zeros(shape, dtype))
-                continue
-            if not torch.cuda.is_available():
-                raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")
-            if self.kind == "pinned":
-                tensor = torch.zeros(shape, dtype=field.dtype, pin_memory=True)
-                self.tensors[field.key] = tensor
-                if field.numpy_dtype is not None:
-                    self.arrays[field.key] = tensor.numpy()
-            else:
-                self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype, device=self._device or "cuda")
+                    self._view(field, np.zeros(shape, field.numpy_dtype))
+            return
+        if not torch.cuda.is_available():
+            raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")
+        if self.kind == "pinned":
+            self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, pin_memory=True))
+        else:
+            self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, device=self._device or "cuda"))
 
     def _share(self, fd: int) -> None:
         self._fd = fd
         weakref.finalize(self, os.close, fd)
-        block = np.frombuffer(mmap.mmap(fd, self.layout.nbytes), np.uint8)
+        self._mapping = mmap.mmap(fd, self.layout.nbytes)
+        self._lay(torch.from_numpy(np.frombuffer(self._mapping, np.uint8)))
+
+    def _lay(self, block: torch.Tensor) -> None:
+        """Make the views of one block of bytes."""
+        self._block = block
+        array = block.numpy() if block.device.type == "cpu" else None
         for field in self.layout.fields:
             shape = (*self.rows, *field.shape)
             end = field.offset + math.prod(shape) * field.dtype.itemsize
-            part = block[field.offset : end]
-            dtype = field.numpy_dtype
-            if dtype is None:
-                self.tensors[field.key] = torch.from_numpy(part).view(field.dtype).view(shape)
+            if array is not None and field.numpy_dtype is not None:
+                self._view(field, array[field.offset : end].view(field.numpy_dtype).reshape(shape))
             else:
-                self._view(field, part.view(dtype).reshape(shape))
+                self.tensors[field.key] = block[field.offset : end].view(field.dtype).view(shape)
 
     def _view(self, field: Field, array: np.ndarray[Any, Any]) -> None:
         self.arrays[field.key] = array

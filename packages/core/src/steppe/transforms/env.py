@@ -132,13 +132,15 @@ class TransformedEnv(TransformedSteps):
     def _changed(self) -> None:
         """Work out again what follows from the base and the transforms."""
         state = self.__dict__
-        base, transform = state["_base"], self._modules["transform"]
-        state["_batch_size"] = torch.Size(transform.transform_env_batch_size(base.batch_size))
-        state["_device"] = transform.transform_env_device(base.device)
+        transform = self._modules["transform"]
+        state.pop("_batch_size", None)
+        state.pop("_device", None)
         state["_pipeline"] = None
         state["_specs"] = {}
         transform._forget_parent()
         self._specs_changed()
+        if state["_base"]._is_described:
+            _ = self.batch_size  # so that a transform that does not fit says so now, not at the first use
 
     def before(self, transform: Transform) -> TransformedEnv:
         """Return a TransformedEnv of clones of the transforms before ``transform``, on the same base environment."""
@@ -190,7 +192,11 @@ class TransformedEnv(TransformedSteps):
     @property
     def batch_size(self) -> torch.Size:
         """Leading dimensions of all data: those of the base environment, unless a transform changes them."""
-        size: torch.Size = self.__dict__.get("_batch_size", torch.Size(()))
+        state = self.__dict__
+        size: torch.Size | None = state.get("_batch_size")
+        if size is None:
+            size = torch.Size(self.transform.transform_env_batch_size(state["_base"].batch_size))
+            state["_batch_size"] = size
         return size
 
     @batch_size.setter
@@ -199,6 +205,19 @@ class TransformedEnv(TransformedSteps):
             "The batch size of a TransformedEnv follows from its base: assign env.base_env.batch_size and call "
             "env.empty_cache(), or append a BatchSizeTransform."
         )
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where data comes out: where the base environment is, unless a transform moves it."""
+        state = self.__dict__
+        if "_device" not in state:
+            state["_device"] = self.transform.transform_env_device(state["_base"].device)
+        device: torch.device | None = state["_device"]
+        return device
+
+    @property
+    def _is_described(self) -> bool:  # type: ignore[override]
+        return self._base._is_described
 
     @property
     def _batch_locked(self) -> bool:  # type: ignore[override]

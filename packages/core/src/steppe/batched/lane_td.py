@@ -1,0 +1,92 @@
+"""A lane on the tensordict path: an environment whose row of storage is read and written as a TensorDict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from steppe.batched.report import below
+from steppe.errors import SpecError
+from steppe.storage import Storage, TensorDictBuilder
+
+__all__ = ["TensorDictLane"]
+
+
+class TensorDictLane:
+    """Steps and resets one environment that has no array path.
+
+    Args:
+        env: the environment.
+        storage: rows of root and ``("next", ...)`` leaves.
+        row: the one to read and write.
+    """
+
+    def __init__(self, env: Any, storage: Storage, row: int) -> None:
+        self.env = env
+        spec = storage.spec.exclude("next")
+        self._build = TensorDictBuilder(spec)
+        self._build_without_info = TensorDictBuilder(spec.exclude("env_info"))
+        views = {key: tensor[row] for key, tensor in storage.tensors.items()}
+        root = {key: view for key, view in views.items() if _names(key)[0] != "next"}
+        self._masks = {key: view for key, view in root.items() if _names(key)[-1] == "_reset"}
+        self._step_mask = root.get("_step")
+        self._info = {key: view for key, view in root.items() if _names(key)[0] == "env_info"}
+        self._inputs = [(key, view) for key, view in root.items() if _names(key)[-1] not in ("_reset", "_step")]
+        obs, done, reward = env.observation_keys, env.done_keys, env.reward_keys
+        self._root_out = [(key, views[key]) for key in (*obs, *done)]
+        self._next_out = [(key, views[below(key)]) for key in dict.fromkeys((*obs, *reward, *done))]
+
+    def _root(self, informed: bool) -> TensorDict:
+        build = self._build if informed else self._build_without_info
+        return build({key: view.clone() for key, view in self._inputs})
+
+    def step(self, *, reset: bool, partial: bool, informed: bool) -> bool:
+        """Act; with ``reset`` also begin anew where an episode ended. Returns whether something was reset."""
+        env = self.env
+        td = self._root(informed)
+        if partial and self._step_mask is not None:
+            td.set("_step", self._step_mask.clone())
+        td = env.step(td)
+        self._write(td.get("next"), self._next_out, "next")
+        if not reset:
+            return False
+        root = env.step_mdp(td)
+        if not env.any_done(root):
+            return False
+        self._write(env.reset(root), self._root_out, "root")
+        return True
+
+    def reset(self, *, on_data: bool, informed: bool) -> None:
+        """Begin an episode; with ``on_data`` from the row's data, and only what its masks name."""
+        env = self.env
+        if on_data:
+            td = self._root(informed)
+            for key, mask in self._masks.items():
+                td.set(key, mask.clone())
+            fresh = env.reset(td)
+        elif informed:
+            td = self._root(True).select("env_info")
+            fresh = env.reset(env_info=td.get("env_info"))
+        else:
+            fresh = env.reset()
+        self._write(fresh, self._root_out, "root")
+
+    def _write(self, data: Any, targets: list[tuple[Any, torch.Tensor]], where: str) -> None:
+        for key, target in targets:
+            value = data.get(key, None)
+            if value is None:
+                raise SpecError(
+                    f"The entry {key!r} ({where}) of the specs is missing in what the environment returned."
+                )
+            if value.shape != target.shape or value.dtype is not target.dtype:
+                raise SpecError(
+                    f"The entry {key!r} ({where}) does not fit the specs: expected shape {tuple(target.shape)} and "
+                    f"{target.dtype}, found {tuple(value.shape)} and {value.dtype}. check_env_specs(env) says more."
+                )
+            target.copy_(value.detach())
+
+
+def _names(key: Any) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)

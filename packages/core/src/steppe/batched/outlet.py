@@ -1,0 +1,107 @@
+"""Outlets: data out of storage, as copies that no later step changes, on the host or on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from steppe.specs import Composite
+from steppe.storage import Storage, TensorDictBuilder, build_td
+
+__all__ = ["HostOutlet", "StagedOutlet", "is_host", "outlet"]
+
+
+class HostOutlet:
+    """Copies leaves of a storage to fresh memory of this process.
+
+    Args:
+        storage: where from.
+        keys: key of the result to key in storage.
+        spec: nests the result, ``[n, ...]``.
+        device: what the result claims as its device, CPU or None.
+    """
+
+    def __init__(self, storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> None:
+        self.spec, self.batch_size, self.device = spec, spec.shape, device
+        self._arrays = [(key, storage.arrays[at]) for key, at in keys.items() if at in storage.arrays]
+        # bfloat16 and its like, which numpy lacks
+        self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
+        self._flat = all(isinstance(key, str) for key in keys)
+        self._builder = TensorDictBuilder(spec, device=device)
+
+    def take(self, rows: Any = None) -> dict[Any, torch.Tensor]:
+        """Copy the leaves; of some rows where ``rows``, ``[k]`` int64 numpy, says which."""
+        if rows is not None:
+            flat = {key: torch.from_numpy(array[rows]) for key, array in self._arrays}
+            flat.update((key, tensor[torch.from_numpy(rows)]) for key, tensor in self._tensors)
+            return flat
+        flat = {key: torch.from_numpy(array.copy()) for key, array in self._arrays}
+        for key, tensor in self._tensors:
+            flat[key] = tensor.clone()
+        return flat
+
+    def build(self, flat: dict[Any, torch.Tensor]) -> TensorDict:
+        """Make the TensorDict of what ``take`` returned."""
+        if self._flat:
+            return build_td(dict(flat), self.batch_size, self.device)
+        return self._builder(flat)
+
+    def overlay(self, flat: dict[Any, torch.Tensor], rows: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
+        """The leaves where ``rows``, ``[n]`` bool, is True, and ``flat`` elsewhere."""
+        out = {}
+        for key, array in self._arrays:
+            mask = rows.reshape((-1,) + (1,) * (array.ndim - 1))
+            out[key] = torch.from_numpy(np.where(mask, array, flat[key].numpy()))
+        for key, tensor in self._tensors:
+            out[key] = torch.where(torch.from_numpy(rows).view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
+        return out
+
+
+class StagedOutlet(HostOutlet):
+    """Moves leaves of a storage to a device: one transfer of the block that they stand in, and views of it.
+
+    The storage needs one block of memory (any kind but ``"plain"``). For a GPU the block is page-locked.
+    """
+
+    def __init__(self, storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> None:
+        super().__init__(storage, keys, spec, device)
+        fields = {field.key: field for field in storage.layout.fields}
+        wanted = [(key, fields[at], storage.tensors[at]) for key, at in keys.items()]
+        first = min((field.offset for _, field, _ in wanted), default=0)
+        end = max((field.offset + tensor.nbytes for _, field, tensor in wanted), default=0)
+        self._block = storage.block[first:end]
+        self._places = [
+            (key, field.offset - first, tensor.nbytes, tensor.dtype, tensor.shape) for key, field, tensor in wanted
+        ]
+        if device is not None and device.type == "cuda":
+            storage.pin()
+
+    def take(self, rows: Any = None) -> dict[Any, torch.Tensor]:
+        # Not asynchronous: the next command to the workers may overwrite the block.
+        block = self._block.to(self.device, copy=True)
+        flat = {key: block[at : at + nbytes].view(dtype).view(shape) for key, at, nbytes, dtype, shape in self._places}
+        if rows is None:
+            return flat
+        index = torch.from_numpy(rows).to(block.device)
+        return {key: tensor[index] for key, tensor in flat.items()}
+
+    def overlay(self, flat: dict[Any, torch.Tensor], rows: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
+        fresh = self.take()
+        mask = torch.from_numpy(rows.copy()).to(self.device)
+        return {
+            key: torch.where(mask.view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
+            for key, tensor in fresh.items()
+        }
+
+
+def outlet(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostOutlet:
+    """The outlet for a device: staged, unless it is the host itself."""
+    return (HostOutlet if is_host(device) else StagedOutlet)(storage, keys, spec, device)
+
+
+def is_host(device: torch.device | None) -> bool:
+    """Whether data that goes there stays in this process's memory."""
+    return device is None or device.type == "cpu"

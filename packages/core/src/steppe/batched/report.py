@@ -1,0 +1,170 @@
+"""What environments say of themselves before they are made into a batch, and how rows are laid out from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from steppe.envs import EnvBase
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Binary, Composite
+from steppe.storage import storage_problem
+
+__all__ = ["KINDS", "BatchLayout", "EnvReport", "below", "make_envs", "merge", "report"]
+
+KINDS = ("observation", "reward", "done", "action", "state")
+
+
+@dataclass(frozen=True)
+class EnvReport:
+    """One environment, as its batch needs to know it: specs, batch size, device, whether it writes arrays."""
+
+    specs: dict[str, Composite]
+    env_info: Composite
+    batch_size: tuple[int, ...]
+    device: torch.device | None
+    on_arrays: bool
+
+
+def report(env: EnvBase) -> EnvReport:
+    """Describe an environment; the specs are copies that nothing else refers to."""
+    return EnvReport(
+        specs={kind: env._full_spec(kind).clone() for kind in KINDS},
+        env_info=env.env_info_spec.clone(),
+        batch_size=tuple(env.batch_size),
+        device=env.device,
+        on_arrays=env.array_plan is not None,
+    )
+
+
+def make_envs(
+    factories: list[Callable[[], Any]], first_row: int, failed: Callable[[int, Exception], Exception]
+) -> list[EnvBase]:
+    """Call each factory; close what was made where one of them raises.
+
+    Args:
+        factories: one for each row.
+        first_row: row of the first.
+        failed: turns row and exception into what is raised.
+    """
+    envs: list[EnvBase] = []
+    for row, make in enumerate(factories, first_row):
+        try:
+            env = make()
+            if not isinstance(env, EnvBase):
+                raise SpecError(
+                    f"The factory of environment {row} returned {type(env).__name__}, which is no steppe environment. "
+                    "Wrap it first: for gymnasium GymWrapper(env), for other libraries see `steppe plugins`."
+                )
+        except Exception as error:
+            for made in envs:
+                made.close(raise_if_closed=False)
+            raised = failed(row, error)
+            if raised is error:
+                raise
+            raise raised from error
+        envs.append(env)
+    return envs
+
+
+class BatchLayout:
+    """How the data of some environments becomes the data of one batch.
+
+    Args:
+        reports: one for each row.
+
+    Attributes:
+        alike: whether all specs are equal. Unequal ones are stacked.
+        size: batch size that each environment has itself.
+        specs: the batch's specs by kind, ``[n, *size]``.
+        env_info: the batch's ``env_info_spec``.
+        device: where all of them are, or None.
+        row: the spec of one row of storage; None where data has no fixed place, or differs from row to row.
+        masked: whether a row can be reset in parts, so that masks have a place in storage too.
+
+    Raises:
+        NotSupported: the environments have different batch sizes, or different ``env_info_spec``.
+    """
+
+    def __init__(self, reports: list[EnvReport]) -> None:
+        first = reports[0]
+        for i, other in enumerate(reports):
+            if other.batch_size != first.batch_size:
+                raise NotSupported(
+                    f"Environments 0 and {i} have batch sizes {first.batch_size} and {other.batch_size}: the rows of a "
+                    "batch need equal ones. Put them into batches of their own."
+                )
+            if other.env_info != first.env_info:
+                raise NotSupported(f"Environments 0 and {i} differ in env_info_spec, and a batch has one for all.")
+        n = len(reports)
+        self.size = first.batch_size
+        self.alike = all(other.specs == first.specs for other in reports[1:])
+        if self.alike:
+            self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
+        else:
+            self.specs = {kind: torch.stack([one.specs[kind] for one in reports], 0) for kind in KINDS}
+        self.env_info = first.env_info.expand(torch.Size((n, *first.env_info.shape)))
+        devices = {one.device for one in reports}
+        self.device = first.device if len(devices) == 1 else None
+        done_keys = list(first.specs["done"].keys(include_nested=True, leaves_only=True))
+        self.masked = bool(self.size) or not all(isinstance(key, str) for key in done_keys)
+        fixed = self.alike or all(_shapes(one) == _shapes(first) for one in reports[1:])
+        row = self._row(first) if fixed else None
+        self.row = row if row is not None and storage_problem(row) is None else None
+
+    def _row(self, one: EnvReport) -> Composite:
+        root: dict[str, Any] = {}
+        following: dict[str, Any] = {}
+        for kind in ("observation", "state", "done", "action"):
+            merge(root, one.specs[kind])
+        if self.masked:
+            merge(root, _masks(one.specs["done"]))
+            root["_step"] = Binary(shape=self.size, dtype=torch.bool)
+        if not one.env_info.is_empty():
+            root["env_info"] = one.env_info
+        for kind in ("observation", "reward", "done"):
+            merge(following, one.specs[kind])
+        size = torch.Size(self.size)
+        return Composite({**root, "next": Composite(following, shape=size)}, shape=size).to("cpu")
+
+
+def _masks(spec: Composite) -> Composite:
+    """A mask ``"_reset"`` beside each ``"done"``."""
+    found: dict[str, Any] = {}
+    for name, child in spec.items():
+        if isinstance(child, Composite):
+            found[name] = _masks(child)
+        elif name == "done":
+            found["_reset"] = Binary(shape=child.shape, dtype=torch.bool)
+    return Composite(found, shape=spec.shape)
+
+
+def _shapes(one: EnvReport) -> dict[str, Any]:
+    """Keys, shapes and dtypes: what decides whether rows fit the same storage."""
+    return {
+        kind: {
+            key: None if leaf is None else (type(leaf), leaf.shape, leaf.dtype)
+            for key, leaf in spec.items(include_nested=True, leaves_only=True)
+        }
+        for kind, spec in one.specs.items()
+    }
+
+
+def merge(target: dict[str, Any], spec: Composite) -> None:
+    """Add the entries of ``spec``; groups that both have are joined."""
+    for name, child in spec.items():
+        mine = target.get(name)
+        if isinstance(mine, Composite) and isinstance(child, Composite):
+            joined = dict(mine.items())
+            merge(joined, child)
+            target[name] = Composite(joined, shape=mine.shape)
+        else:
+            target[name] = child
+
+
+def below(key: Any) -> tuple[str, ...]:
+    """The key under ``next``."""
+    return ("next", *((key,) if isinstance(key, str) else key))

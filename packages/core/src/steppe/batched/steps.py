@@ -1,0 +1,349 @@
+"""What a batch does at each step and reset: data into storage, a command, data out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.batched.board import Flags
+from steppe.batched.messages import stack_rows
+from steppe.batched.outlet import outlet
+from steppe.batched.report import BatchLayout, below, merge
+from steppe.envs import EnvBase
+from steppe.errors import ActionError, SpecError
+from steppe.specs import Composite
+from steppe.storage import Storage, TensorDictBuilder, entries
+
+__all__ = ["BatchSteps"]
+
+
+class BatchSteps(EnvBase):
+    """Steps and resets of a :class:`~steppe.batched.BatchedEnv`, whose subclasses say how commands are carried out."""
+
+    num_workers: int
+    _buffered: bool
+    _on_arrays: bool
+    _layout: BatchLayout
+
+    # -- what the classes of batches do differently ---------------------------------------------------------------
+
+    def start(self) -> Any:
+        raise NotImplementedError
+
+    def _run(self, op: str, rows: list[int] | None) -> int:
+        """Carry out ``"step"``, ``"step_and_reset"``, ``"reset"`` or ``"reset_on_data"`` in some rows, None for all.
+
+        Returns:
+            How many rows were reset.
+        """
+        raise NotImplementedError
+
+    def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
+        """The same with data that travels: see :func:`steppe.batched.messages.run_rows`."""
+        raise NotImplementedError
+
+    # -- storage --------------------------------------------------------------------------------------------------
+
+    def _use(self, storage: Storage, flags: Flags) -> None:
+        state = self.__dict__
+        state["_storage"], state["_flags"] = storage, flags
+        # Array environments read nothing but the action; for others a step is a function of the whole root.
+        carried = () if self._on_arrays else (*self.state_keys, *self.observation_keys, *self.done_keys)
+        state["_carried"] = [(key, storage.arrays.get(key), storage.tensors[key]) for key in dict.fromkeys(carried)]
+        specs = {key: self.full_action_spec[key] for key in self.action_keys}
+        state["_actions"] = [
+            (key, spec.shape, spec.dtype, storage.arrays.get(key), storage.tensors[key]) for key, spec in specs.items()
+        ]
+        self._make_outlets()
+
+    def _make_outlets(self) -> None:
+        state, storage = self.__dict__, self._storage
+        obs, done, reward = self.observation_keys, self.done_keys, self.reward_keys
+        root: dict[str, Any] = {}
+        following: dict[str, Any] = {}
+        for kind in ("observation", "done"):
+            merge(root, self._full_spec(kind))
+        for kind in ("observation", "reward", "done"):
+            merge(following, self._full_spec(kind))
+        size = self.batch_size
+        state["_root_out"] = outlet(
+            storage, {key: key for key in (*obs, *done)}, Composite(root, shape=size), self.device
+        )
+        keys = dict.fromkeys((*obs, *reward, *done))
+        state["_next_out"] = outlet(
+            storage, {key: below(key) for key in keys}, Composite(following, shape=size), self.device
+        )
+
+    def _forget_storage(self) -> None:
+        for name in ("_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out"):
+            self.__dict__.pop(name, None)
+
+    # -- data into storage ----------------------------------------------------------------------------------------
+
+    def _write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
+        level = entries(tensordict) if type(tensordict) is TensorDict else None
+        for key, shape, dtype, array, tensor in self._actions:
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            if value is None:
+                raise self._missing_action(tensordict, key)
+            if rows is not None:
+                shape = torch.Size((len(rows), *shape[1:]))
+            if value.shape != shape or value.dtype is not dtype:
+                raise ActionError(
+                    f"The action {key!r} must have shape {tuple(shape)} and dtype {dtype}, "
+                    f"found {tuple(value.shape)} and {value.dtype}."
+                )
+            _put(value, array, tensor, rows)
+
+    def _write_carried(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
+        """Write what else a step or reset depends on; whether all of it was there."""
+        level = entries(tensordict) if type(tensordict) is TensorDict else None
+        complete = True
+        for key, array, tensor in self._carried:
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            if value is None:
+                complete = False
+                continue
+            _put(value, array, tensor, rows)
+        return complete
+
+    def _write_info(self, tensordict: TensorDictBase | None, rows: list[int], *, whole: bool) -> None:
+        """Note the ``env_info`` of rows to be reset: the one given, or for whole resets without one, none any more."""
+        if self.env_info_spec.is_empty():
+            return
+        given = tensordict.get("env_info", None) if tensordict is not None else None
+        at = np.asarray(rows, np.int64)
+        if given is None:
+            if whole:
+                self._flags.informed[at] = False
+            return
+        for key in self.env_info_spec.keys():
+            value = given.get(key)
+            part = value if value.shape[0] == len(rows) else value[torch.from_numpy(at)]
+            _put(part, self._storage.arrays.get(("env_info", key)), self._storage.tensors["env_info", key], at)
+        self._flags.informed[at] = True
+
+    # -- steps and resets -----------------------------------------------------------------------------------------
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.start()
+        mask = tensordict.get("_step", None)
+        rows = None if mask is None else _true_rows(mask)
+        if not self._buffered:
+            return self._stacked("step", tensordict, rows)[0]
+        self._write_action(tensordict)
+        self._write_carried(tensordict)
+        if mask is not None and self._layout.masked:
+            self._storage.tensors["_step"].copy_(mask)
+        self._run("step", rows)
+        following = self._next_out.build(self._next_out.take())
+        before = tensordict.get("next", None)
+        if before is not None:
+            # A policy writes the state that it hands on (a recurrent one, say) itself: the environment only carries it.
+            for key in self.state_keys:
+                written = before.get(key, None)
+                if written is not None:
+                    following.set(key, written)
+        return following
+
+    def _reset(
+        self, tensordict: TensorDictBase | None = None, *, list_of_kwargs: Any = None, **kwargs: Any
+    ) -> TensorDictBase:
+        self.start()
+        masks = self._requested_masks(tensordict) if tensordict is not None else {}
+        rows = self._masked_rows(masks) if masks else list(range(self.num_workers))
+        arguments = self._reset_arguments(list_of_kwargs, kwargs)
+        if not self._buffered or arguments is not None:
+            return self._stacked("reset", tensordict, rows, arguments)[1]
+        self._write_info(tensordict, rows, whole=not masks)
+        known = tensordict is not None and any(tensordict.get(key, None) is not None for key, _, _ in self._carried)
+        if known and not self._write_carried(tensordict):
+            return self._stacked("reset", tensordict, rows)[1]
+        if self._layout.masked and (known or masks):
+            self._write_masks(masks)
+            known = True
+        self._run("reset_on_data" if known else "reset", rows)
+        return self._root_out.build(self._root_out.take())
+
+    def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:
+        if each is None:
+            return [shared] * self.num_workers if shared else None
+        each = list(each)
+        if len(each) != self.num_workers:
+            raise SpecError(
+                f"list_of_kwargs needs {self.num_workers} dicts, one for each environment, found {len(each)}."
+            )
+        return [{**shared, **(one or {})} for one in each]
+
+    def _masked_rows(self, masks: dict[Any, torch.Tensor]) -> list[int]:
+        """Rows in which some mask is True. A mask at the root decides alone."""
+        deciding = [masks[()]] if () in masks else list(masks.values())
+        rows = np.zeros(self.num_workers, bool)
+        for mask in deciding:
+            rows |= mask.reshape(self.num_workers, -1).any(-1).cpu().numpy()
+        return [int(row) for row in np.flatnonzero(rows)]
+
+    def _write_masks(self, masks: dict[Any, torch.Tensor]) -> None:
+        for group in self._groups:
+            target = self._storage.tensors[group.reset_key]
+            mask = masks.get(group.prefix)
+            if mask is None:
+                target.fill_(True)
+            else:
+                target.copy_(mask.reshape(mask.shape + (1,) * (target.ndim - mask.ndim)).expand(target.shape))
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        if "step" not in self._validated or "_step" in tensordict.keys() or "next" in tensordict.keys():
+            return super().step_and_maybe_reset(tensordict)
+        self._check_open("step")
+        if not self._buffered:
+            self._expectation.check_action(tensordict)
+            following, root = self._stacked("step_and_reset", tensordict)
+            tensordict.set("next", following)
+            return tensordict, root
+        self._write_action(tensordict)
+        if self._carried:
+            self._write_carried(tensordict)
+        n_reset = self._run("step_and_reset", None)
+        flat = self._next_out.take()
+        tensordict.set("next", self._next_out.build(flat))
+        root = self.step_mdp(tensordict)
+        if n_reset:
+            level = entries(root) if type(root) is TensorDict and not root.is_locked else None
+            for key, whole in self._root_out.overlay(flat, self._flags.was_reset).items():
+                if level is not None and type(key) is str:
+                    level[key] = whole
+                else:
+                    root.set(key, whole)
+        return tensordict, root
+
+    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        self.start()
+        index = self._checked_rows(rows, "step_at")
+        if not self._buffered or not index.numel() or "step" not in self._validated or self.run_type_checks:
+            return super().step_at(tensordict, rows)
+        self._check_open("step_at")
+        at = index.numpy()
+        self._write_action(tensordict, at)
+        self._write_carried(tensordict, at)
+        if self._layout.masked:
+            self._storage.tensors["_step"][index] = True
+        self._run("step", at.tolist())
+        following = self._row_builder("_next_out", len(at))(self._next_out.take(at))
+        return self._put_next(tensordict, following)
+
+    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+        self.start()
+        index = self._checked_rows(rows, "reset_at")
+        # Data that a reset depends on, and what a first reset is checked for, are left to the masks.
+        if (
+            not self._buffered
+            or not index.numel()
+            or self._layout.masked
+            or "reset" not in self._validated
+            or (self._carried and tensordict is not None and not tensordict.is_empty())
+        ):
+            return super().reset_at(tensordict, rows, env_info=env_info)
+        self._check_open("reset_at")
+        at = index.numpy()
+        if env_info is not None:
+            found, names = sorted(map(str, env_info.keys())), sorted(map(str, self.env_info_spec.keys()))
+            if found != names:
+                raise KeyError(f"env_info holds {found}, but this environment's env_info_spec has {names}.")
+            values = {key: torch.as_tensor(env_info[key], dtype=self.env_info_spec[key].dtype) for key in found}
+            given = TensorDict({"env_info": TensorDict(values, [len(at)])}, [len(at)])
+            self._write_info(given, at.tolist(), whole=True)
+        self._run("reset", at.tolist())
+        fresh = self._row_builder("_root_out", len(at))(self._root_out.take(at))
+        return fresh if tensordict is None else tensordict.update(fresh)
+
+    def _row_builder(self, name: str, n: int) -> Any:
+        """Nests data of some rows, as the outlet ``name`` nests those of all."""
+        spec = self.__dict__[name].spec
+        return TensorDictBuilder(spec[:n] if n < self.num_workers else spec, device=self.device)
+
+    def _stacked(
+        self,
+        op: str,
+        tensordict: TensorDictBase | None,
+        rows: list[int] | None = None,
+        arguments: list[dict[str, Any]] | None = None,
+    ) -> tuple[Any, Any]:
+        """Exchange rows in messages; ``next`` and the following root."""
+        wanted = list(range(self.num_workers)) if rows is None else rows
+        given = tensordict.unbind(0) if tensordict is not None else [None] * self.num_workers
+        data = {row: (self._row_given(op, given[row]), arguments[row] if arguments else {}) for row in wanted}
+        found = self._exchange(op, data)
+        results = []
+        for i, kinds in enumerate((("observation", "reward", "done"), ("observation", "done"))):
+            if found[wanted[0]][i] is None:
+                results.append(None)
+                continue
+            parts = [
+                found[row][i] if row in found else self._stand_in(kinds, row, found[wanted[0]][i])
+                for row in range(self.num_workers)
+            ]
+            stacked = stack_rows(parts)
+            results.append(stacked if self.device is None else stacked.to(self.device))
+        return results[0], results[1]
+
+    def _row_given(self, op: str, row: Any) -> Any:
+        if row is None:
+            return None
+        row = row.exclude("next")
+        if self._layout.masked:
+            return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
+        # The row itself was chosen by the mask.
+        return row.exclude("_step", "_reset")
+
+    def _stand_in(self, kinds: tuple[str, ...], row: int, other: Any) -> Any:
+        """Data for a row that was left out, which the caller replaces: another row's, where rows are alike."""
+        if self._layout.alike:
+            return other
+        out = self._full_spec(kinds[0])[row].zero()
+        for kind in kinds[1:]:
+            out.update(self._full_spec(kind)[row].zero())
+        return out
+
+    @property
+    def storage(self) -> Storage | None:
+        """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset."""
+        return self.__dict__.get("_storage")
+
+    def step_in_storage(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
+        """Do what ``step_and_maybe_reset`` does, but leave the data in ``storage``.
+
+        Args:
+            tensordict: root data with the action.
+
+        Returns:
+            Which rows were reset, ``[num_workers]`` bool, valid until the next step, or None for none. Storage then has
+            their first data at the root; the other rows of its root are of no use.
+        """
+        self._check_open("step")
+        self._write_action(tensordict)
+        if self._carried:
+            self._write_carried(tensordict)
+        return self._flags.was_reset if self._run("step_and_reset", None) else None
+
+
+def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:
+    """Write into storage: through numpy where that is possible, which is faster for little data."""
+    if array is not None and value.device.type == "cpu" and not value.requires_grad:
+        if rows is None:
+            array[...] = value.numpy()
+        else:
+            array[rows] = value.numpy()
+    elif rows is None:
+        tensor.copy_(value.detach())
+    else:
+        tensor[torch.as_tensor(rows)] = value.detach().to(tensor.device)
+
+
+def _true_rows(mask: torch.Tensor) -> list[int]:
+    """Rows of a mask ``[n, ...]`` with a True in them."""
+    found: list[int] = mask.reshape(mask.shape[0], -1).any(-1).nonzero().squeeze(-1).tolist()
+    return found

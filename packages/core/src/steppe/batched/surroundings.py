@@ -1,0 +1,82 @@
+"""What a worker is given of its caller's process, so that an environment is the same in both."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+import steppe
+from steppe.registry import apply_worker_state, worker_state
+from steppe.versions import apply_backends, effective_backends
+
+__all__ = ["apply", "gather"]
+
+# The filter that stands behind all others: what no filter of the caller's names is not shown.
+_QUIET = ("ignore", None, Warning, None, 0)
+
+
+def gather() -> dict[str, Any]:
+    """Take down what a worker that starts now has to be given; the result can be pickled."""
+    filters = [one for one in map(_try_pickle, warnings.filters) if one is not None]
+    if steppe.filter_warnings_subprocess:
+        filters.append(cloudpickle.dumps(_QUIET))
+    return {
+        "environ": dict(os.environ),
+        "path": list(sys.path),
+        "cwd": _folder(),
+        "dtype": torch.get_default_dtype(),
+        "filters": filters,
+        "backends": effective_backends(),
+        "registry": cloudpickle.dumps(worker_state()),
+    }
+
+
+def apply(given: dict[str, Any], *, worker: int) -> None:
+    """Make this process, worker number ``worker``, like the one that ``gather`` was called in."""
+    os.environ.clear()
+    os.environ.update(given["environ"])
+    sys.path[:] = given["path"]
+    if given["cwd"] is not None and os.path.isdir(given["cwd"]):
+        os.chdir(given["cwd"])
+    torch.set_default_dtype(given["dtype"])
+    # Forked processes would all draw the same numbers from the global generators.
+    entropy = int.from_bytes(os.urandom(4), "little")
+    random.seed(entropy)
+    np.random.seed(entropy)
+    torch.default_generator.manual_seed(entropy)
+    apply_backends(given["backends"])
+    apply_worker_state(cloudpickle.loads(given["registry"]), worker=worker)
+    _set_filters(given["filters"])
+
+
+def _set_filters(pickled: list[bytes]) -> None:
+    found = []
+    for one in pickled:
+        try:
+            found.append(cloudpickle.loads(one))
+        except Exception:
+            continue  # about a class that this process cannot import, and so never meets
+    warnings.filters[:] = found
+    if hasattr(warnings, "_filters_mutated"):
+        warnings._filters_mutated()
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _try_pickle(value: Any) -> bytes | None:
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception:
+        return None

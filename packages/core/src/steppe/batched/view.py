@@ -1,0 +1,120 @@
+"""A view of some rows of a batch: an environment whose steps are those of these rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.batched.dispatch import Dispatched
+from steppe.batched.messages import stack_rows
+from steppe.batched.report import KINDS
+from steppe.envs import EnvBase
+from steppe.errors import NotSupported
+
+if TYPE_CHECKING:
+    from steppe.batched.base import BatchedEnv
+
+__all__ = ["BatchView"]
+
+
+class BatchView(EnvBase):
+    """Some rows of a batch, or one of them without the batch dimension.
+
+    The batch goes on: a view closes nothing, and what is stepped through it is stepped in the batch.
+
+    Args:
+        batch: the batch.
+        index: a row, a slice, a list or tensor of rows, or a mask ``[num_workers]``.
+
+    Raises:
+        IndexError: there is no such row.
+    """
+
+    def __init__(self, batch: BatchedEnv, index: Any) -> None:
+        rows, one = _rows(index, batch.num_workers)
+        inner = batch.batch_size[1:]
+        super().__init__(batch_size=inner if one else (len(rows), *inner), device=batch.device)
+        state = self.__dict__
+        state["_batch"], state["_rows"], state["_one"] = batch, torch.tensor(rows, dtype=torch.int64), one
+        for kind in KINDS:
+            spec = batch._full_spec(kind)
+            self._assign_spec(kind, spec[rows[0]] if one else torch.stack([spec[row] for row in rows], 0))
+        info = batch.env_info_spec
+        if not info.is_empty():
+            self.env_info_spec = info[rows[0]] if one else torch.stack([info[row] for row in rows], 0)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        if kwargs:
+            raise NotSupported("A view takes no arguments for a reset: use batch.reset(list_of_kwargs=[...]).")
+        info = tensordict.get("env_info", None) if tensordict is not None else None
+        mask = tensordict.get("_reset", None) if tensordict is not None else None
+        if mask is None or self._one:
+            wide = stack_rows([info]) if info is not None and self._one else info
+            fresh = self._batch.reset_at(None, self._rows, env_info=wide)
+            return fresh[0] if self._one else fresh
+        chosen = mask.reshape(len(self._rows), -1).any(-1)
+        fresh = self._batch.reset_at(None, self._rows[chosen], env_info=None if info is None else info[chosen])
+        # The caller replaces the rows that are left out.
+        out = self.full_observation_spec.zero().update(self.full_done_spec.zero())
+        out[chosen] = fresh
+        return out
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        mask = tensordict.get("_step", None)
+        given = tensordict.exclude("next", "_step")
+        if self._one:
+            return self._batch.step_at(stack_rows([given]), self._rows).get("next")[0]
+        if mask is None:
+            return self._batch.step_at(given, self._rows).get("next")
+        chosen = mask.reshape(len(self._rows), -1).any(-1)
+        following = self._unstepped(tensordict)
+        following[chosen] = self._batch.step_at(given[chosen], self._rows[chosen]).get("next")
+        return following
+
+    def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
+        """Seed the rows of the view, one after another; returns the next seed."""
+        self._seed_actions(seed)
+        return self._batch._seed_chain(self._rows.tolist(), seed, static_seed)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or "_batch" not in self.__dict__:
+                raise
+        value = getattr(self._batch, name)
+        return value.of(self._rows.tolist(), one=self._one) if isinstance(value, Dispatched) else value
+
+    def __repr__(self) -> str:
+        return f"<{'row' if self._one else 'rows'} {self._rows.tolist()} of {self._batch!r}>"
+
+
+def _rows(index: Any, n: int) -> tuple[list[int], bool]:
+    """The rows that an index names, and whether it names one without its dimension."""
+    if isinstance(index, torch.Tensor):
+        index = index.tolist()
+    one = isinstance(index, int) and not isinstance(index, bool)
+    if one:
+        found = [index]
+    elif isinstance(index, slice):
+        found = list(range(n))[index]
+    elif isinstance(index, Iterable):
+        found = list(index)
+        if found and all(isinstance(value, bool) for value in found):
+            if len(found) != n:
+                raise IndexError(f"A mask of rows needs {n} values, found {len(found)}.")
+            found = [row for row, chosen in enumerate(found) if chosen]
+    else:
+        raise IndexError(f"Rows are chosen by a number, a slice, a list, a tensor or a mask, found {index!r}.")
+    if not found:
+        raise IndexError(f"{index!r} names no row of {n}.")
+    for row in found:
+        if isinstance(row, bool) or not isinstance(row, int) or not -n <= row < n:
+            raise IndexError(f"There is no row {row!r}: this batch has rows 0 to {n - 1}.")
+    found = [row % n for row in found]
+    if len(set(found)) != len(found):
+        raise IndexError(f"A row may be named once, found {found}.")
+    return found, one

@@ -1,0 +1,186 @@
+"""A batch as an object: state, pickles, arguments, devices, warnings."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, make_env
+from steppe.batched import outlet
+from steppe.errors import SpecError, StateError, WorkerError
+from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, assert_equal_data
+
+pytestmark = pytest.mark.timeout(60)
+BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
+
+
+class Remembering(CountingEnv):
+    """Keeps its count in its state."""
+
+    def __init__(self) -> None:
+        super().__init__(100)
+
+    def get_extra_state(self) -> torch.Tensor:
+        return self.count.clone()
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        self.count = state.clone()
+
+
+@BOTH
+def test_a_step_right_after_loading_a_state_goes_on_from_it(batch: Any) -> None:
+    with batch(2, Remembering) as env:
+        root = env.reset()
+        for _ in range(3):
+            root = env.step_and_maybe_reset(env.rand_action(root))[1]
+        state = env.state_dict()
+        for _ in range(4):
+            root = env.step_and_maybe_reset(env.rand_action(root))[1]
+        env.load_state_dict(state)
+        stepped = env.step(env.rand_action(root))
+        env.load_state_dict(state["worker0"])
+        again = env.step(env.rand_action(root))
+
+        with pytest.raises(SpecError, match="A state of 2 environments is needed"):
+            env.load_state_dict({"worker0": {}})
+    assert sorted(state) == ["worker0", "worker1"]
+    assert stepped["next", "observation"].flatten().tolist() == [4, 4]
+    assert again["next", "observation"].flatten().tolist() == [4, 4]
+
+
+@BOTH
+def test_the_state_of_transforms_inside_is_part_of_it(batch: Any) -> None:
+    def make() -> Any:
+        return TransformedEnv(ArrayCountingEnv(50), StepCounter())
+
+    with batch(2, make) as env:
+        env.rollout(5)
+        assert set(env.state_dict()) == {"worker0", "worker1"}
+        env.load_state_dict(env.state_dict())
+
+
+@BOTH
+def test_a_pickled_batch_is_made_anew_where_it_arrives(batch: Any) -> None:
+    step = 3
+    with batch(2, lambda: ArrayCountingEnv(start=step)) as env:
+        env.reset()
+        copy = pickle.loads(pickle.dumps(env))
+        assert "not started" in repr(copy)
+        with copy:
+            assert copy.reset()["observation"].flatten().tolist() == [3, 3]
+
+
+@BOTH
+def test_arguments_can_be_changed_until_the_start(batch: Any) -> None:
+    with batch(2, ArrayCountingEnv, create_env_kwargs={"max_steps": 9}) as env:
+        env.update_kwargs([{"start": 4}, {"start": 5}])
+        assert env.reset()["observation"].flatten().tolist() == [4, 5]
+        assert env.max_steps == [9, 9]
+        with pytest.raises(StateError, match="before the first use"):
+            env.update_kwargs({"start": 1})
+
+
+@BOTH
+def test_data_comes_out_on_the_device_that_was_asked_for(batch: Any) -> None:
+    with batch(2, ArrayCountingEnv, device="cpu") as env:
+        data = env.rollout(12, break_when_any_done=False)
+        assert data.device == data["next"].device == env.device == torch.device("cpu")
+    with batch(2, partial(CountingEnv, device="cpu")) as env:
+        assert env.reset().device == torch.device("cpu")
+
+
+@BOTH
+@pytest.mark.parametrize("make", [partial(ArrayCountingEnv, 3, pixels=(4, 5)), partial(NestedCountingEnv, 3)])
+def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with batch(3, make) as env:
+        env.set_seed(1)
+        expected = env.rollout(8, break_when_any_done=False)
+        expected_row = env.step_at(env.full_action_spec[:1].zero(), [1])["next"]
+    # The path of a GPU, with the host in its place.
+    monkeypatch.setattr("steppe.batched.steps.outlet", outlet.StagedOutlet)
+    monkeypatch.setattr("steppe.batched.serial.is_host", lambda device: False)
+    with batch(3, make, device="cpu") as env:
+        env.set_seed(1)
+        found = env.rollout(8, break_when_any_done=False)
+        row = env.step_at(env.full_action_spec[:1].zero(), [1])["next"]
+        held = found.clone()
+        env.rollout(8, break_when_any_done=False)
+
+        assert isinstance(env._next_out, outlet.StagedOutlet)
+    assert_equal_data(found, expected)
+    assert_equal_data(row, expected_row)
+    assert_equal_data(found, held)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@BOTH
+def test_data_comes_out_on_a_gpu(batch: Any) -> None:
+    with batch(3, "gym:CartPole-v1") as env:
+        env.set_seed(1)
+        expected = env.rollout(60, break_when_any_done=False)
+    with batch(3, "gym:CartPole-v1", device="cuda") as env:
+        env.set_seed(1)
+        found = env.rollout(60, break_when_any_done=False)
+
+    assert found.device.type == found["next", "observation"].device.type == "cuda"
+    assert_equal_data(found.cpu(), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@BOTH
+def test_environments_on_a_gpu_make_a_batch_there(batch: Any) -> None:
+    with batch(2, partial(CountingEnv, device="cuda")) as env:
+        data = env.rollout(12, break_when_any_done=False)
+
+    assert data["next", "observation"].device.type == "cuda"
+    assert data["next", "observation"].flatten().tolist() == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2] * 2
+
+
+@pytest.mark.parametrize(("setting", "shown"), [("True", False), ("False", True)])
+def test_workers_are_silent_about_warnings_unless_asked(setting: str, shown: bool) -> None:
+    script = f"""
+import warnings
+import steppe
+from steppe import ParallelEnv
+from steppe_testing import ArrayCountingEnv
+
+def make():
+    warnings.warn("the library says")
+    return ArrayCountingEnv()
+
+steppe.filter_warnings_subprocess = {setting}
+with ParallelEnv(1, make) as env:
+    env.reset()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+
+    assert ("the library says" in done.stderr) is shown
+
+
+def test_a_filter_of_the_callers_holds_in_workers() -> None:
+    def make() -> Any:
+        warnings.warn("the library says", stacklevel=1)
+        return ArrayCountingEnv()
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the library says")
+        env = ParallelEnv(1, make)
+        with pytest.raises(WorkerError, match="UserWarning: the library says"):
+            env.reset()
+        env.close()
+
+
+def test_ids_take_arguments_late() -> None:
+    env = SerialEnv(1, "gym:Pendulum-v1")
+    env.update_kwargs({"g": 3.0})
+    with env:
+        assert env.unwrapped.g == [3.0]
+    alone = make_env("gym:Pendulum-v1", g=3.0)
+    assert alone.unwrapped.g == 3.0
