@@ -295,7 +295,7 @@ def test_data_that_does_not_fit_its_storage_is_named(batch: Any) -> None:
             return following
 
     env = batch(2, Growing)
-    with pytest.raises(Exception, match=r"'observation'.*expected shape \(1,\).*found \(4,\)"):
+    with pytest.raises(Exception, match=r"'observation'.*must have shape \(1,\).*found \(4,\)"):
         env.rollout(5)
     env.close()
 

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.async_rows import UnequalRows, indices_of, rows_of, stack_as
-from steppe.batched.base import KINDS, BatchedEnv, merge
+from steppe.batched.base import BatchedEnv
 from steppe.batched.crew import PATIENCE_AFTER_FAILURE
+from steppe.batched.outlet import HostOutlet
+from steppe.batched.report import EnvReport, merge
 from steppe.errors import ActionError, ClosedError, NotSupported, SpecError, StateError, WorkerTimeout
 from steppe.specs import Composite
 from steppe.storage import TensorDictBuilder
@@ -166,33 +169,33 @@ class AsyncEnvPool(BatchedEnv):
             super().start()
         return self
 
-    def _check_alike(self, specs: list[Any], sizes: list[Any]) -> None:  # type: ignore[override]
-        if self.stack != "dense":
-            BatchedEnv._check_alike(specs[:1], sizes)
-            if any(spec[kind] != specs[0][kind] for spec in specs for kind in KINDS):
-                self.__dict__["_unequal"] = UnequalRows(specs, self.stack)
-            return
-        try:
-            BatchedEnv._check_alike(specs, sizes)
-        except NotSupported as error:
-            if any(tuple(size) for size in sizes):
-                raise
-            raise NotSupported(f'{error} Rows that differ need stack="lazy" or stack="maybe_dense".') from None
-
-    def _lay_out(self, spec: dict[str, Composite]) -> Composite | None:
-        if self._unequal is not None:
-            self._unequal.describe(self)
-            self.__dict__["_buffered"] = False
-            return None
-        row = super()._lay_out(spec)
-        root: dict[str, Any] = {}
-        following: dict[str, Any] = {}
-        for kind in ("observation", "done"):
-            merge(root, spec[kind])
-        for kind in ("observation", "reward", "done"):
-            merge(following, spec[kind])
-        self.__dict__["_row_specs"] = Composite(root), Composite(following)
-        return row
+    def _adopt(self, reports: list[EnvReport]) -> Composite | None:
+        first = reports[0]
+        differing = next((row for row, one in enumerate(reports) if one.specs != first.specs), None)
+        if first.batch_size:
+            raise NotSupported(
+                f"Environment 0 is a batch itself, {first.batch_size}. Give one environment to each row, or use it "
+                "without a pool around it."
+            )
+        if differing is not None and self.stack == "dense":
+            raise NotSupported(
+                f"Environments 0 and {differing} differ in their specs, and stack='dense' needs equal rows. Make the "
+                "pool with stack='lazy' or stack='maybe_dense'."
+            )
+        if differing is None:
+            row = super()._adopt(reports)
+            root: dict[str, Any] = {}
+            following: dict[str, Any] = {}
+            for kind in ("observation", "done"):
+                merge(root, first.specs[kind])
+            for kind in ("observation", "reward", "done"):
+                merge(following, first.specs[kind])
+            self.__dict__["_row_specs"] = Composite(root), Composite(following)
+            return row
+        unequal = self.__dict__["_unequal"] = UnequalRows([one.specs for one in reports], self.stack)
+        unequal.describe(self)
+        self.__dict__["_buffered"] = False
+        return None
 
     def _make_expectation(self) -> Any:
         return self._unequal if self._unequal is not None else super()._make_expectation()
@@ -243,6 +246,8 @@ class AsyncEnvPool(BatchedEnv):
             for row, td in zip(rows, data, strict=True):
                 if self._buffered and op != "reset":
                     self._write_row(row, td)
+                elif self._buffered:
+                    self._write_info(td.unsqueeze(0) if td is not None else None, [row], whole=True)
                 job = Job(op, td, now)
                 try:
                     job.ticket = self._order(row, op, td.exclude("next") if td is not None else None)
@@ -295,11 +300,10 @@ class AsyncEnvPool(BatchedEnv):
                 )
 
     def _write_row(self, row: int, td: Any) -> None:
-        tensors = self._storage.tensors
-        for key, *_ in self._inputs:
+        for key, *_, tensor in (*self._actions, *self._carried):
             value = td.get(key, None)
             if value is not None:
-                tensors[key][row].copy_(value)
+                tensor[row].copy_(value)
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
@@ -441,7 +445,7 @@ class AsyncEnvPool(BatchedEnv):
         if op == "step":
             return data, None
         root = self.step_mdp(data)
-        anew = torch.as_tensor(self._was_reset[rows])
+        anew = torch.as_tensor(self._flags.was_reset[rows])
         if anew.any():
             first = self._copied(root_spec, self._root_out, rows)
             for key in first.keys(include_nested=True, leaves_only=True):
@@ -450,11 +454,11 @@ class AsyncEnvPool(BatchedEnv):
                 root.set(key, torch.where(mask, value, following.get(key)))
         return data, root
 
-    def _copied(self, spec: Composite, leaves: list[Any], rows: list[int]) -> TensorDict:
+    def _copied(self, spec: Composite, outlet: HostOutlet, rows: list[int]) -> TensorDict:
         builder = self._builders.get((id(spec), len(rows)))
         if builder is None:
             builder = self._builders[id(spec), len(rows)] = TensorDictBuilder(spec, (len(rows),), device=self.device)
-        copied: TensorDict = builder({key: torch.from_numpy(array[rows]) for key, array in leaves})
+        copied: TensorDict = builder(outlet.take(np.asarray(rows)))
         return copied
 
     def _stack_rows(self, rows: list[TensorDictBase]) -> TensorDictBase:
@@ -495,11 +499,23 @@ class AsyncEnvPool(BatchedEnv):
     def _as_stack(self, data: TensorDictBase) -> TensorDictBase:
         return stack_as("lazy", list(data.unbind(0))) if self.stack == "lazy" and self._buffered else data
 
-    def _stacked(self, op: str, tensordict: TensorDictBase | None, rows: list[int] | None = None) -> tuple[Any, Any]:
+    def _stacked(
+        self,
+        op: str,
+        tensordict: TensorDictBase | None,
+        rows: list[int] | None = None,
+        arguments: list[dict[str, Any]] | None = None,
+    ) -> tuple[Any, Any]:
         wanted = list(range(self.num_workers)) if rows is None else rows
         if tensordict is not None:
             given = tensordict.unbind(0)
-        data = {row: None if tensordict is None else given[row].exclude("next", "env_index") for row in wanted}
+        data = {
+            row: (
+                None if tensordict is None else given[row].exclude("next", "env_index", "_step", "_reset"),
+                arguments[row] if arguments else {},
+            )
+            for row in wanted
+        }
         found = self._exchange(op, data)
         out: list[Any] = []
         for at, used in ((0, op != "reset"), (1, op != "step")):

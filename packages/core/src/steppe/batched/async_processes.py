@@ -37,7 +37,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
         crew = self._staff()
         if self._buffered:
             return crew.order(row, OPS[op])
-        crew.send(row, ("rows", op, {row: data}))
+        crew.send(row, ("rows", op, {row: (data, {})}))
         return None
 
     def _look(self) -> None:

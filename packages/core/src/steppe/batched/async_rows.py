@@ -9,8 +9,8 @@ from weakref import proxy
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
-from steppe.batched.base import KINDS
 from steppe.batched.messages import stack_rows
+from steppe.batched.report import KINDS
 from steppe.envs import step_mdp
 from steppe.errors import ActionError, SpecError
 from steppe.specs import Composite, StackedComposite

@@ -12,15 +12,16 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-import numpy as np
 from tensordict import TensorDictBase
 
 from steppe.batched.async_pool import AsyncEnvPool
-from steppe.batched.base import KINDS
+from steppe.batched.board import Flags
 from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE
 from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
+from steppe.batched.outlet import is_host
+from steppe.batched.report import report
 from steppe.batched.worker import describe
 from steppe.errors import ClosedError, SpecError, WorkerError
 from steppe.storage import Storage
@@ -50,13 +51,12 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
         self.__dict__["_threads"], self.__dict__["_finalizer"] = threads, weakref.finalize(self, threads.stop)
         try:
             threads.make(self._factories)
-            specs = [{kind: env._full_spec(kind).clone() for kind in KINDS} for env in threads.envs]
-            self._check_alike(specs, [tuple(env.batch_size) for env in threads.envs])
-            row = self._lay_out(specs[0])
+            row = self._adopt([report(env) for env in threads.envs])
             if row is not None:
-                storage, was_reset = Storage(row, (self.num_workers,)), np.zeros(self.num_workers, bool)
-                threads.lanes = [Lanes([env], storage, was_reset, at) for at, env in enumerate(threads.envs)]
-                self._use(storage, was_reset, on_arrays=all(lanes.all_array for lanes in threads.lanes))
+                storage = Storage(row, (self.num_workers,), kind="plain" if is_host(self.device) else "shared")
+                flags = Flags(self.num_workers)
+                threads.lanes = [Lanes([env], storage, flags, at) for at, env in enumerate(threads.envs)]
+                self._use(storage, flags)
         except BaseException:
             self._stop()
             raise
@@ -112,12 +112,12 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
             self._stop(PATIENCE_AFTER_FAILURE)
             raise
 
-    def _run(self, op: str, rows: list[int] | None, infos: list[Any] | None = None) -> int:
+    def _run(self, op: str, rows: list[int] | None) -> int:
         wanted = range(self.num_workers) if rows is None else rows
         return sum(self._all({row: self._staff().job(row, op, None) for row in wanted}).values())
 
     def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
-        return self._all({row: self._staff().job(row, op, td) for row, td in data.items()})
+        return self._all({row: self._staff().job(row, op, *given) for row, given in data.items()})
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
@@ -127,11 +127,10 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
         wait(futures)
         return [future.result() for future in futures]
 
-    def _seed_rows(self, seeds: list[Any]) -> None:
+    def _seed_rows(self, seeds: dict[int, Any]) -> None:
         threads = self._staff()
-        for future in [
-            threads.submit(row, partial(threads.envs[row].set_seed, seed)) for row, seed in enumerate(seeds)
-        ]:
+        jobs = [threads.submit(row, partial(threads.envs[row].set_seed, seed)) for row, seed in seeds.items()]
+        for future in jobs:
             future.result()
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -198,17 +197,19 @@ class _Threads:
 
         return run
 
-    def job(self, row: int, op: str, data: TensorDictBase | None) -> Callable[[], Any]:
+    def job(
+        self, row: int, op: str, data: TensorDictBase | None, arguments: dict[str, Any] | None = None
+    ) -> Callable[[], Any]:
         """A call that steps or resets an environment, in its row of storage or on ``data``."""
         env, lanes = self.envs[row], self.lanes[row] if self.lanes is not None else None
 
         def run() -> Any:
             try:
-                if lanes is None:
-                    found = run_rows(op, {row: env}, {row: data})[row]
+                if lanes is None or arguments is not None:
+                    found = run_rows(op, {row: env}, {row: (data, arguments or {})})[row]
                     return tuple(td.clone() if td is not None else None for td in found)
-                if op == "reset":
-                    lanes.reset([0])
+                if op in ("reset", "reset_on_data"):
+                    lanes.reset([0], on_data=op == "reset_on_data")
                     return 0
                 return lanes.step(reset=op == "step_and_reset")
             except LaneError as error:

@@ -24,7 +24,7 @@ class TensorDictLane:
     """
 
     def __init__(self, env: Any, storage: Storage, row: int) -> None:
-        self.env = env
+        self.env, self.row = env, row
         spec = storage.spec.exclude("next")
         self._build = TensorDictBuilder(spec)
         self._build_without_info = TensorDictBuilder(spec.exclude("env_info"))
@@ -42,8 +42,17 @@ class TensorDictLane:
         build = self._build if informed else self._build_without_info
         return build({key: view.clone() for key, view in self._inputs})
 
-    def step(self, *, reset: bool, partial: bool, informed: bool) -> bool:
-        """Act; with ``reset`` also begin anew where an episode ended. Returns whether something was reset."""
+    def step(self, *, reset: bool, partial: bool, informed: bool) -> TensorDict | None:
+        """Act.
+
+        Args:
+            reset: whether what has ended will be reset.
+            partial: whether the row's own step mask holds.
+            informed: whether the row was given an ``env_info``.
+
+        Returns:
+            The next root, with masks of what has ended, for ``begin_anew``; None where nothing has.
+        """
         env = self.env
         td = self._root(informed)
         if partial and self._step_mask is not None:
@@ -51,12 +60,13 @@ class TensorDictLane:
         td = env.step(td)
         self._write(td.get("next"), self._next_out, "next")
         if not reset:
-            return False
-        root = env.step_mdp(td)
-        if not env.any_done(root):
-            return False
-        self._write(env.reset(root), self._root_out, "root")
-        return True
+            return None
+        root: TensorDict = env.step_mdp(td)
+        return root if env.any_done(root) else None
+
+    def begin_anew(self, root: TensorDict) -> None:
+        """Reset what the masks in ``root`` name."""
+        self._write(self.env.reset(root), self._root_out, "root")
 
     def reset(self, *, on_data: bool, informed: bool) -> None:
         """Begin an episode; with ``on_data`` from the row's data, and only what its masks name."""
@@ -77,13 +87,16 @@ class TensorDictLane:
         for key, target in targets:
             value = data.get(key, None)
             if value is None:
+                raise SpecError(f"The entry {key!r} ({where}) is missing in what environment {self.row} returned.")
+            if value.shape != target.shape:  # copy_ would repeat what is smaller
                 raise SpecError(
-                    f"The entry {key!r} ({where}) of the specs is missing in what the environment returned."
+                    f"The entry {key!r} ({where}) of environment {self.row} must have shape {tuple(target.shape)}, as "
+                    f"its spec says, found {tuple(value.shape)}. check_env_specs(env) says more."
                 )
-            if value.shape != target.shape or value.dtype is not target.dtype:
+            if value.dtype is not target.dtype:
                 raise SpecError(
-                    f"The entry {key!r} ({where}) does not fit the specs: expected shape {tuple(target.shape)} and "
-                    f"{target.dtype}, found {tuple(value.shape)} and {value.dtype}. check_env_specs(env) says more."
+                    f"The entry {key!r} ({where}) of environment {self.row} must have dtype {target.dtype}, as its "
+                    f"spec says, found {value.dtype}. Convert it in the environment."
                 )
             target.copy_(value.detach())
 

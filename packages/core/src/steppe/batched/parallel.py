@@ -203,7 +203,15 @@ class ParallelEnv(BatchedEnv):
         if self._own is not None:
             self._own.seed(seeds)
         parts = [{row: seed for row, seed in seeds.items() if a <= row < b} for a, b in self._bounds]
-        crew.ask({w: ("seed", part) for w, part in enumerate(parts) if part})
+        self._answers(crew, {w: ("seed", part) for w, part in enumerate(parts) if part})
+
+    def _answers(self, crew: Crew, messages: dict[int, Any]) -> dict[int, Any]:
+        try:
+            return crew.ask(messages)
+        except BaseException:
+            if not crew.in_step:
+                self._stop(PATIENCE_AFTER_FAILURE)
+            raise
 
     @property
     def worker_pids(self) -> list[int]:
