@@ -289,32 +289,18 @@ def test_actions_are_not_kept_views():
     np.testing.assert_array_equal(np.stack(raw.actions), data["action"].numpy())
 
 
-def test_a_sequence_varies_in_length():
-    raw = Echo(spaces.Sequence(spaces.Dict({"a": spaces.Box(0, 1, (2,)), "n": spaces.Discrete(3)})))
-    env = GymWrapper(raw)
-    assert env.array_plan is None
-    data = env.rollout(4, return_contiguous=False)
-
-    for t, shown in enumerate(raw.shown[1:5]):
-        found = data["next"][t]["observation"]
-        assert found["a"].tolist() == [element["a"].tolist() for element in shown]
-        assert found["n"].argmax(-1).tolist() == [int(element["n"]) for element in shown]
-
-
-def test_text_is_kept_as_it_is():
-    raw = Echo(spaces.Dict({"say": spaces.Text(5), "x": spaces.Box(0, 1)}))
-    env = GymWrapper(raw)
-
-    assert env.array_plan is None
-    assert env.reset()["say"] == raw.shown[-1]["say"]
-
-
 def test_state_is_called_observation_where_there_is_none():
     box = spaces.Box(0, 1, (2,))
 
     assert GymWrapper(Echo(spaces.Dict({"state": box}))).observation_keys == ["observation"]
     both = GymWrapper(Echo(spaces.Dict({"state": box, "observation": box})))
     assert sorted(both.observation_keys) == ["observation", "state"]
+
+
+@pytest.mark.parametrize("name", ["action", "reward", "done"])
+def test_an_entry_with_the_name_of_something_else_is_refused(name):
+    with pytest.raises(SpecError, match=rf"observes entries named \['{name}'\], which are keys of other things"):
+        GymWrapper(Echo(spaces.Dict({name: spaces.Box(0, 1), "x": spaces.Box(0, 1)})))
 
 
 def test_a_wrong_shape_is_said_at_the_first_step():
@@ -405,12 +391,3 @@ def test_batched_actions_of_every_space_are_its_own(name, categorical):
 
     assert [len(raw.actions) for raw in raws] == [5, 5]  # each was checked by its environment
     assert str(raws[0].actions) != str(raws[1].actions)
-
-
-def test_batched_text_and_sequences():
-    space = spaces.Dict({"say": spaces.Text(5), "many": spaces.Sequence(spaces.Box(0, 1, (2,)))})
-    raws = [Echo(spaces.Dict({"say": spaces.Text(5)})) for _ in range(2)]
-    env = GymWrapper(gymnasium.vector.SyncVectorEnv([lambda raw=raw: raw for raw in raws]))
-
-    assert list(env.reset()["say"]) == [raw.shown[-1]["say"] for raw in raws]
-    assert isinstance(space_to_spec(space)["say"], NonTensor)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_tensor_collection
 
 from steppe.errors import ActionError
-from steppe.specs import Binary, Categorical, Composite, MultiOneHot, OneHot, Spec
+from steppe.specs import Binary, Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
 
 __all__ = ["ActionCodec"]
 
@@ -59,7 +59,13 @@ def _array(leaf: Spec) -> _Decoder:
     return _Decoder(lambda action: action.detach().numpy(), list)
 
 
+def _non_tensor(leaf: Spec) -> _Decoder:
+    return _Decoder(lambda action: action.data if is_tensor_collection(action) else action, list)
+
+
 def _decoder(leaf: Spec) -> _Decoder:
+    if isinstance(leaf, NonTensor):
+        return _non_tensor(leaf)
     if isinstance(leaf, MultiOneHot):
         return _multi_one_hot(leaf)
     if isinstance(leaf, OneHot) and leaf.ndim == 1:
@@ -115,10 +121,19 @@ class ActionCodec:
             leaf, action = self.spec[key], tensordict.get(key, None)
             if action is None:
                 raise ActionError(f"There is no action at {key!r}. Found {sorted(map(str, tensordict.keys(True)))}.")
-            if action.shape != leaf.shape or action.dtype is not leaf.dtype:
+            if not _fits(action, leaf):
                 raise ActionError(
                     f"The action {key!r} must have shape {tuple(leaf.shape)} and dtype {leaf.dtype}, "
                     f"found {tuple(action.shape)} and {action.dtype}."
                 )
             native[key] = self.decoders[key].one(action)
         return native[self._only] if self._only is not None else native
+
+
+def _fits(action: Any, leaf: Spec) -> bool:
+    """Whether an action has the shape and dtype of its leaf; a size of -1 stands for any, and text has neither."""
+    if isinstance(leaf, NonTensor):
+        return True
+    if action.dtype is not leaf.dtype or action.ndim != leaf.ndim:
+        return False
+    return all(wanted in (-1, found) for wanted, found in zip(leaf.shape, action.shape, strict=True))

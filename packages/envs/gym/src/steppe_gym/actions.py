@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from steppe.specs import Categorical, Composite, OneHot, Spec
+from steppe.envs import ActionCodec
+from steppe.specs import Categorical, Composite, NonTensor, OneHot, Spec
 
 from .conversions import conversion_of
+from .spaces import element_spec
 from .values import kind_of, numpy_dtype
 
 __all__ = ["action_decoder", "batch_actions"]
@@ -45,6 +47,8 @@ def batch_actions(space: Any, rows: Sequence[Any]) -> Any:
         return tuple(batch_actions(part, [row[i] for row in rows]) for i, part in enumerate(space.spaces))
     if kind in ("Text", "Sequence"):
         return tuple(rows)
+    if not rows:
+        return np.empty((0, *space.shape), space.dtype)
     return np.stack([np.asarray(row, space.dtype) for row in rows])
 
 
@@ -57,12 +61,14 @@ def _leaf_keys(spec: Composite, prefix: tuple[Any, ...]) -> Any:
 
 
 def _decode_tree(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[Any], Any]:
+    kind = kind_of(space)
+    if kind == "Sequence" and conversion_of(space).decode is None:
+        return _decode_sequence(space, spec, prefix)
     if not isinstance(spec, Composite):
         decode = _decode_leaf(space, spec)
         if decode is None:
             return lambda native: native[prefix]
         return lambda native: decode(native[prefix])
-    kind = kind_of(space)
     names = list(space.spaces) if kind == "Dict" else range(len(space.spaces))
     parts = [(name, _decode_tree(space.spaces[name], spec[str(name)], (*prefix, str(name)))) for name in names]
     if kind == "Dict":
@@ -75,7 +81,12 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
     if conversion.decode is not None:
         convert = conversion.decode
         return lambda native: convert(space, native)
+    if isinstance(spec, NonTensor):
+        return None
     kind = kind_of(space)
+    if kind == "Sequence":
+        decode_sequence = _decode_sequence(space, spec, ())
+        return lambda native: decode_sequence({(): native})
     start = getattr(space, "start", 0)
     if kind == "Discrete":
         first = int(start)
@@ -102,6 +113,29 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
     if dtype == numpy_dtype(spec.dtype):
         return lambda native: native.copy()
     return lambda native: native.astype(dtype)
+
+
+def _decode_sequence(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """Each leaf has a leading dimension for the elements, which the library takes in a tuple, or stacked."""
+    element = element_spec(space, spec)
+    build = _decode_tree(space.feature_space, element, prefix)
+    if isinstance(element, Composite):
+        decoders = [(prefix + _tuple(key), found.many) for key, found in ActionCodec(element).decoders.items()]
+    else:
+        decoders = [(prefix, ActionCodec(Composite(element=element)).decoders["element"].many)]
+    stacked = bool(getattr(space, "stack", False))
+
+    def decode(native: Any) -> Any:
+        columns = [many(native[key]) for key, many in decoders]
+        keys = [key for key, _ in decoders]
+        rows = tuple(build(dict(zip(keys, row, strict=True))) for row in zip(*columns, strict=True))
+        return batch_actions(space.feature_space, rows) if stacked else rows
+
+    return decode
+
+
+def _tuple(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
 
 
 def _part_spec(spec: Spec) -> Spec:

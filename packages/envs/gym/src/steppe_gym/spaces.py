@@ -26,7 +26,7 @@ from steppe.specs import (
 
 from .conversions import conversion_of, register_gym_spec_conversion
 
-__all__ = ["register_gym_spec_conversion", "space_to_spec", "torch_dtype"]
+__all__ = ["element_spec", "register_gym_spec_conversion", "space_to_spec", "torch_dtype"]
 
 # torch can hold unsigned integers wider than a byte, and compute next to nothing with them.
 _WIDENED = {"uint16": torch.int32, "uint32": torch.int64, "uint64": torch.int64, "float128": torch.float64}
@@ -64,6 +64,13 @@ def space_to_spec(space: Any, *, categorical_action_encoding: bool = False, devi
         NotSupported: the space has no fixed layout, or no conversion is registered for it.
     """
     return conversion_of(space).to_spec(space, categorical_action_encoding=categorical_action_encoding, device=device)
+
+
+def element_spec(space: Any, spec: Spec) -> Spec:
+    """The spec of one element of a Sequence whose own spec is ``spec``, in the same encoding."""
+    leaves = list(spec.values(include_nested=True, leaves_only=True)) if isinstance(spec, Composite) else [spec]
+    integers = any(isinstance(leaf, Categorical) and not isinstance(leaf, OneHot | Binary) for leaf in leaves)
+    return space_to_spec(space.feature_space, categorical_action_encoding=integers)
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:
@@ -141,7 +148,9 @@ def _tuple(space: Any, *, categorical_action_encoding: bool, device: Any) -> Spe
 @register_gym_spec_conversion("minigrid.core.mission.MissionSpace")
 @register_gym_spec_conversion("spaces.Text")
 def _text(space: Any, *, device: Any) -> Spec:
-    return NonTensor(shape=(), device=device, example_data="")
+    # A text that the space has, which random actions are then.
+    shortest = getattr(space, "min_length", 0) * min(getattr(space, "character_set", None) or " ")
+    return NonTensor(shape=(), device=device, example_data=shortest)
 
 
 @register_gym_spec_conversion("spaces.Sequence")
@@ -208,6 +217,8 @@ def _with_length(element: Spec) -> Spec:
     if isinstance(element, Composite):
         return Composite({key: _with_length(part) for key, part in element.items()}, device=element.device)
     shape = torch.Size((-1, *element.shape))
+    if -1 in element.shape:
+        raise NotSupported("A Sequence of Sequences has no layout as a tensor: more than one size varies.")
     if isinstance(element, NonTensor):
         return NonTensor(shape=(), device=element.device, example_data=())
     if isinstance(element, MultiOneHot | MultiCategorical):

@@ -19,7 +19,7 @@ from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, MultiCategorical, MultiOneHot, NonTensor, OneHot, Spec
 
 from .conversions import conversion_of
-from .spaces import space_to_spec
+from .spaces import element_spec
 
 __all__ = ["Leaf", "SpaceReader", "kind_of", "numpy_dtype", "row_of", "stack"]
 
@@ -65,7 +65,8 @@ class Leaf:
     def tensor(self, value: Any) -> Any:
         """Turn the value of this leaf into a tensor; a value that is no tensor is returned as it is."""
         if isinstance(self.spec, NonTensor):
-            return value
+            # A sequence would be taken for rows.
+            return value if isinstance(value, str) else NonTensorData(value)
         dtype = numpy_dtype(self.spec.dtype)
         if self.elements is not None:
             element = self.elements
@@ -184,7 +185,7 @@ def stack(rows: Sequence[Any]) -> Any:
     """Rows as one tensor; values that are no tensors as a non-tensor stack."""
     if isinstance(rows[0], torch.Tensor):
         return torch.stack(list(rows))
-    return NonTensorStack(*[NonTensorData(row) for row in rows])
+    return NonTensorStack(*[row if isinstance(row, NonTensorData) else NonTensorData(row) for row in rows])
 
 
 def _leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...], rename: Mapping[str, str]) -> Any:
@@ -202,9 +203,7 @@ def _leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...],
 
 
 def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...]) -> Any:
-    integers = isinstance(spec, Categorical) and not isinstance(spec, OneHot)
-    element_spec = space_to_spec(space.feature_space, categorical_action_encoding=integers)
-    for element in _leaves(space.feature_space, element_spec, key, (), {}):
+    for element in _leaves(space.feature_space, element_spec(space, spec), key, (), {}):
         inner = element.key if isinstance(element.key, tuple) else (element.key,)
         leaf_spec = spec
         for part in inner[len(key) :]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.envs import ActionCodec, GymLikeEnv, default_info_dict_reader
 from steppe.errors import NotSupported, SpecError
@@ -16,6 +16,7 @@ from steppe.versions import set_gym_backend
 
 from .actions import action_decoder
 from .compat import StableBaselines, adapter_for
+from .kernels import Kernel, compile_kernel
 from .names import AvailableEnvs, available_names
 from .peeking import find_attribute, library_of
 from .pixels import with_pixels
@@ -25,8 +26,6 @@ from .values import SpaceReader
 from .vector import Batch, RowsReader, is_vector, reset_mask, single_spaces, step_mask
 
 __all__ = ["GymWrapper"]
-
-Kernel = Callable[[Any, Any], "tuple[bool, bool]"]
 
 
 class GymWrapper(GymLikeEnv):
@@ -116,7 +115,14 @@ class GymWrapper(GymLikeEnv):
         observation, action = self._to_spec(observation_space), self._to_spec(action_space)
         self._compile_values(observation, action)
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
-        self.observation_spec = self._batched(_rooted(observation_space, observation, _renamed(observation)))
+        entries = _rooted(observation_space, observation, _renamed(observation))
+        taken = sorted(_TAKEN & set(entries))
+        if taken:
+            raise SpecError(
+                f"{self!r} observes entries named {taken}, which are keys of other things in data. Give them other "
+                "names, in a wrapper of the library's kind around the environment."
+            )
+        self.observation_spec = self._batched(entries)
         self.action_spec = self._batched({"action": action})
         self.reward_spec = self._batched({"reward": self._reward_spec()})
         self.done_spec = self._batched({"done": flag, "terminated": flag.clone(), "truncated": flag.clone()})
@@ -178,45 +184,11 @@ class GymWrapper(GymLikeEnv):
         return result
 
     def _compile_kernel(self, *, checked: bool) -> Kernel:
-        step, write, decode = self._adapter.stepper(self._env), self._reader.write, self._decode
+        step = self._adapter.stepper(self._env)
         if self.frame_skip > 1:
             step = repeated(step, self.frame_skip)
-        if checked or self.info_dict_reader:
-            return self._full_kernel(step, checked)
-        if decode is None:
-
-            def kernel(action: Any, out: Any) -> tuple[bool, bool]:
-                observation, reward, terminated, truncated, _ = step(action)
-                write(observation, out)
-                out["reward"][...] = reward
-                return bool(terminated), bool(truncated)
-
-            return kernel
-
-        def decoding_kernel(action: Any, out: Any) -> tuple[bool, bool]:
-            observation, reward, terminated, truncated, _ = step(decode(action))
-            write(observation, out)
-            out["reward"][...] = reward
-            return bool(terminated), bool(truncated)
-
-        return decoding_kernel
-
-    def _full_kernel(self, step: Any, checked: bool) -> Kernel:
-        write, decode, readers = self._reader.write, self._decode, list(self.info_dict_reader)
-
-        def kernel(action: Any, out: Any) -> tuple[bool, bool]:
-            observation, reward, terminated, truncated, info = step(action if decode is None else decode(action))
-            if checked:
-                self._check_observation(observation, "step")
-                self._check_reward(reward)
-            write(observation, out)
-            out["reward"][...] = reward
-            for reader in readers:
-                for key, array in reader.read(info).items():
-                    out[key][...] = array
-            return bool(terminated), bool(truncated)
-
-        return kernel
+        check = self._check_step if checked else None
+        return compile_kernel(step, self._reader.write, self._decode, readers=self.info_dict_reader, check=check)
 
     def _array_capable(self) -> bool:
         return self._vector is None and self._reader.fixed and super()._array_capable()
@@ -232,7 +204,8 @@ class GymWrapper(GymLikeEnv):
         self._reader.check(observation, f"{self!r}.{what}")
         self._checked.add(what)
 
-    def _check_reward(self, reward: Any) -> None:
+    def _check_step(self, observation: Any, reward: Any) -> None:
+        self._check_observation(observation, "step")
         expected = tuple(self.full_reward_spec["reward"].shape)
         found = np.shape(reward)
         if found != expected and not (expected == (1,) and np.size(reward) == 1 and reward is not None):
@@ -256,6 +229,10 @@ class GymWrapper(GymLikeEnv):
         return self._finish_rows(data, info, valid)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        if "seed" in kwargs:
+            raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
+        if not {"options"}.issuperset(kwargs):
+            raise TypeError(f"reset does not take {sorted(kwargs)}; the library's reset knows 'options'.")
         if self._vector is None:
             return super()._reset(tensordict, **kwargs)
         mask = reset_mask(tensordict)
@@ -276,11 +253,13 @@ class GymWrapper(GymLikeEnv):
     def read_action(self, action: Any) -> Any:
         """Turn the action in the data into one of the action space."""
         if self._vector is not None:
-            entries = [(key, action.get(key)) for key in self.action_keys] if is_tensor_collection(action) else None
-            arrays = dict(entries) if entries is not None else {self.action_key: action}
-            rows = self._row_codec.decode({key: value.detach().cpu().numpy() for key, value in arrays.items()})
+            several = is_tensor_collection(action) and not is_non_tensor(action)
+            columns = {key: action.get(key) for key in self.action_keys} if several else {self.action_key: action}
+            rows = self._row_codec.decode({key: _column(value) for key, value in columns.items()})
             return self._vector.actions(rows)
-        native = super().read_action(action.to("cpu") if action.device != _CPU else action)
+        native = super().read_action(
+            action.to("cpu") if getattr(action, "device", None) not in (None, _CPU) else action
+        )
         return native if self._decode is None else self._decode(native)
 
     def read_obs(self, observations: Any) -> dict[Any, Any]:
@@ -298,12 +277,7 @@ class GymWrapper(GymLikeEnv):
         return self._adapter.sort_reset(reset_outputs)
 
     def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
-        options = kwargs.pop("options", env_info)
-        if kwargs.pop("seed", None) is not None:
-            raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
-        if kwargs:
-            raise TypeError(f"reset does not take {sorted(kwargs)}; the library's reset knows 'options'.")
-        return self._adapter.reset(self._env, seed, options)
+        return self._adapter.reset(self._env, seed, kwargs.get("options", env_info))
 
     def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
         """Add values of the library's info dict to the observations; see :class:`steppe.envs.GymLikeEnv`."""
@@ -394,6 +368,13 @@ class GymWrapper(GymLikeEnv):
 
 _CPU = torch.device("cpu")
 _MISSING = object()
+# Keys at the root of data that are no observations.
+_TAKEN = {"action", "reward", "done", "terminated", "truncated", "next"}
+
+
+def _column(value: Any) -> Any:
+    """The actions of all rows under one key: an array, or a list where they are no tensors."""
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value.tolist()
 
 
 def _renamed(spec: Spec) -> dict[str, str]:
