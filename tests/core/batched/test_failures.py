@@ -201,8 +201,9 @@ def test_a_killed_worker_is_named_at_once_wherever_it_is_missed(use: Callable[[A
 
     assert time.monotonic() - started < 5
     assert caught.value.worker == 1
-    with pytest.raises(ClosedError):
+    with pytest.raises((ClosedError, AttributeError), match="stopped after an error"):
         use(env, td)
+    assert not hasattr(env, "count")
     env.close()
 
 
@@ -458,9 +459,6 @@ def test_an_interrupted_question_is_not_answered_later() -> None:
         env.ponder(0.6)
     os.waitpid(killer, 0)
 
-    # Either the batch is over, or it answers what it is asked now.
-    try:
-        assert env.ponder(0.0) == [0.0, 0.0]
-    except ClosedError:
-        pass
+    with pytest.raises(AttributeError, match="stopped after an error"):
+        env.ponder(0.0)
     env.close()

@@ -14,7 +14,7 @@ from steppe.batched.report import KINDS, BatchLayout, EnvReport
 from steppe.batched.steps import BatchSteps
 from steppe.batched.view import BatchView
 from steppe.envs import next_seed
-from steppe.errors import NotSupported, SpecError, StateError
+from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import Composite
 
 __all__ = ["BatchedEnv"]
@@ -82,7 +82,12 @@ class BatchedEnv(BatchSteps):
         except AttributeError:
             if name.startswith("_") or name in _OF_ONE_ENV or self.__dict__.get("is_closed", True):
                 raise
-        if not all(self._ask((HAS, name), [None] * self.num_workers)):
+        try:
+            there = all(self._ask((HAS, name), [None] * self.num_workers))
+        except ClosedError as error:
+            # hasattr is for everyone, of a batch that failed too.
+            raise AttributeError(f"{name!r} cannot be read: {error}") from error
+        if not there:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}, and neither have its environments.")
         return Dispatched(self, (name,))
 
