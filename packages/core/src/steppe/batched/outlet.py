@@ -29,6 +29,7 @@ class HostOutlet:
         self._arrays = [(key, storage.arrays[at]) for key, at in keys.items() if at in storage.arrays]
         # bfloat16 and its like, which numpy lacks
         self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
+        self._known_false: frozenset[Any] = frozenset()
         self._flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
 
@@ -53,11 +54,19 @@ class HostOutlet:
         """The leaves where ``rows``, ``[n]`` bool, is True, and ``flat`` elsewhere."""
         out = {}
         for key, array in self._arrays:
+            if key in self._known_false:
+                out[key] = torch.from_numpy(np.zeros(array.shape, array.dtype))
+                continue
             mask = rows.reshape((-1,) + (1,) * (array.ndim - 1))
             out[key] = torch.from_numpy(np.where(mask, array, flat[key].numpy()))
         for key, tensor in self._tensors:
             out[key] = torch.where(torch.from_numpy(rows).view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
         return out
+
+
+    def know_false(self, keys: Any) -> None:
+        """Say which leaves are False wherever ``overlay`` is called: nothing has to be copied then."""
+        self._known_false = frozenset(keys)
 
 
 class StagedOutlet(HostOutlet):

@@ -72,6 +72,9 @@ class BatchSteps(EnvBase):
         state["_root_out"] = outlet(
             storage, {key: key for key in (*obs, *done)}, Composite(root, shape=size), self.device
         )
+        if self._on_arrays:
+            # What has ended was reset, what was reset has not ended.
+            state["_root_out"].know_false(done)
         keys = dict.fromkeys((*obs, *reward, *done))
         state["_next_out"] = outlet(
             storage, {key: below(key) for key in keys}, Composite(following, shape=size), self.device
