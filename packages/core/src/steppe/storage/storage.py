@@ -131,7 +131,8 @@ class Storage:
         block = self.block
         if block.device.type == "cuda" or block.is_pinned():
             return
-        runtime: Any = torch.cuda.cudart()
+        cudart: Any = torch.cuda.cudart
+        runtime = cudart()
         failed = runtime.cudaHostRegister(block.data_ptr(), block.nbytes, 0)
         if int(failed):
             raise NotSupported(f"CUDA refused to lock {block.nbytes} bytes of shared memory (error {int(failed)}).")
