@@ -13,15 +13,46 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe.specs import Bounded, Composite  # noqa: E402
 from steppe_gym import GymEnv, as_gym, register_gym  # noqa: E402
+from steppe_testing import ArrayCountingEnv  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.mark.parametrize(
-    "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0"]
+    ("name", "module"),
+    [
+        ("CartPole-v1", "gymnasium"),
+        ("Pendulum-v1", "gymnasium"),
+        ("FrozenLake-v1", "gymnasium"),
+        ("Blackjack-v1", "gymnasium"),
+        ("MountainCarContinuous-v0", "gymnasium"),
+        ("HalfCheetah-v5", "mujoco"),
+        ("ALE/Pong-v5", "ale_py"),
+        ("MiniGrid-Empty-5x5-v0", "minigrid"),
+    ],
 )
-def test_the_library_s_checker_passes(name):
+def test_the_library_s_checker_passes(name, module):
+    pytest.importorskip(module)
     check_env(as_gym(GymEnv(name)), skip_render_check=True)
+
+
+def test_the_library_s_checker_passes_for_what_was_registered():
+    register_gym("Checked-v0", "gym:CartPole-v1", max_episode_steps=50)
+    check_env(gymnasium.make("Checked-v0", render_mode="rgb_array").unwrapped)
+
+
+def test_an_environment_of_our_own_passes_the_checker():
+    register_gym("Counted-v0", ArrayCountingEnv)
+    check_env(gymnasium.make("Counted-v0").unwrapped, skip_render_check=True)
+
+
+def test_it_renders_as_it_was_made():
+    register_gym("Seen-v0", "gym:CartPole-v1")
+    env = gymnasium.wrappers.RenderCollection(gymnasium.make("Seen-v0", render_mode="rgb_array"))
+    env.reset(seed=0)
+    env.step(0)
+
+    assert [frame.shape for frame in env.render()] == [(400, 600, 3)] * 2
 
 
 @pytest.mark.parametrize("categorical", [False, True])

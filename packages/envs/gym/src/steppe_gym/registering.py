@@ -112,6 +112,8 @@ def _class_for(adapter: Adapter) -> type:
             self.action_space = spec_to_space(action[1], backend=adapter.library)
             self._actions = SpaceReader(self.action_space, action[1], key="action")
             self._root: TensorDictBase | None = None
+            self.render_mode = getattr(env, "render_mode", None)
+            self.metadata = {**self.metadata, **(getattr(env, "metadata", None) or {})}
 
         def seed(self, seed: int | None = None) -> list[int | None]:
             self.env.set_seed(seed)
