@@ -212,16 +212,6 @@ def test_batches(case):
             env.close()
 
 
-def test_seeds_of_a_reset_are_used_once():
-    env = GymEnv("CartPole-v1")
-    env.set_seed(4)
-    first, second = env.reset()["observation"], env.reset()["observation"]
-
-    raw = gymnasium.make("CartPole-v1")
-    assert first.tolist() == raw.reset(seed=4)[0].tolist()
-    assert second.tolist() == raw.reset()[0].tolist()
-
-
 def test_observations_are_not_the_library_s_memory():
     env = GymEnv("HalfCheetah-v5")
     root = env.reset()

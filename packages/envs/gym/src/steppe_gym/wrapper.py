@@ -361,7 +361,8 @@ class GymWrapper(GymLikeEnv):
         self.__dict__["_kernel"] = self._first_kernel
 
     def __repr__(self) -> str:
-        named = getattr(find_attribute(self._env, "spec", None), "id", None) or type(self._env).__name__
+        named = self.__dict__.get("name") or getattr(find_attribute(self._env, "spec", None), "id", None)
+        named = named or type(self._env).__name__
         batch = f", batch_size={tuple(self.batch_size)}" if self.batch_size else ""
         return f"{type(self).__name__}({named}{batch})"
 
