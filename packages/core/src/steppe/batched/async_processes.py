@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import TensorDictBase
-
 from steppe.batched.async_pool import AsyncEnvPool
 from steppe.batched.parallel import OPS, ParallelEnv
 from steppe.errors import WorkerError
@@ -29,15 +27,15 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
 
     def _open(self) -> None:
         super()._open()
-        self.__dict__["_any"] = self._crew.waiter_for_any(messages=not self._buffered)
+        self.__dict__["_any"] = self._crew.waiter_for_any(messages=True)
 
     # -- asynchronous ---------------------------------------------------------------------------------------------
 
-    def _order(self, row: int, op: str, data: TensorDictBase | None) -> Any:
+    def _order(self, row: int, op: str, message: tuple[Any, dict[str, Any]] | None) -> Any:
         crew = self._staff()
-        if self._buffered:
+        if message is None:
             return crew.order(row, OPS[op])
-        crew.send(row, ("rows", op, {row: (data, {})}))
+        crew.send(row, ("rows", op, {row: message}))
         return None
 
     def _look(self) -> None:
@@ -46,14 +44,14 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
             for row, job in self._jobs.items():
                 if job.ended:
                     continue
-                if self._buffered:
-                    if crew.answered(row, job.ticket):
-                        crew.check(row)
-                        job.ended = True
-                elif crew.connections[row].poll(0):
-                    job.outcome, job.ended = crew.expect(row, "done")[1][row], True
+                if job.ticket is None:
+                    if crew.connections[row].poll(0):
+                        job.outcome, job.ended = crew.expect(row, "done")[1][row], True
+                elif crew.answered(row, job.ticket):
+                    crew.check(row)
+                    job.ended = True
         except WorkerError as error:
-            self.__dict__["_failure"] = self._failure or error
+            self.__dict__["_failure"] = error
 
     def _await(self, timeout: float | None) -> None:
         if self._leading:
@@ -61,7 +59,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
             self._change.wait(timeout)
             return
         crew = self._staff()
-        if self._buffered and crew.gate.spin(self._something_ended):
+        if crew.board is not None and crew.gate.spin(self._something_ended):
             return
         self.__dict__["_leading"] = True
         self._change.release()
@@ -73,19 +71,19 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
             self._change.notify_all()
         for fd in heard:
             job = self._jobs.get(crew.worker_at(fd))
-            if self._buffered or job is None or job.ended:
-                # No message is due, so it is the end of its process.
+            if job is None or job.ended or job.ticket is not None:
+                # No message is due but an error, or the end of its process.
                 try:
                     crew.died(fd)
                 except WorkerError as error:
                     self.__dict__["_failure"] = self._failure or error
 
     def _something_ended(self) -> bool:
-        return any(self._crew.answered(row, job.ticket) for row, job in self._jobs.items() if not job.ended)
+        answered = self._crew.answered
+        return any(not job.ended and answered(row, job.ticket) for row, job in self._jobs.items())
 
     # -- as any environment ---------------------------------------------------------------------------------------
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        self.start()
-        self._check_idle(".".join(path))
+        self._check_asked(path)
         return super()._ask(path, calls)

@@ -12,8 +12,6 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-from tensordict import TensorDictBase
-
 from steppe.batched.async_pool import AsyncEnvPool
 from steppe.batched.board import Flags
 from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE
@@ -67,11 +65,16 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
             raise ClosedError(f"This {type(self).__name__} was stopped after an error: close it, make a new one.")
         return threads
 
+    def _check_usable(self, what: str) -> None:
+        super()._check_usable(what)
+        if self._running:
+            self._staff()
+
     # -- asynchronous ---------------------------------------------------------------------------------------------
 
-    def _order(self, row: int, op: str, data: TensorDictBase | None) -> Any:
+    def _order(self, row: int, op: str, message: tuple[Any, dict[str, Any]] | None) -> Any:
         threads = self._staff()
-        future = threads.submit(row, threads.job(row, op, data))
+        future = threads.submit(row, threads.job(row, op, message))
         change = self._change
 
         def ended(_: Any) -> None:
@@ -88,7 +91,7 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
                 if error is not None:
                     self.__dict__["_failure"] = error
                     return
-                job.ended, job.outcome = True, job.ticket.result()
+                job.ended, job.outcome, job.ticket = True, job.ticket.result(), None
 
     def _await(self, timeout: float | None) -> None:
         self._change.wait(timeout)
@@ -114,14 +117,14 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
 
     def _run(self, op: str, rows: list[int] | None) -> int:
         wanted = range(self.num_workers) if rows is None else rows
-        return sum(self._all({row: self._staff().job(row, op, None) for row in wanted}).values())
+        counts = self._all({row: self._staff().job(row, op) for row in wanted})
+        return sum(int(self._flags.was_reset[row]) for row in counts) if op == "step_and_reset" else 0
 
     def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
-        return self._all({row: self._staff().job(row, op, *given) for row, given in data.items()})
+        return self._all({row: self._staff().job(row, op, given) for row, given in data.items()})
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        self.start()
-        self._check_idle(".".join(path))
+        self._check_asked(path)
         threads = self._staff()
         futures = [threads.submit(row, _asking(threads.envs[row], row, path, call)) for row, call in enumerate(calls)]
         wait(futures)
@@ -197,21 +200,24 @@ class _Threads:
 
         return run
 
-    def job(
-        self, row: int, op: str, data: TensorDictBase | None, arguments: dict[str, Any] | None = None
-    ) -> Callable[[], Any]:
-        """A call that steps or resets an environment, in its row of storage or on ``data``."""
+    def job(self, row: int, op: str, message: tuple[Any, dict[str, Any]] | None = None) -> Callable[[], Any]:
+        """A call that steps or resets an environment: in its row of storage, or on the data of ``message``.
+
+        It returns what :func:`~steppe.batched.messages.run_rows` does for the row; None where data is in storage.
+        """
         env, lanes = self.envs[row], self.lanes[row] if self.lanes is not None else None
 
         def run() -> Any:
             try:
-                if lanes is None or arguments is not None:
-                    found = run_rows(op, {row: env}, {row: (data, arguments or {})})[row]
+                if message is not None:
+                    found = run_rows(op, {row: env}, {row: message})[row]
                     return tuple(td.clone() if td is not None else None for td in found)
+                assert lanes is not None
                 if op in ("reset", "reset_on_data"):
                     lanes.reset([0], on_data=op == "reset_on_data")
-                    return 0
-                return lanes.step(reset=op == "step_and_reset")
+                else:
+                    lanes.step(reset=op == "step_and_reset")
+                return None
             except LaneError as error:
                 raise _failed(row, error.doing, error.__cause__) from error.__cause__
             except BaseException as error:

@@ -1,0 +1,327 @@
+"""What a pool has under way: sending work to environments, waiting for it, and the data that comes of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.batched.async_rows import indices_of, rows_of, stack_as
+from steppe.batched.base import BatchedEnv
+from steppe.batched.crew import PATIENCE_AFTER_FAILURE
+from steppe.errors import ActionError, ClosedError, SpecError, StateError, WorkerTimeout
+
+__all__ = ["AsyncWork", "Job"]
+
+#: Operations, and what the methods that send and receive them are called.
+NAMES = {"step": "step", "reset": "reset", "step_and_reset": "step_and_maybe_reset"}
+
+
+@dataclass
+class Job:
+    """What one environment was sent, until it is received.
+
+    Attributes:
+        op: ``"step"``, ``"reset"`` or ``"step_and_reset"``.
+        data: the row that was sent, a copy; None for a reset without data.
+        since: when, by the monotonic clock.
+        ticket: how the backend knows it again; None for work that is answered by a message.
+        ended: whether the environment has done it.
+        outcome: ``next`` and following root where data travels in messages; None where it is in storage.
+    """
+
+    op: str
+    data: TensorDictBase | None
+    since: float
+    ticket: Any = None
+    ended: bool = False
+    outcome: Any = None
+
+
+class AsyncWork(BatchedEnv):
+    """The work of an :class:`~steppe.batched.AsyncEnvPool`, whose subclasses say how an environment is set to work."""
+
+    stack: str
+    step_timeout: float | None
+    _stop: Callable[..., None]
+
+    def _begin_work(self) -> None:
+        state = self.__dict__
+        state["_jobs"] = {}
+        # Reentrant, because making environments asks for specs, which makes environments.
+        state["_change"] = threading.Condition(threading.RLock())
+        state["_failure"] = None
+        state["_over"] = ""
+        state["_builders"] = {}
+
+    # -- what the backends do differently ------------------------------------------------------------------------
+
+    def _order(self, row: int, op: str, message: tuple[Any, dict[str, Any]] | None) -> Any:
+        """Have an environment begin; returns a ticket. Its inputs are in storage, or in ``message``."""
+        raise NotImplementedError
+
+    def _look(self) -> None:
+        """Mark the jobs that have ended; put the first error in ``_failure``."""
+        raise NotImplementedError
+
+    def _await(self, timeout: float | None) -> None:
+        """Sleep until a job may have ended, or ``timeout`` seconds. ``_change`` is held, and let go meanwhile."""
+        raise NotImplementedError
+
+    # -- who is free ----------------------------------------------------------------------------------------------
+
+    def _check_usable(self, what: str) -> None:
+        if self._over and not self.is_closed:
+            raise ClosedError(f"{what}: this pool was stopped after an error ({self._over}): close it, make a new one.")
+        super()._check_open(what)
+
+    def _check_open(self, what: str) -> None:
+        # Every call that is not asynchronous comes by here before it touches data.
+        self._check_usable(what)
+        with self._change:
+            self._check_free(sorted(self._jobs), what)
+
+    def _check_free(self, rows: list[int], what: str) -> None:
+        for row in rows:
+            job = self._jobs.get(row)
+            if job is not None:
+                name = NAMES[job.op]
+                raise StateError(
+                    f"{what}: environment {row} was sent a {name} that was not received. Receive it first: "
+                    f"async_{name}_recv(env_index={row})."
+                )
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _send(self, op: str, tensordict: TensorDictBase | None, env_index: Any) -> None:
+        what = f"async_{NAMES[op]}_send"
+        self._check_usable(what)
+        self.start()
+        if tensordict is None and op != "reset":
+            raise SpecError(f"{what} takes a TensorDict with the actions, found None.")
+        if tensordict is not None and not isinstance(tensordict, TensorDictBase):
+            raise SpecError(f"{what} takes a TensorDict, found {type(tensordict).__name__}.")
+        rows, data = rows_of(tensordict, env_index, self.num_workers, what)
+        with self._change:
+            self._check_usable(what)
+            self._check_free(rows, what)
+            if op != "reset":
+                for row, td in zip(rows, data, strict=True):
+                    self._check_action(row, td)
+            failure = self._set_to_work(op, rows, data)
+        self._raise(failure)
+
+    def _set_to_work(self, op: str, rows: list[int], data: list[Any]) -> BaseException | None:
+        """Set environments to work; returns the error where one could not be."""
+        now = time.monotonic()
+        try:
+            for row, td in zip(rows, data, strict=True):
+                order, message = self._written(op, row, td)
+                self._jobs[row] = Job(op, td, now, self._order(row, order, message))
+        except BaseException as error:
+            return error
+        return None
+
+    def _raise(self, failure: BaseException | None) -> None:
+        """Stop everything and raise, after an error."""
+        if failure is None:
+            return
+        self._give_up(failure)
+        try:
+            raise failure
+        finally:
+            del failure  # it refers to this frame, and storage should not have to wait for the garbage collector
+
+    def _check_action(self, row: int, td: Any) -> None:
+        for key, shape, dtype in self._row_actions[row]:
+            value = td.get(key, None)
+            if value is None:
+                raise self._missing_action(td, key)
+            if dtype is not None and (value.dtype is not dtype or (shape is not None and value.shape != shape)):
+                raise ActionError(
+                    f"The action {key!r} of environment {row} must have shape {tuple(shape or ())} and dtype {dtype}, "
+                    f"found {tuple(value.shape)} and {value.dtype}."
+                )
+
+    def _written(self, op: str, row: int, td: Any) -> tuple[str, tuple[Any, dict[str, Any]] | None]:
+        """Write a row into storage; what to order, and the message where storage does not do."""
+        by_message = (td.exclude("next") if td is not None else None), {}
+        if not self._buffered:
+            return op, by_message
+        if op != "reset":
+            self._put_row(row, td, (*self._actions, *self._carried))
+            return op, None
+        self._write_info(td.unsqueeze(0) if td is not None else None, [row], whole=True)
+        known = [td is not None and td.get(key, None) is not None for key, *_ in self._carried]
+        if not any(known):
+            return op, None
+        if not all(known):
+            return op, by_message
+        self._put_row(row, td, self._carried)
+        if self._layout.masked:
+            for group in self._groups:
+                self._storage.tensors[group.reset_key][row] = True
+        return "reset_on_data", None
+
+    def _put_row(self, row: int, td: Any, leaves: Any) -> None:
+        for key, *_, tensor in leaves:
+            value = td.get(key, None)
+            if value is not None:
+                tensor[row].copy_(value)
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+
+    def _receive(self, op: str, min_get: int, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
+        what = f"async_{NAMES[op]}_recv"
+        for name, number in (("min_get", min_get), ("max_get", min_get if max_get is None else max_get)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise SpecError(f"{what}: {name} is a whole number >= 1, found {number!r}.")
+        if max_get is not None and max_get < min_get:
+            raise SpecError(f"{what}: max_get must not be below min_get, found {max_get} and {min_get}.")
+        self._check_usable(what)
+        asked = None if env_index is None else set(indices_of(env_index, self.num_workers, what))
+        with self._change:
+            self._check_usable(what)
+            rows = self._wait_for(op, asked, min_get, timeout, what)
+            if rows is not None:
+                if max_get is not None and len(rows) > max_get:
+                    rows = sorted(sorted(rows, key=lambda row: self._jobs[row].since)[:max_get])
+                return self._gather(op, rows, [self._jobs.pop(row) for row in rows])
+        self._raise(self._failure)
+
+    def _wait_for(
+        self, op: str, asked: set[int] | None, min_get: int, timeout: float | None, what: str
+    ) -> list[int] | None:
+        """The rows that have ended, sorted, once there are enough; None after an error."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            rows = self._under_way(op, asked, min_get, what)
+            self._look()
+            if self._failure is not None:
+                return None
+            ready = [row for row in rows if self._jobs[row].ended]
+            if len(ready) >= min_get:
+                return ready
+            limit = self._limit(end)
+            if self._failure is not None:
+                return None
+            if limit is not None and limit <= 0:
+                busy = [row for row in rows if row not in ready]
+                raise WorkerTimeout(
+                    f"{what}: {len(ready)} of {min_get} {NAMES[op]}(s) ended within {timeout} s; environments {busy} "
+                    "are at work. Nothing is lost: receive again, with a lower min_get for what has ended.",
+                    worker=busy[0],
+                    env=busy[0],
+                )
+            self._await(limit)
+            self._check_usable(what)
+
+    def _under_way(self, op: str, asked: set[int] | None, min_get: int, what: str) -> list[int]:
+        rows = sorted(row for row, job in self._jobs.items() if job.op == op and (asked is None or row in asked))
+        if len(rows) >= min_get:
+            return rows
+        name = NAMES[op]
+        of = "" if asked is None else f" of environments {sorted(asked)}"
+        found = f"{len(rows)} are" if rows else "none is"
+        others = [(row, NAMES[job.op]) for row, job in sorted(self._jobs.items()) if job.op != op]
+        hint = "".join(f" Environment {row} was sent a {other}." for row, other in others[:3])
+        raise StateError(
+            f"{what}: {min_get} {name}(s){of} asked for, but {found} under way.{hint} "
+            f"Send first, with async_{name}_send, or receive what was sent."
+        )
+
+    def _limit(self, end: float | None) -> float | None:
+        """Seconds until something must have happened; sets ``_failure`` where an environment is too late."""
+        now = time.monotonic()
+        limit = None if end is None else end - now
+        if self.step_timeout is None:
+            return limit
+        for row, job in self._jobs.items():
+            if not job.ended:
+                left = job.since + self.step_timeout - now
+                if left <= 0:
+                    self.__dict__["_failure"] = self._too_late(row)
+                limit = left if limit is None else min(limit, left)
+        return limit
+
+    def _too_late(self, row: int) -> WorkerTimeout:
+        return WorkerTimeout(
+            f"Worker {row}, at work on environment {row}, did not answer within {self.step_timeout} s.",
+            worker=row,
+            env=row,
+        )
+
+    def _give_up(self, error: BaseException) -> None:
+        """Stop everything after an error."""
+        with self._change:
+            state = self.__dict__
+            state["_over"], state["_failure"] = type(error).__name__, None
+            self._jobs.clear()
+            self._change.notify_all()
+        # Threads that end a job need what was held.
+        self._stop(PATIENCE_AFTER_FAILURE)
+
+    # -- data -----------------------------------------------------------------------------------------------------
+
+    def _gather(self, op: str, rows: list[int], jobs: list[Job]) -> Any:
+        """What has ended, as the caller gets it: data, and for ``"step_and_reset"`` the following root too."""
+        index = torch.tensor(rows, device=self.device)
+        sent = [job.data if job.data is not None else TensorDict({}, []) for job in jobs]
+        outcomes = [job.outcome for job in jobs]
+        if op == "reset":
+            data = stack_as(self.stack, [td.update(new) for td, new in zip(sent, self._fresh(rows, jobs), strict=True)])
+            return data.set("env_index", index)
+        if self._buffered:
+            flat = self._next_out.take(np.asarray(rows))
+            following = self._nested("_next_out", flat, len(rows))
+        if not self._buffered or any("next" in td.keys() for td in sent):
+            # Entries that the environment does not write, such as the state that a policy hands on, stay.
+            parts = following.unbind(0) if self._buffered else [self._placed(outcome[0]) for outcome in outcomes]
+            data = stack_as(self.stack, [self._put_next(td, part) for td, part in zip(sent, parts, strict=True)])
+        else:
+            data = stack_as(self.stack, sent).set("next", following)
+        data.set("env_index", index)
+        if op == "step":
+            return data
+        if self._buffered:
+            return data, self._root_after(data, flat, rows)
+        roots = []
+        for row, td, outcome in zip(rows, sent, outcomes, strict=True):
+            kept = td.select(*(key for key, *_ in self._row_actions[row]))  # as step_mdp does
+            roots.append(kept.update(self._placed(outcome[1])))
+        return data, stack_as(self.stack, roots).set("env_index", index.clone())
+
+    def _fresh(self, rows: list[int], jobs: list[Job]) -> list[TensorDictBase]:
+        """The first data of each row."""
+        if all(job.outcome is None for job in jobs):
+            return list(self._nested("_root_out", self._root_out.take(np.asarray(rows)), len(rows)).unbind(0))
+        return [
+            self._placed(job.outcome[1]) if job.outcome is not None else self._fresh([row], [job])[0]
+            for row, job in zip(rows, jobs, strict=True)
+        ]
+
+    def _root_after(self, data: TensorDictBase, flat: dict[Any, torch.Tensor], rows: list[int]) -> TensorDictBase:
+        root = self.step_mdp(data)
+        at = np.asarray(rows)
+        anew = self._flags.was_reset[at]
+        if anew.any():
+            mask = torch.from_numpy(anew).to(self.device)
+            for key, first in self._root_out.take(at).items():
+                root.set(key, torch.where(mask.view((-1,) + (1,) * (first.ndim - 1)), first, flat[key]))
+        return root
+
+    def _nested(self, name: str, flat: dict[Any, torch.Tensor], n: int) -> TensorDict:
+        known = self._builders.get((name, n, self.device))
+        if known is None:
+            known = self._builders[name, n, self.device] = self._row_builder(name, n)
+        nested: TensorDict = known(flat)
+        return nested
+
+    def _placed(self, data: TensorDictBase) -> TensorDictBase:
+        return data if self.device is None else data.to(self.device)
