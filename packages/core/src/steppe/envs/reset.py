@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase, is_non_tensor
+from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from steppe.envs.done import DoneGroup, reset_mask
 from steppe.envs.partial import merge_rows
 from steppe.errors import SpecError
+from steppe.storage import entries
 
 __all__ = ["clear_masks", "merge_reset", "requested_masks"]
 
@@ -18,8 +19,12 @@ def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict
     """Return the masks in ``tensordict`` that decide, by the prefix of their level. Empty: everything is reset.
 
     Levels without a mask of their own or above are reset whole, which a mask elsewhere cannot prevent.
+
+    Raises:
+        SpecError: a mask is not bool, or stands at a level that has no done entry.
     """
     masks: dict[Any, torch.Tensor] = {}
+    _refuse_stray_masks(tensordict, groups)
     for group in groups:
         mask = reset_mask(tensordict, group)
         if mask is not None:
@@ -33,6 +38,23 @@ def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict
                 shape = done.shape if done is not None else torch.Size((*tensordict.batch_size, 1))
                 masks[group.prefix] = torch.ones(shape, dtype=torch.bool, device=tensordict.device)
     return masks
+
+
+def _refuse_stray_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> None:
+    """A mask at a level that does not end by itself would be passed over, and everything be reset."""
+    if type(tensordict) is TensorDict and not any(
+        isinstance(value, TensorDictBase) for value in entries(tensordict).values()
+    ):
+        found = {"_reset"} & entries(tensordict).keys()
+    else:
+        keys = tensordict.keys(include_nested=True, leaves_only=True)
+        found = {key for key in keys if (key[-1] if isinstance(key, tuple) else key) == "_reset" and key[0] != "next"}
+    stray = found - {group.reset_key for group in groups}
+    if stray:
+        raise SpecError(
+            f"There is a mask at {min(stray, key=str)!r}, a level without done entries, which cannot be reset by "
+            f"itself. This environment takes masks at {[group.reset_key for group in groups]}."
+        )
 
 
 def clear_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> TensorDictBase:
