@@ -199,24 +199,28 @@ class BatchSteps(EnvBase):
                 target.copy_(mask.reshape(mask.shape + (1,) * (target.ndim - mask.ndim)).expand(target.shape))
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        if "step" not in self._validated or "_step" in tensordict.keys() or "next" in tensordict.keys():
+        state = self.__dict__
+        given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
+        if "step" not in state["_validated"] or "_step" in given or "next" in given:
             return super().step_and_maybe_reset(tensordict)
-        self._check_open("step")
+        if state["is_closed"]:
+            self._check_open("step_and_maybe_reset")
         if not self._buffered:
             self._expectation.check_action(tensordict)
             following, root = self._stacked("step_and_reset", tensordict)
             tensordict.set("next", following)
             return tensordict, root
         self._write_action(tensordict)
-        if self._carried:
+        if state["_carried"]:
             self._write_carried(tensordict)
         n_reset = self._run("step_and_reset", None)
-        flat = self._next_out.take()
-        tensordict.set("next", self._next_out.build(flat))
+        outlet = state["_next_out"]
+        flat = outlet.take()
+        self._put_next(tensordict, outlet.build(flat))
         root = self.step_mdp(tensordict)
         if n_reset:
             level = entries(root) if type(root) is TensorDict and not root.is_locked else None
-            for key, whole in self._root_out.overlay(flat, self._flags.was_reset).items():
+            for key, whole in state["_root_out"].overlay(flat, state["_flags"].was_reset).items():
                 if level is not None and type(key) is str:
                     level[key] = whole
                 else:
