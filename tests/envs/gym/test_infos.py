@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -78,6 +80,20 @@ def test_a_reader_of_one_s_own_takes_the_tensordict_path():
     env.set_info_dict_reader(Reader())
     assert env.array_plan is None
     assert env.rollout(3)["next", "double"].flatten().tolist() == [2, 4, 6]
+
+
+def test_a_reader_of_one_s_own_reads_each_row_of_a_batch():
+    class Reader:
+        info_spec = {"double": Unbounded((1,), dtype=torch.int64)}
+
+        def __call__(self, info, tensordict):
+            return tensordict.set("double", torch.tensor([2 * info.get("count", 0)]))
+
+    env = GymWrapper(gymnasium.vector.SyncVectorEnv([Informed, partial(Informed, 2)]))
+    env.set_info_dict_reader(Reader())
+    data = env.rollout(4, break_when_any_done=False)
+
+    assert data["next", "double"].squeeze(-1).tolist() == [[2, 4, 6, 8], [2, 4, 2, 4]]
 
 
 def test_a_key_that_never_comes_is_refused():

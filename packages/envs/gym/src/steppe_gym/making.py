@@ -164,7 +164,7 @@ def _choose_headless_rendering() -> None:
     It reads the variable when it is imported, which is mostly when the environment is made.
     """
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ):
-        os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ["MUJOCO_GL"] = os.environ.get("MUJOCO_GL") or "egl"
 
 
 @contextmanager

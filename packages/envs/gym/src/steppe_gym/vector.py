@@ -24,6 +24,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import NotSupported
+from steppe.specs import Composite
 
 from .actions import batch_actions
 from .compat import Adapter
@@ -307,7 +308,7 @@ class RowsReader:
     @property
     def info_spec(self) -> Any:
         """What the reader adds, for all rows."""
-        spec = self.reader.info_spec
+        spec = Composite(dict(self.reader.info_spec.items()))
         return spec.expand((self.n, *spec.shape))
 
     def __call__(self, rows: Sequence[Mapping[str, Any]], tensordict: TensorDictBase) -> TensorDictBase:
