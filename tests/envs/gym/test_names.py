@@ -111,6 +111,23 @@ def test_a_name_with_a_module_is_imported_by_the_library(tmp_path, monkeypatch):
     assert make_env("gym:its_own_envs:Own-v0").rollout(2)["observation"].shape[-1] == 4
 
 
+def test_without_a_library_the_error_says_what_to_install():
+    code = """
+import sys
+sys.modules["gym"] = sys.modules["gymnasium"] = None
+from steppe.errors import BackendError
+from steppe_gym import GymEnv
+assert GymEnv.available_envs == []
+try:
+    GymEnv("CartPole-v1")
+except BackendError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+
+    assert "pip install gymnasium" in done.stdout
+
+
 def test_a_name_whose_module_is_missing():
     with pytest.raises(
         LibraryMissing, match="'no_such_module:Own-v0' is registered by the module 'no_such_module', wh"

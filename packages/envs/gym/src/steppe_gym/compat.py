@@ -252,6 +252,7 @@ def adapter_for() -> Adapter:
     with warnings.catch_warnings():
         # Importing gym under numpy 2 says so in a warning, besides a notice on stderr.
         warnings.simplefilter("ignore")
+        gym_backend()  # says how to install one where there is none
         return _adapter()
 
 
