@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 
 import pytest
 import torch
 
+from steppe.batched import ParallelEnv
 from steppe.specs import Bounded, Unbounded
-from steppe.transforms import DoubleToFloat, ObservationTransform
+from steppe.transforms import Compose, DoubleToFloat, ObservationTransform
 from steppe_testing import TransformConformance, WorkerPools
 
 
@@ -56,6 +58,70 @@ class OnlyBatches(Doubled):
         return super().forward(tensordict)
 
 
+class Lonely(Doubled):
+    def _apply_transform(self, value):
+        if isinstance(self.container, Compose):
+            raise RuntimeError("no chains, please")
+        return super()._apply_transform(value)
+
+
+class NoKeys(Doubled):
+    """Names no keys, which modules are put together by."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_keys = None
+
+    def _call(self, tensordict):
+        return tensordict.set("observation", 2 * tensordict["observation"])
+
+    def _reset(self, tensordict, tensordict_reset):
+        return self._call(tensordict_reset)
+
+
+class ShortLived(Doubled):
+    """Gives up at some call."""
+
+    calls = 5
+
+    def __init__(self):
+        super().__init__()
+        self.__dict__["seen"] = 0
+
+    def _step(self, tensordict, next_tensordict):
+        self.__dict__["seen"] += 1
+        if self.seen > self.calls:
+            raise RuntimeError("enough")
+        return super()._step(tensordict, next_tensordict)
+
+
+class ShortLivedInCollectors(ShortLived):
+    calls = 16
+
+
+class InThisProcess(Doubled):
+    def __init__(self):
+        super().__init__()
+        if "STEPPE_TESTING_MAIN" not in os.environ:
+            raise RuntimeError("only in the main process, please")
+
+
+class NoBatchOfProcesses(Doubled):
+    def _apply_transform(self, value):
+        if isinstance(getattr(self.container, "base_env", None), ParallelEnv):
+            raise RuntimeError("no processes, please")
+        return super()._apply_transform(value)
+
+
+class LateBuffer(Doubled):
+    """Makes its buffer when it is first used, so that a new one does not know it."""
+
+    def _apply_transform(self, value):
+        if "factor" not in self._buffers:
+            self.register_buffer("factor", torch.tensor(2.0))
+        return self.factor * value
+
+
 def run(transform, pools, tmp_path, **flags):
     """The names of the conformance tests that fail, for a class made of a transform."""
 
@@ -99,6 +165,12 @@ def pools():
         (NoPickle, "test_it_can_be_pickled"),
         (MixesRows, "test_in_serial_batches"),
         (OnlyBatches, "test_alone_on_data"),
+        (Lonely, "test_in_a_compose"),
+        (NoKeys, "test_in_a_module"),
+        (ShortLived, "test_in_an_environment"),
+        (NoBatchOfProcesses, "test_on_a_parallel_batch"),
+        (ShortLivedInCollectors, "test_in_a_collector"),
+        (LateBuffer, "test_state_can_be_loaded"),
     ],
 )
 def test_each_wrong_transform_fails_the_one_test_that_should_catch_it(transform, caught_by, pools, tmp_path):

@@ -41,7 +41,7 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Starts a script in a process group of its own, as a shell does: ``run_script(code, *arguments)`` gives a Popen."""
+    """Starts a script in a process group of its own, as a shell does; ``run_script(code, *arguments)`` is a Popen."""
     started: list[Any] = []
 
     def run(code: str, *arguments: str, **kwargs: Any) -> Any:

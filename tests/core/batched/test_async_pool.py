@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,17 @@ import pytest
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
-from steppe import AsyncEnvPool, ParallelEnv, ProcessorAsyncEnvPool, SerialEnv, ThreadingAsyncEnvPool, make_env
+from steppe import (
+    AsyncEnvPool,
+    Collector,
+    ParallelEnv,
+    ProcessorAsyncEnvPool,
+    SerialEnv,
+    StepCounter,
+    ThreadingAsyncEnvPool,
+    TransformedEnv,
+    make_env,
+)
 from steppe.errors import ActionError, ClosedError, NotSupported, SpecError, StateError, WorkerError, WorkerTimeout
 from steppe_gym import GymEnv
 from steppe_testing import (
@@ -199,6 +211,39 @@ def test_an_action_that_an_unequal_environment_does_not_take_is_refused(pool: An
     td[1]["action"] = td[0]["action"]
     with pytest.raises(ActionError, match="must have shape"):
         env.step(td)
+
+
+def test_transforms_and_collectors_take_a_pool(pool: Any) -> None:
+    env = TransformedEnv(pool([PENDULUM] * 2), StepCounter(max_steps=3))
+    assert env.rollout(10)["next", "step_count"].flatten().tolist() == [1, 2, 3] * 2
+
+    collector = Collector(env, frames_per_batch=20, total_frames=40)
+
+    assert [batch.shape for batch in collector] == [(2, 10)] * 2
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copied", "pickled"])
+def test_a_copy_is_a_pool_of_its_own(pool: Any, copy: Any) -> None:
+    env = pool([CARTPOLE] * 2)
+    env.async_step_send(env.rand_action(env.reset()))
+
+    with copy(env) as other:
+        assert type(other) is type(env)
+        assert other.rollout(3).shape == (2, 3)
+
+    assert len(env.async_step_recv(min_get=2)) == 2
+
+
+def test_data_comes_out_where_it_was_asked_for(pool: Any) -> None:
+    env = pool([PENDULUM] * 2, device="cpu")
+    env.async_reset_send()
+    root = env.async_reset_recv(min_get=2)
+    env.async_step_and_maybe_reset_send(env.rand_action(root))
+
+    data = (root, *env.async_step_and_maybe_reset_recv(min_get=2))
+
+    assert {td.device for td in data} == {torch.device("cpu")}
 
 
 # -- sending and receiving
@@ -466,8 +511,11 @@ def test_rows_with_different_entries_need_another_stack(pool: Any) -> None:
     env.async_step_send(td[0], env_index=0)
     env.async_step_send(td[1].set("memory", torch.ones(1)), env_index=1)
 
-    with pytest.raises(SpecError, match='stack="maybe_dense"'):
+    with pytest.raises(SpecError, match=r'stack="maybe_dense".*one by one'):
         env.async_step_recv(min_get=2)
+
+    assert env.async_step_recv(env_index=0)["next", "observation"].tolist() == [[1.0]]
+    assert env.async_step_recv()["memory"].tolist() == [[1.0]]
 
 
 def test_actions_with_a_gradient_are_taken(pool: Any) -> None:
@@ -515,6 +563,29 @@ def test_several_threads_have_an_environment_each(pool: Any) -> None:
 
     assert not failures
     assert counts == dict.fromkeys(range(4), 50.0)
+
+
+WAITING = """
+import os, signal, threading
+from steppe import AsyncEnvPool
+from steppe_testing import SlowEnv
+env = AsyncEnvPool([lambda: SlowEnv(seconds=1.5, reset_seconds=0)] * 2, backend="{backend}")
+env.async_step_send(env.rand_action(env.reset()))
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    env.async_step_recv(min_get=2)
+except KeyboardInterrupt:
+    print("caught")
+print(env.async_step_recv(min_get=2)["next", "observation"].tolist())
+env.close()
+"""
+
+
+@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
+def test_ctrl_c_ends_a_wait_and_loses_nothing(run_script: Any, backend: str) -> None:
+    out, err = run_script(WAITING.format(backend=backend)).communicate(timeout=50)
+
+    assert (out, err) == ("caught\n[[1.0], [1.0]]\n", "")
 
 
 # -- what goes wrong

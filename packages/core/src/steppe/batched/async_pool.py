@@ -45,8 +45,8 @@ class AsyncEnvPool(AsyncWork):
     The calls of every environment (``reset``, ``step``, ``step_and_maybe_reset``, ``rollout``, ``set_seed``) work too,
     with batch size ``[n]`` and the data of a :class:`SerialEnv`, when no environment is at work.
 
-    Several threads may send and receive at the same time (``start`` the pool first); ``close`` it when no other thread
-    is in a call.
+    Several threads may send and receive at the same time, each for environments of its own (``start`` the pool first);
+    all other calls, ``close`` too, need no other thread in one.
 
     Args:
         factories: ids or callables, one for each environment.

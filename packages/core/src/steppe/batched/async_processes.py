@@ -39,6 +39,9 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
         return None
 
     def _look(self) -> None:
+        if self._failure is not None:
+            # Its message has been read, though the word that announces it may have come only now.
+            return
         crew = self._staff()
         try:
             for row, job in self._jobs.items():

@@ -61,16 +61,8 @@ def rows_of(
             f"{what}: data of batch size {size} cannot be divided among {len(rows)} environments, {rows}: it must be "
             f"[{len(rows)}]."
         )
-    data = tensordict.exclude("env_index", "_reset", "_step").detach()
-    parts = [data] if size == () else list(data.unbind(0))
-    return rows, [_copy(part) for part in parts]
-
-
-def _copy(row: TensorDictBase) -> TensorDictBase:
-    copied = row.clone()
-    if copied.is_locked:
-        copied.unlock_()
-    return copied
+    data = tensordict.exclude("env_index", "_reset", "_step").detach().clone()
+    return rows, [data] if size == () else list(data.unbind(0))
 
 
 def stack_as(stack: str, rows: list[TensorDictBase]) -> TensorDictBase:
@@ -88,6 +80,7 @@ def stack_as(stack: str, rows: list[TensorDictBase]) -> TensorDictBase:
         return torch.stack(rows, 0)
     except (RuntimeError, KeyError, ValueError) as error:
         raise SpecError(
-            f"The rows differ, and cannot become one contiguous TensorDict: {error}. Send rows with the same entries, "
-            'or make the pool with stack="maybe_dense" or stack="lazy".'
+            f"The rows differ, and cannot become one contiguous TensorDict: {error} Send rows with the same entries, "
+            'or make the pool with stack="maybe_dense" or stack="lazy". Nothing is lost: receive them one by one, '
+            "with env_index."
         ) from error

@@ -192,7 +192,10 @@ class AsyncWork(BatchedEnv):
             if rows is not None:
                 if max_get is not None and len(rows) > max_get:
                     rows = sorted(sorted(rows, key=lambda row: self._jobs[row].since)[:max_get])
-                return self._gather(op, rows, [self._jobs.pop(row) for row in rows])
+                data = self._gather(op, rows, [self._jobs[row] for row in rows])
+                for row in rows:
+                    del self._jobs[row]
+                return data
         self._raise(self._failure)
 
     def _wait_for(
@@ -272,7 +275,9 @@ class AsyncWork(BatchedEnv):
     def _gather(self, op: str, rows: list[int], jobs: list[Job]) -> Any:
         """What has ended, as the caller gets it: data, and for ``"step_and_reset"`` the following root too."""
         index = torch.tensor(rows, device=self.device)
-        sent = [job.data if job.data is not None else TensorDict({}, []) for job in jobs]
+        empty = TensorDict({}, [], device=self.device)
+        # Copies, because the rows stay as they are where they cannot be stacked.
+        sent = [(job.data if job.data is not None else empty).copy() for job in jobs]
         outcomes = [job.outcome for job in jobs]
         if op == "reset":
             data = stack_as(self.stack, [td.update(new) for td, new in zip(sent, self._fresh(rows, jobs), strict=True)])

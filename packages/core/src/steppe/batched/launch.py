@@ -107,4 +107,9 @@ def begin(fds: list[int]) -> None:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 continue
+        try:
+            # The caller waits for this. An ending process gives its memory back first, which takes it a while.
+            os.close(fds[0])
+        except OSError:
+            pass
         os._exit(status)

@@ -63,7 +63,6 @@ class HostOutlet:
             out[key] = torch.where(torch.from_numpy(rows).view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
         return out
 
-
     def know_false(self, keys: Any) -> None:
         """Say which leaves are False wherever ``overlay`` is called: nothing has to be copied then."""
         self._known_false = frozenset(keys)
