@@ -323,3 +323,33 @@ def test_two_env_info_specs_do_not_make_a_batch() -> None:
     with pytest.raises(NotSupported, match="differ in env_info_spec"):
         env.reset()
     assert Composite(start=Unbounded((1,), dtype=torch.int64)) == ArrayCountingEnv(env_info=True).env_info_spec
+
+
+# -- gradients
+
+
+class SlidingEnv(CountingEnv):
+    """Adds what it is given to where it is, and is rewarded with its place: differentiable."""
+
+    def __init__(self) -> None:
+        super().__init__(100, action="continuous")
+
+    def _step(self, tensordict: Any) -> Any:
+        place = tensordict["observation"] + tensordict["action"].sum(-1, keepdim=True)
+        return super()._step(tensordict).update({"observation": place, "reward": place**2})
+
+
+def test_gradients_pass_through_environments_of_this_process() -> None:
+    def gradient(env: EnvBase, n: int) -> torch.Tensor:
+        weight = torch.ones((), requires_grad=True)
+        action = env.full_action_spec.one()["action"]
+        data = env.rollout(4, lambda td: td.set("action", action * weight * (1 + td["observation"])))
+        data["next", "reward"].sum().backward()
+        assert weight.grad is not None
+        return weight.grad / n
+
+    with SerialEnv(2, SlidingEnv) as env:
+        found = gradient(env, 2)
+
+    assert found > 0
+    assert torch.allclose(found, gradient(SlidingEnv(), 1))

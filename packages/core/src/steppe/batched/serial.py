@@ -19,9 +19,12 @@ __all__ = ["SerialEnv"]
 class SerialEnv(BatchedEnv):
     """A batch whose environments are stepped one after another, in this process.
 
-    What an environment raises arrives as it was raised, with a note that names the environment. See
+    What an environment raises arrives as it was raised, with a note that names the environment. Gradients pass through
+    environments that let them pass, from observations and rewards back to actions that require them. See
     :class:`BatchedEnv` for the arguments.
     """
+
+    _differentiable = True
 
     def _open(self) -> None:
         envs = self.__dict__["_envs"] = make_envs(self._factories, 0, _noted)

@@ -23,6 +23,9 @@ __all__ = ["BatchSteps"]
 class BatchSteps(EnvBase):
     """Steps and resets of a :class:`~steppe.batched.BatchedEnv`, whose subclasses say how commands are carried out."""
 
+    #: Whether gradients can pass: environments are in this process.
+    _differentiable = False
+
     num_workers: int
     _buffered: bool
     _on_arrays: bool
@@ -129,13 +132,20 @@ class BatchSteps(EnvBase):
             _put(part, self._storage.arrays.get(("env_info", key)), self._storage.tensors["env_info", key], at)
         self._flags.informed[at] = True
 
+    def _wants_gradients(self, tensordict: TensorDictBase) -> bool:
+        """Whether a step has to keep the graph of its inputs, which storage would cut."""
+        if not self._differentiable or self._on_arrays or not torch.is_grad_enabled():
+            return False
+        values = [tensordict.get(key, None) for key, *_ in (*self._actions, *self._carried)]
+        return any(value is not None and value.requires_grad for value in values)
+
     # -- steps and resets -----------------------------------------------------------------------------------------
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.start()
         mask = tensordict.get("_step", None)
         rows = None if mask is None else _true_rows(mask)
-        if not self._buffered:
+        if not self._buffered or self._wants_gradients(tensordict):
             return self._stacked("step", tensordict, rows)[0]
         self._write_action(tensordict)
         self._write_carried(tensordict)
@@ -205,7 +215,7 @@ class BatchSteps(EnvBase):
             return super().step_and_maybe_reset(tensordict)
         if state["is_closed"]:
             self._check_open("step_and_maybe_reset")
-        if not self._buffered:
+        if not self._buffered or (self._differentiable and self._wants_gradients(tensordict)):
             self._expectation.check_action(tensordict)
             following, root = self._stacked("step_and_reset", tensordict)
             tensordict.set("next", following)
