@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import cloudpickle
@@ -10,6 +11,7 @@ import torch
 from steppe.batched.by_value import pickled
 from steppe.batched.creator import factories_of
 from steppe.batched.dispatch import HAS, Dispatched
+from steppe.batched.other_arguments import refuse
 from steppe.batched.report import KINDS, BatchLayout, EnvReport
 from steppe.batched.steps import BatchSteps
 from steppe.batched.view import BatchView
@@ -53,8 +55,12 @@ class BatchedEnv(BatchSteps):
     """
 
     def __init__(
-        self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None
+        self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **unknown: Any
     ) -> None:
+        if unknown:
+            own = inspect.signature(type(self).__init__).parameters
+            names = [name for name, one in own.items() if one.kind is not one.VAR_KEYWORD and name != "self"]
+            refuse(type(self), unknown, [*names, *({"create_env_kwargs", "device"} - {*names})])
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
             raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
         super().__init__(batch_size=(num_workers,), device=device)
