@@ -272,6 +272,14 @@ def test_index_goes_through_entries() -> None:
     assert picked["n"]["a"].item() == 5
 
 
+def test_index_says_which_entries_it_needs() -> None:
+    spec = Composite(a=Categorical(3))
+    with pytest.raises(SpecError, match="expected tensor_to_index to be a TensorDict or a dict, found Tensor"):
+        spec.index({"a": torch.tensor(1)}, torch.zeros(3))
+    with pytest.raises(SpecError, match=r"index lacks \['a'\], found \['b'\]"):
+        spec.index({"b": torch.tensor(1)}, {"a": torch.zeros(3)})
+
+
 # Shape, device, names --------------------------------------------------------------------------------------------
 
 

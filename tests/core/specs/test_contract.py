@@ -51,6 +51,13 @@ def spec(request: pytest.FixtureRequest) -> Spec:
     return SPECS[request.param]()
 
 
+def test_there_is_nothing_to_memoize(spec: Spec) -> None:
+    before = spec.clone()
+    spec.memoize_encode()
+    spec.erase_memoize_cache()
+    assert spec == before
+
+
 def test_second_names_do_the_same(spec: Spec) -> None:
     assert spec.sample((2,)).shape == spec.rand((2,)).shape == (2, *spec.shape)
     assert spec.zeros().shape == spec.zero().shape == spec.ones().shape == spec.one().shape

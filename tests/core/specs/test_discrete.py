@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Binary, BinaryBox, Categorical, CategoricalBox, OneHot
+from steppe.specs import (
+    Binary,
+    BinaryBox,
+    Categorical,
+    CategoricalBox,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Spec,
+)
 
 
 def seeded() -> torch.Generator:
@@ -159,6 +168,22 @@ def test_index_picks_the_chosen_value() -> None:
     assert Categorical(3).index(torch.tensor([2, 0]), values).tolist() == [3, 4]
     assert OneHot(3).index(torch.tensor([[0, 0, 1], [1, 0, 0]]).bool(), values).tolist() == [3, 4]
     assert Categorical(3).index(torch.tensor(1), values[0]).item() == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        (Categorical(3), (2, 4)),
+        (OneHot(3), (5, 3)),
+        (MultiCategorical([2, 3]), (2, 4)),
+        (MultiOneHot([2, 3]), (3, 5)),
+        (Binary(3), (2, 4)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_that_do_not_belong_to_the_categories_are_refused(spec: Spec, shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match=rf"index: .* found \({shape[0]}, {shape[1]}\)"):
+        spec.index(spec.rand((2,)), torch.zeros(shape))
 
 
 def test_one_hot_zeros_are_storage_and_not_in_the_domain() -> None:

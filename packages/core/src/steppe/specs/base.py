@@ -181,6 +181,14 @@ class Spec(ABC):
             SpecError: the shape is not that of the spec, or the value is not numeric.
         """
 
+    def memoize_encode(self) -> None:
+        """Do nothing, as :meth:`encode` has nothing to prepare. For programs that were written for other specs."""
+        return None
+
+    def erase_memoize_cache(self) -> None:
+        """Do nothing; see :meth:`memoize_encode`."""
+        return None
+
     @abstractmethod
     def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
         """Turn data into what a library takes: an array; category numbers for one-hot data.
@@ -196,7 +204,12 @@ class Spec(ABC):
         """Raise a SpecError unless ``value`` has the dtype of the spec."""
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
-        """Pick from ``tensor_to_index``, which has an entry per category, what the data ``index`` chooses."""
+        """Pick from ``tensor_to_index``, which has an entry per category, what the data ``index`` chooses.
+
+        Raises:
+            NotSupported: the spec has no categories.
+            SpecError: the shapes do not fit each other.
+        """
         raise self._unsupported("index", "it has no categories to choose among")
 
     def cardinality(self) -> int | float:
@@ -289,6 +302,16 @@ class Spec(ABC):
 
     def _unsupported(self, what: str, why: str) -> Exception:
         return NotSupported(f"{type(self).__name__}.{what} is not possible: {why}.")
+
+    def _check_choices(self, index: torch.Tensor, found: torch.Tensor, rows: tuple[int, ...], n: int) -> None:
+        """Raise unless ``found`` has an entry for each of ``n`` categories, of each row (or of all rows alike)."""
+        lead = tuple(found.shape[:-1])
+        fits = found.ndim > 0 and found.shape[-1] == n and len(lead) <= len(rows)
+        if not fits or any(a not in (1, b) for a, b in zip(reversed(lead), reversed(rows), strict=False)):
+            raise SpecError(
+                f"{type(self).__name__}.index: data of shape {tuple(index.shape)} picks from a tensor of shape "
+                f"{(*rows, n)}, with an entry for each of {n} categories; found {tuple(found.shape)}."
+            )
 
     @classmethod
     def __torch_function__(

@@ -81,8 +81,9 @@ class Binary(Leaf):
         """Pick the entries where ``index`` is one: rows ``[..., n]`` with k ones each give ``[..., k]``.
 
         Raises:
-            SpecError: rows have different numbers of ones.
+            SpecError: rows have different numbers of ones, or the shapes do not fit each other.
         """
+        self._check_choices(index, tensor_to_index, tuple(index.shape[:-1]), index.shape[-1])
         hot = index.to(torch.bool)
         counts = hot.sum(-1)
         if counts.numel() and bool((counts != counts.flatten()[0]).any()):

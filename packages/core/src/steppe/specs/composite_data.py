@@ -193,7 +193,19 @@ class CompositeData(Lockable, Spec):
             )
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
-        """Pick entry by entry; see :meth:`Spec.index`. Returns a dict, nested like the spec."""
+        """Pick entry by entry; see :meth:`Spec.index`. Returns a dict, nested like the spec.
+
+        Raises:
+            SpecError: one of the two is neither a TensorDict nor a dict, or lacks an entry.
+        """
+        for name, data in (("index", index), ("tensor_to_index", tensor_to_index)):
+            if not _is_data(data):
+                raise SpecError(
+                    f"Composite.index: expected {name} to be a TensorDict or a dict, found {type(data).__name__}."
+                )
+            missing = [key for key, child in self._children.items() if child is not None and key not in data.keys()]
+            if missing:
+                raise SpecError(f"Composite.index: {name} lacks {missing}, found {sorted(map(str, data.keys()))}.")
         return {
             name: child.index(_entry(index, name), _entry(tensor_to_index, name))
             for name, child in self._children.items()

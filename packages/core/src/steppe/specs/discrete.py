@@ -193,7 +193,13 @@ class Categorical(Leaf):
         return self.clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Pick the chosen entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``."""
+        """Pick the chosen entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``.
+
+        Raises:
+            SpecError: the shapes do not fit each other.
+        """
+        if self.n >= 0:
+            self._check_choices(index, tensor_to_index, tuple(index.shape), self.n)
         rows = tensor_to_index.expand(*index.shape, tensor_to_index.shape[-1])
         return rows.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
 

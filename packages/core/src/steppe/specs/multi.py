@@ -199,8 +199,14 @@ class MultiCategorical(Leaf):
         return self.clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Pick one entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``."""
-        starts = _starts(self._flat("index")).to(index.device)
+        """Pick one entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``.
+
+        Raises:
+            SpecError: the shapes do not fit each other.
+        """
+        parts = self._flat("index")
+        self._check_choices(index, tensor_to_index, tuple(index.shape[:-1]), sum(parts))
+        starts = _starts(parts).to(index.device)
         rows = tensor_to_index.expand(*index.shape[:-1], tensor_to_index.shape[-1])
         return rows.gather(-1, index.to(torch.int64) + starts)
 
