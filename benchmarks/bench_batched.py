@@ -1,54 +1,47 @@
 """Frames a second of batches, beside gymnasium's vector environments, SB3, EnvPool and TorchRL, on given actions.
 
-    python benchmarks/bench_batched.py [--rounds 9] [--sets cartpole cartpole64 halfcheetah slow counter]
-                                       [--peer-python PYTHON] [--plot FILE.png]
+    python benchmarks/bench_batched.py [--sets cartpole halfcheetah image slow0.1 slow1 counter failures] [--n 8 64]
+                                       [--rounds 9] [--quick] [--peer-python PYTHON] [--plot FILE.png]
 
-Contestants take turns in short slices; figures are medians, ratios are to AsyncVectorEnv(8). ``--peer-python`` names
-the interpreter of an environment with TorchRL, which runs in a process of its own.
+Contestants take turns in short slices; figures are medians, ratios are to AsyncVectorEnv(8) in the same turns. The set
+``counter`` counts steps inside and outside of the batch; the set ``failures`` is the time from an exception in a worker
+to the caller, milliseconds. ``--peer-python`` names the interpreter of an environment with TorchRL, which runs in a
+process of its own; its ParallelEnv has a process of hundreds of megabytes for each environment, so only for n up to 8.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import gymnasium
 import numpy as np
+from bench_envs import make_raw
 
 warnings.filterwarnings("ignore")
 
-SETS = ("cartpole", "cartpole64", "halfcheetah", "slow", "counter")
-
-
-class Slow(gymnasium.Env):
-    """An environment that computes for ``ms`` milliseconds a step."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, ms: float) -> None:
-        self.seconds = ms / 1000
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        return np.zeros(4, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        end = time.thread_time() + self.seconds
-        while time.thread_time() < end:
-            pass
-        return np.zeros(4, np.float32), 0.0, False, False, {}
-
-
-def make_raw(name: str) -> Any:
-    return Slow(float(name.split(":")[1])) if name.startswith("slow:") else gymnasium.make(name)
+NAMES = {
+    "cartpole": "CartPole-v1",
+    "halfcheetah": "HalfCheetah-v5",
+    "image": "image",
+    "slow0.1": "slow:0.1",
+    "slow1": "slow:1",
+    "counter": "CartPole-v1",
+}
+SETS = (*NAMES, "failures")
+BASE = "gymnasium AsyncVectorEnv(8)"
 
 
 def make_ours(name: str, counter: bool = False) -> Any:
+    """An environment of the benchmark, wrapped."""
     from steppe import StepCounter, TransformedEnv
     from steppe_gym import GymWrapper
 
@@ -56,101 +49,203 @@ def make_ours(name: str, counter: bool = False) -> Any:
     return TransformedEnv(env, StepCounter(max_steps=200)) if counter else env
 
 
-def steppe_slice(env: Any, batches: int) -> Callable[[], float]:
-    env.set_seed(0)
-    root = [env.reset()]
-    actions = list(env.full_action_spec.rand((batches,))["action"].unbind(0))
-    frames = env.batch_size[0] * batches
+class Slices:
+    """Slices of about the same time from functions that step a whole batch once.
 
-    def run() -> float:
-        td = root[0]
-        start = time.perf_counter()
-        for action in actions:
-            td["action"] = action
-            _, td = env.step_and_maybe_reset(td)
-        root[0] = td
-        return frames / (time.perf_counter() - start)
+    Args:
+        seconds: how long a slice takes.
+    """
 
-    return run
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.entries: dict[str, Callable[[], float]] = {}
+        self.closers: list[Callable[[], Any]] = []
+
+    def add(self, label: str, n: int, step: Callable[[], Any], close: Callable[[], Any] | None = None) -> None:
+        """Enter a batch of ``n``."""
+        times: list[int] = []
+
+        def run() -> float:
+            if not times:  # the first slice finds out how many steps make one
+                for _ in range(3):
+                    step()
+                start = time.perf_counter()
+                for _ in range(5):
+                    step()
+                times.append(max(3, int(5 * self.seconds / (time.perf_counter() - start))))
+            start = time.perf_counter()
+            for _ in range(times[0]):
+                step()
+            return n * times[0] / (time.perf_counter() - start)
+
+        self.entries[label] = run
+        if close is not None:
+            self.closers.append(close)
+
+    def steppe(self, label: str, env: Any) -> None:
+        """Enter one of our batches."""
+        env.set_seed(0)
+        root = [env.reset()]
+        actions = cycle(env.full_action_spec.rand((32,))["action"].unbind(0))
+
+        def step() -> None:
+            td = root[0]
+            td["action"] = next(actions)
+            root[0] = env.step_and_maybe_reset(td)[1]
+
+        self.add(f"{label}({env.batch_size[0]})", env.batch_size[0], step, env.close)
+
+    def vector(self, label: str, env: Any, n: int, space: Any) -> None:
+        """Enter a batch with gymnasium's interface or SB3's."""
+        env.reset()
+        actions = cycle([np.stack([space.sample() for _ in range(n)]) for _ in range(32)])
+        self.add(f"{label}({n})", n, lambda: env.step(next(actions)), getattr(env, "close", None))
+
+    def close(self) -> None:
+        """Close what was entered."""
+        for close in self.closers:
+            close()
 
 
-def vector_slice(env: Any, n: int, batches: int, space: Any) -> Callable[[], float]:
-    env.reset()
-    actions = [np.stack([space.sample() for _ in range(n)]) for _ in range(batches)]
-
-    def run() -> float:
-        start = time.perf_counter()
-        for action in actions:
-            env.step(action)
-        return n * batches / (time.perf_counter() - start)
-
-    return run
-
-
-def contestants(kind: str, peer: str | None) -> tuple[dict[str, Callable[[], float]], list[Any]]:
-    """Slices by label, and what to close afterwards."""
+def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
+    """All contestants of a set."""
     from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 
-    name = {"halfcheetah": "HalfCheetah-v5", "slow": "slow:1"}.get(kind, "CartPole-v1")
-    n = 64 if kind == "cartpole64" else 8
-    batches = 30 if kind == "slow" else 100 if kind in ("cartpole64", "halfcheetah") else 300
+    name = NAMES[kind]
     space = make_raw(name).action_space
-    raws = [partial(make_raw, name)] * n
-    asynchronous = gymnasium.vector.AsyncVectorEnv([partial(make_raw, name)] * 8)
-    slices = {"gymnasium AsyncVectorEnv(8)": vector_slice(asynchronous, 8, max(20, batches // 3), space)}
-    made: list[Any] = [asynchronous]
-
-    def ours(label: str, env: Any) -> None:
-        made.append(env)
-        slices[label] = steppe_slice(env, batches)
-
-    factory = partial(make_ours, name)
-    ours(f"steppe ParallelEnv({n})", ParallelEnv(n, factory))
+    raw, factory = partial(make_raw, name), partial(make_ours, name)
+    for size in dict.fromkeys((8, n)):
+        slices.vector("gymnasium AsyncVectorEnv", gymnasium.vector.AsyncVectorEnv([raw] * size), size, space)
+    slices.steppe("steppe ParallelEnv", ParallelEnv(n, factory))
     if kind == "counter":
-        ours("the same, StepCounter inside", ParallelEnv(n, partial(make_ours, name, True)))
-        ours(
-            "the same, StepCounter outside",
-            TransformedEnv(ParallelEnv(n, factory), StepCounter(max_steps=200)),
-        )
-        return slices, made
-    synchronous = gymnasium.vector.SyncVectorEnv(raws)
-    made.append(synchronous)
-    slices[f"gymnasium SyncVectorEnv({n})"] = vector_slice(synchronous, n, batches, space)
-    ours(f"steppe SerialEnv({n})", SerialEnv(n, factory))
-    if kind != "slow":
-        others(slices, made, name, n, batches, space)
-    if peer is not None and kind in ("cartpole", "halfcheetah"):
+        inside = partial(make_ours, name, True)
+        slices.steppe("steppe ParallelEnv, StepCounter inside", ParallelEnv(n, inside))
+        outside = TransformedEnv(ParallelEnv(n, factory), StepCounter(max_steps=200))
+        slices.steppe("steppe ParallelEnv, StepCounter outside", outside)
+        return
+    slices.steppe("steppe ParallelEnv, caller_share", ParallelEnv(n, factory, caller_share=True))
+    slices.vector("gymnasium SyncVectorEnv", gymnasium.vector.SyncVectorEnv([raw] * n), n, space)
+    slices.steppe("steppe SerialEnv", SerialEnv(n, factory))
+    enter_sb3(slices, raw, n, space)
+    enter_envpool(slices, name, n, space)
+    if peer is not None:
         from bench_step import Peer
 
-        process = Peer(peer, name, 60, kind="batch", extra=[str(n)])
-        made.append(process)
-        for label in ("torchrl SerialEnv", "torchrl ParallelEnv"):
-            slices[f"{label}({n})"] = lambda label=label: process.slice(label)
-    return slices, made
+        process = Peer(peer, name, n, kind="batch")
+        slices.closers.append(process.close)
+        for label in ("torchrl SerialEnv", *(["torchrl ParallelEnv"] if n <= 8 else [])):
+            slices.entries[f"{label}({n})"] = partial(process.slice, label)
 
 
-def others(slices: dict[str, Any], made: list[Any], name: str, n: int, batches: int, space: Any) -> None:
-    """SB3 and EnvPool, where they are installed."""
+def enter_sb3(slices: Slices, raw: Callable[[], Any], n: int, space: Any) -> None:
+    """Both batches of SB3, where it is installed."""
     try:
-        from stable_baselines3.common.vec_env import SubprocVecEnv
+        from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
     except ImportError:
-        pass
-    else:
-        env = SubprocVecEnv([partial(make_raw, name)] * n)
-        made.append(env)
-        slices[f"SB3 SubprocVecEnv({n})"] = vector_slice(env, n, max(20, batches // 5), space)
+        return
+    slices.vector("SB3 DummyVecEnv", DummyVecEnv([raw] * n), n, space)
+    slices.vector("SB3 SubprocVecEnv", SubprocVecEnv([raw] * n), n, space)
+
+
+def enter_envpool(slices: Slices, name: str, n: int, space: Any) -> None:
+    """EnvPool where it has the task, bare and through our plugin."""
     try:
         import envpool
     except ImportError:
         return
-    pool = envpool.make(name.replace("-v5", "-v4"), env_type="gymnasium", num_envs=n)
-    slices[f"EnvPool({n})"] = vector_slice(pool, n, batches, space)
+    task = name.replace("-v5", "-v4")
+    if task not in envpool.list_all_envs():
+        return
+    slices.vector("EnvPool", envpool.make(task, env_type="gymnasium", num_envs=n), n, space)
+    try:
+        from steppe_envpool import MultiThreadedEnv
+    except ImportError:
+        return
+    slices.steppe("steppe MultiThreadedEnv", MultiThreadedEnv(n, task))
+    slices.steppe("steppe MultiThreadedEnv, raw_rows", MultiThreadedEnv(n, task, raw_rows=True))
+
+
+# -- failures
+
+
+def failures(times: int, peer: str | None) -> dict[str, list[float]]:
+    """Milliseconds from the exception in a worker to the caller, by contestant."""
+    from steppe import ParallelEnv
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "when")
+        raising: list[Any] = [partial(make_ours, "slow:0")] * 7 + [partial(make_ours, f"raising:{path}")]
+        raws = [partial(make_raw, "slow:0")] * 7 + [partial(make_raw, f"raising:{path}")]
+        makers = {
+            "steppe ParallelEnv(8)": (partial(ParallelEnv, 8, raising), step_ours),
+            "steppe ParallelEnv(8), 8 processes": (partial(ParallelEnv, 8, raising, num_processes=8), step_ours),
+            BASE: (partial(gymnasium.vector.AsyncVectorEnv, raws), step_vector),
+        }
+        found = {label: [delay(path, *maker) for _ in range(times)] for label, maker in makers.items()}
+        try:
+            from stable_baselines3.common.vec_env import SubprocVecEnv
+        except ImportError:
+            pass
+        else:
+            few = max(2, times // 5)
+            make = partial(SubprocVecEnv, raws)
+            found["SB3 SubprocVecEnv(8)"] = [delay(path, make, step_vector) for _ in range(few)]
+        if peer is not None:
+            from bench_step import Peer
+
+            process = Peer(peer, path, 8, kind="failure")
+            found["torchrl ParallelEnv(8)"] = [process.slice("torchrl ParallelEnv") for _ in range(3)]
+            process.close()
+    return found
+
+
+def delay(path: str, make: Callable[[], Any], use: Callable[[Any], None]) -> float:
+    """Step a new batch until it raises; milliseconds since the time that stands in the file."""
+    devnull, kept = os.open(os.devnull, os.O_WRONLY), os.dup(2)
+    os.dup2(devnull, 2)  # workers of some print what they raise
+    env = make()
+    try:
+        use(env)
+    except Exception:
+        end = time.monotonic()
+    else:
+        raise RuntimeError("the batch did not raise")
+    finally:
+        if hasattr(env, "remotes"):  # SB3's close would wait for ever for the worker that is gone
+            for process in env.processes:
+                process.kill()
+        else:
+            env.close()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(devnull)
+    with open(path) as file:
+        return (end - float(file.read())) * 1000
+
+
+def step_ours(env: Any) -> None:
+    """Step for a while."""
+    td = env.reset()
+    for _ in range(10):
+        td = env.step_and_maybe_reset(env.rand_action(td))[1]
+
+
+def step_vector(env: Any) -> None:
+    """Step for a while."""
+    env.reset()
+    for _ in range(10):
+        env.step(np.zeros(8, np.int64))
+
+
+# -- output
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS)
+    parser.add_argument("--n", nargs="*", type=int, default=[8, 64])
+    parser.add_argument("--quick", action="store_true", help="3 rounds of short slices: a smoke test")
     parser.add_argument("--peer-python", default=None)
     parser.add_argument("--plot", default=None)
     args = parser.parse_args()
@@ -159,32 +254,52 @@ def main() -> None:
     from common import Contest, show
 
     torch.set_num_threads(1)
-    rows, bars = [], []
-    for kind in args.sets:
-        slices, made = contestants(kind, args.peer_python)
-        contest = Contest(kind, "frames/s", entries=slices)
-        medians = contest.run(args.rounds)
-        for env in made:
-            env.close()
-        base = medians["gymnasium AsyncVectorEnv(8)"]
-        for label, value in medians.items():
-            rows.append([kind, label, f"{value:,.0f}", f"{value / base:.2f}x"])
-            bars.append((f"{kind}: {label}", value / base))
-    show("frames a second, given actions", ["set", "contestant", "median", "of Async(8)"], rows)
-    if args.plot:
-        plot(bars, args.plot)
+    rounds = min(args.rounds, 3) if args.quick else args.rounds
+    groups: dict[str, dict[str, float]] = {}
+    rows = []
+    for kind in (kind for kind in args.sets if kind != "failures"):
+        for n in args.n if kind != "counter" else args.n[:1]:
+            slices = Slices(0.03 if args.quick else 0.2)
+            try:
+                enter(slices, kind, n, args.peer_python)
+                medians = Contest(kind, "frames/s", entries=slices.entries).run(rounds)
+            finally:
+                slices.close()
+            base = medians[BASE]
+            groups[f"{kind}, n={n}"] = {label: value / base for label, value in medians.items()}
+            rows += [
+                [f"{kind}, n={n}", label, f"{value:,.0f}", f"{value / base:.2f}x"] for label, value in medians.items()
+            ]
+    if rows:
+        show("frames a second, given actions", ["set", "contestant", "median", "of Async(8)"], rows)
+    if "failures" in args.sets:
+        found = failures(5 if args.quick else 50, args.peer_python)
+        rows = [
+            [label, str(len(each)), f"{statistics.median(each):.2f}", f"{np.percentile(each, 99):.2f}"]
+            for label, each in found.items()
+        ]
+        show("ms from a worker's exception to the caller", ["contestant", "times", "median", "99 %"], rows)
+    if args.plot and groups:
+        plot(groups, args.plot)
 
 
-def plot(bars: list[tuple[str, float]], path: str) -> None:
-    """Draw the ratios."""
+def plot(groups: dict[str, dict[str, float]], path: str) -> None:
+    """Draw the ratios of each set."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 0.35 * len(bars) + 1))
-    axes.barh([label for label, _ in bars][::-1], [ratio for _, ratio in bars][::-1])
-    axes.set_xlabel("frames a second, relative to gymnasium AsyncVectorEnv(8)")
+    heights = [len(bars) for bars in groups.values()]
+    size = (9, 0.28 * sum(heights) + 0.8 * len(heights))
+    figure, panels = pyplot.subplots(len(groups), figsize=size, height_ratios=heights, squeeze=False)
+    for axes, (title, bars) in zip(panels[:, 0], groups.items(), strict=True):
+        labels = list(bars)[::-1]
+        colours = ["tab:blue" if label.startswith("steppe") else "tab:gray" for label in labels]
+        drawn = axes.barh(labels, [bars[label] for label in labels], color=colours)
+        axes.bar_label(drawn, fmt="%.2f", padding=3)
+        axes.set_title(f"{title}: frames a second, of AsyncVectorEnv(8)", loc="left", fontsize=10)
+        axes.margins(x=0.12)
     figure.tight_layout()
     figure.savefig(path)
 

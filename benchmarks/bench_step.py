@@ -198,6 +198,7 @@ class Peer:
             [python, str(PEER), kind, name, *(extra or []), str(steps)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if kind == "failure" else None,  # its workers print what they raise
             text=True,
         )
 
@@ -216,7 +217,10 @@ class Peer:
         """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 warnings.filterwarnings("ignore")
 
@@ -40,34 +42,78 @@ def step_slices(name: str, steps: int) -> dict:
     }
 
 
-def batch_slices(name: str, n: int, batches: int) -> dict:
+def batch_slices(name: str, n: int) -> dict:
     import torch
-    from torchrl.envs import GymEnv, ParallelEnv, SerialEnv
+    from torchrl.envs import ParallelEnv, SerialEnv
 
     torch.set_num_threads(1)
     made: dict = {}
 
     def slice_(cls: type) -> float:
         if cls not in made:
-            made[cls] = cls(n, lambda: GymEnv(name))
+            made[cls] = cls(n, partial(wrapped, name))
             made[cls].reset()
+            CLOSERS.append(made[cls].close)
         env = made[cls]
         td = env.reset()
         action = env.action_spec.rand()
-        start = time.perf_counter()
-        for _ in range(batches):
+        steps, start = 0, time.perf_counter()
+        while time.perf_counter() - start < 0.2:
             td["action"] = action
             _, td = env.step_and_maybe_reset(td)
-        return n * batches / (time.perf_counter() - start)
+            steps += 1
+        return n * steps / (time.perf_counter() - start)
 
     return {"torchrl SerialEnv": lambda: slice_(SerialEnv), "torchrl ParallelEnv": lambda: slice_(ParallelEnv)}
 
 
+def failure_slices(path: str, n: int) -> dict:
+    import os
+
+    from torchrl.envs import ParallelEnv
+
+    def slice_() -> float:
+        env = ParallelEnv(n, [partial(wrapped, "slow:0")] * (n - 1) + [partial(wrapped, f"raising:{path}")])
+        td = env.reset()
+        # The worker prints what it raises, where answers are expected.
+        devnull, kept = os.open(os.devnull, os.O_WRONLY), [os.dup(1), os.dup(2)]
+        os.dup2(devnull, 1), os.dup2(devnull, 2)
+        try:
+            for _ in range(10):
+                td = env.step_and_maybe_reset(env.rand_action(td))[1]
+        except Exception:
+            end = time.monotonic()
+        finally:
+            try:
+                env.close()
+            except Exception:
+                pass
+            os.dup2(kept[0], 1), os.dup2(kept[1], 2)
+        with open(path) as file:
+            return (end - float(file.read())) * 1000
+
+    return {"torchrl ParallelEnv": slice_}
+
+
+def wrapped(name: str) -> object:
+    from bench_envs import make_raw
+    from torchrl.envs import GymWrapper
+
+    return GymWrapper(make_raw(name))
+
+
+# What keeps workers, which an ending interpreter would wait for without end.
+CLOSERS: list[Callable[[], object]] = []
+
+
 def main() -> None:
     kind, name, *numbers = sys.argv[1:]
-    slices = (step_slices if kind == "step" else batch_slices)(name, *map(int, numbers))
+    made = {"step": step_slices, "batch": batch_slices, "failure": failure_slices}[kind]
+    slices = made(name, *map(int, numbers))
     for line in sys.stdin:
         print(json.dumps(slices[json.loads(line)]()), flush=True)
+    for close in CLOSERS:
+        close()
 
 
 if __name__ == "__main__":
