@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from steppe.envs import EnvMetaData
+from steppe.envs import EnvMetaData, get_env_metadata
 from steppe.errors import ClosedError, NotSupported
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import (
@@ -184,3 +184,18 @@ def test_a_network_inside_is_a_submodule():
     assert len(list(env.parameters())) == 2
     assert set(env.state_dict()) == {"net.weight", "net.bias"}
     assert pickle.loads(pickle.dumps(env)).rollout(2).batch_size == (2,)
+
+
+def test_metadata_can_be_read_of_what_makes_an_environment():
+    made = []
+
+    def make(**kwargs):
+        made.append(CountingEnv(**kwargs))
+        return made[-1]
+
+    assert get_env_metadata(make, {"batch_size": (2,)}).specs == CountingEnv(batch_size=(2,)).specs
+    assert made[0].is_closed
+
+    env = CountingEnv()
+    assert get_env_metadata(env).env_str == repr(env)
+    assert not env.is_closed

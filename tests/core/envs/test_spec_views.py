@@ -213,3 +213,20 @@ def test_specs_may_be_assigned_before_the_base_is_initialised():
 
     Early()
     assert Late().action_spec == OneHot(5)
+
+
+@pytest.mark.parametrize("kind", ["observation", "action", "reward", "done", "state"])
+def test_a_name_with_an_underscore_is_refused_instead_of_ignored(kind):
+    with pytest.raises(AttributeError, match=f"assign self.{kind}_spec"):
+        setattr(CountingEnv(), f"_{kind}_spec", Unbounded((1,)))
+
+
+def test_setting_unbatched_containers_expands_them():
+    env, single = CountingEnv(batch_size=(4,)), CountingEnv(dtype=torch.float64, action="continuous")
+
+    env.output_spec_unbatched = single.output_spec
+    env.input_spec_unbatched = single.input_spec
+
+    assert env.observation_spec["observation"].shape == (4, 1)
+    assert env.observation_spec["observation"].dtype is torch.float64
+    assert env.action_spec_unbatched == single.action_spec

@@ -18,7 +18,7 @@ from steppe.envs.groups import MarlGroupMapType, check_marl_grouping
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.helpers import terminated_or_truncated
 from steppe.envs.info import default_info_dict_reader
-from steppe.envs.metadata import EnvMetaData
+from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.policies import RandomPolicy, as_policy
 from steppe.envs.rollout import stack_frames
@@ -47,6 +47,7 @@ __all__ = [
     "done_groups",
     "draws_in_blocks",
     "exploration_type",
+    "get_env_metadata",
     "make_composite_from_td",
     "next_seed",
     "random_block",

@@ -12,6 +12,7 @@ from torch import nn
 from steppe.envs import rollout as _rollout
 from steppe.envs.auto_reset import AutoResetMemory
 from steppe.envs.auto_specs import infer_specs
+from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.done import any_done, complete_done, done_groups
 from steppe.envs.partial import merge_rows, skipped_next, step_mask
 from steppe.envs.reset import clear_masks, merge_reset, requested_masks
@@ -676,6 +677,29 @@ class EnvBase(SpecViews, nn.Module):
             "Pass a function that makes one: ParallelEnv(4, lambda: make())."
         )
 
+    def compile(self, warmup: int | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Let ``_step`` be compiled by ``torch.compile``, for an environment of tensor operations.
+
+        Copies and pickles of the environment are not compiled.
+
+        Args:
+            warmup: how many steps to take before that as they are.
+            **kwargs: for ``torch.compile``: ``backend``, ``mode``, ``fullgraph``, ...
+
+        Returns:
+            The environment itself.
+
+        Raises:
+            NotSupported: its steps do not go through ``_step``: those of an array environment, and of a batch.
+        """
+        compile_step(self, EnvBase, warmup, kwargs)
+        return self
+
+    def eager(self) -> Any:
+        """Undo :meth:`compile`; returns the environment."""
+        forget_compiled_step(self.__dict__)
+        return self
+
     def empty_cache(self) -> None:
         """Forget what was derived from the specs."""
         self._specs_changed()
@@ -683,6 +707,7 @@ class EnvBase(SpecViews, nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         state["_spec_cache"] = {}
+        forget_compiled_step(state)
         generator = state.get("_generator")
         if generator is not None:
             state["_generator"] = generator.get_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from steppe.specs import Composite
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["EnvMetaData"]
+__all__ = ["EnvMetaData", "get_env_metadata"]
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,20 @@ class EnvMetaData:
         """The metadata of one row (or some rows) of a batch."""
         data = self.tensordict[index]
         return replace(self, tensordict=data, specs=self.specs[index], batch_size=data.batch_size)
+
+
+def get_env_metadata(
+    env_or_creator: EnvBase | Callable[..., EnvBase], kwargs: dict[str, Any] | None = None
+) -> EnvMetaData:
+    """Read the metadata of an environment, or of the one that a function makes.
+
+    Args:
+        env_or_creator: an environment, or what makes one, which is then closed again.
+        kwargs: arguments for the function.
+    """
+    from steppe.envs.base import EnvBase
+
+    if isinstance(env_or_creator, EnvBase):
+        return EnvMetaData.metadata_from_env(env_or_creator)
+    with env_or_creator(**(kwargs or {})) as env:
+        return EnvMetaData.metadata_from_env(env)

@@ -246,13 +246,21 @@ class SpecViews:
 
     @property
     def output_spec_unbatched(self) -> Composite:
-        """``output_spec`` without the batch dimensions."""
+        """``output_spec`` without the batch dimensions. Assigning expands by ``batch_size``."""
         return self._without_batch(self.output_spec)
+
+    @output_spec_unbatched.setter
+    def output_spec_unbatched(self, spec: Composite) -> None:
+        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), _OUTPUTS)
 
     @property
     def input_spec_unbatched(self) -> Composite:
-        """``input_spec`` without the batch dimensions."""
+        """``input_spec`` without the batch dimensions. Assigning expands by ``batch_size``."""
         return self._without_batch(self.input_spec)
+
+    @input_spec_unbatched.setter
+    def input_spec_unbatched(self, spec: Composite) -> None:
+        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), _INPUTS)
 
     @property
     def specs(self) -> Composite:
@@ -313,3 +321,17 @@ class SpecViews:
                             f"The key {key!r} is in both full_{seen[key]}_spec and full_{kind}_spec: rename one."
                         )
                     seen[key] = kind
+
+
+def _underscored(kind: str) -> property:
+    def refuse(self: SpecViews, spec: Any) -> None:
+        raise AttributeError(
+            f"_{kind}_spec is no spec of {type(self).__name__}, and would be ignored: assign self.{kind}_spec."
+        )
+
+    return property(None, refuse)
+
+
+# Not in the class body, where a method of a subclass that has such a name would seem to override it.
+for _kind in _KINDS:
+    setattr(SpecViews, f"_{_kind}_spec", _underscored(_kind))

@@ -306,6 +306,16 @@ class TransformedEnv(TransformedSteps):
         self._changed()
         return self
 
+    def compile(self, warmup: int | None = None, **kwargs: Any) -> TransformedEnv:
+        """Let the step of the base environment be compiled; see :meth:`~steppe.envs.EnvBase.compile`."""
+        self._base.compile(warmup, **kwargs)
+        return self
+
+    def eager(self) -> TransformedEnv:
+        """Undo :meth:`compile`; returns the environment."""
+        self._base.eager()
+        return self
+
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the base environment and the transforms."""
         super().close(raise_if_closed=raise_if_closed)

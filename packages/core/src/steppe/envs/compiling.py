@@ -1,0 +1,55 @@
+"""Compiling what an environment computes in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import NotSupported
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["compile_step", "forget_compiled_step"]
+
+
+class _CompiledStep:
+    """Calls ``_step`` as it is for the first ``warmup`` times, and compiled from then on."""
+
+    def __init__(self, step: Callable[[TensorDictBase], TensorDictBase], warmup: int, options: dict[str, Any]) -> None:
+        self.plain = step
+        self.compiled = torch.compile(step, **options)
+        self.left = warmup
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if self.left > 0:
+            self.left -= 1
+            return self.plain(tensordict)
+        return self.compiled(tensordict)
+
+
+def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options: dict[str, Any]) -> None:
+    """Let ``env._step`` be compiled, in place of what was compiled before.
+
+    Raises:
+        NotSupported: its steps do not go through ``_step``.
+    """
+    forget_compiled_step(env.__dict__)
+    name = type(env).__name__
+    if env.array_plan is not None:
+        raise NotSupported(f"{name}.compile: it steps through numpy arrays, and there is nothing to compile.")
+    if type(env).step_and_maybe_reset is not base.step_and_maybe_reset:
+        raise NotSupported(
+            f"{name}.compile: its steps are those of other environments. Compile each of them where it is made: "
+            "lambda: make().compile()."
+        )
+    env.__dict__["_step"] = _CompiledStep(env._step, warmup or 0, options)
+
+
+def forget_compiled_step(state: dict[str, Any]) -> None:
+    """Take the compiled step out of the attributes of an environment."""
+    if isinstance(state.get("_step"), _CompiledStep):
+        del state["_step"]
