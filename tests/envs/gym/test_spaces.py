@@ -193,10 +193,13 @@ OBSERVATIONS = {
     "discrete": spaces.Discrete(5, start=3),
     "multi": spaces.MultiDiscrete([3, 2], start=[1, -1]),
     "grid": spaces.MultiDiscrete([[3, 3], [3, 3]]),
+    "unequal": spaces.MultiDiscrete([[3, 4], [3, 3]], start=[[-2, 0], [1, 2]]),
     "binary": spaces.MultiBinary([2, 2]),
     "dict": spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Dict({"c": spaces.Discrete(3)})}),
     "tuple": spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (2,))]),
     "alike": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Discrete(3)]),
+    "tuples": spaces.Tuple([spaces.Tuple([spaces.Discrete(3, start=1)])]),
+    "mixed": spaces.Tuple([spaces.Tuple([spaces.Discrete(3)]), spaces.Box(0, 1, (2,))]),
 }
 
 
@@ -207,7 +210,8 @@ def decoded(spec, value, space):
     if isinstance(spec, OneHot):
         value = value.argmax(-1)
     if isinstance(space, spaces.Tuple):
-        return value + np.array([part.start for part in space.spaces])
+        starts = [part.spaces[0].start if isinstance(part, spaces.Tuple) else part.start for part in space.spaces]
+        return value + np.array(starts).reshape(-1, *[1] * (value.ndim - 1))
     return value + getattr(space, "start", 0)
 
 
@@ -260,6 +264,9 @@ ACTIONS = {
     "tuple": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,))]),
     "alike": spaces.Tuple([spaces.Discrete(3), spaces.Discrete(3, start=1)]),
     "boxes": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,))]),
+    "unequal": spaces.MultiDiscrete([[3, 4], [3, 3]], start=[[-2, 0], [1, 2]]),
+    "grids": spaces.Tuple([spaces.MultiDiscrete([3, 3]), spaces.MultiDiscrete([3, 3], start=[1, 2])]),
+    "tuples": spaces.Tuple([spaces.Tuple([spaces.Discrete(3, start=1)])]),
 }
 
 

@@ -100,9 +100,11 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
             return lambda native: native.argmax(-1).astype(dtype) + offset
         return lambda native: np.array(native, dtype).reshape(shape) + offset
     if kind == "Tuple":
-        each = [_decode_leaf(part, _part_spec(spec)) or _unwrapped(part) for part in space.spaces]
-        if isinstance(spec, OneHot):
-            return lambda native: tuple(part(int(row.argmax())) for part, row in zip(each, native, strict=True))
+        each = [_decode_part(part, _part_spec(spec)) for part in space.spaces]
+        rows = tuple(spec.shape)
+        if isinstance(spec, Categorical) and spec.shape.numel() == 1:
+            # A single number arrives as an int, in however many tuples it is.
+            return lambda native: tuple(part(row) for part, row in zip(each, np.reshape(native, rows), strict=True))
         return lambda native: tuple(part(row) for part, row in zip(each, native, strict=True))
     if getattr(space, "dtype", None) is None:
         return None
@@ -143,6 +145,10 @@ def _part_spec(spec: Spec) -> Spec:
     return spec if isinstance(spec, OneHot) and spec.ndim == 1 else spec[0]
 
 
-def _unwrapped(space: Any) -> Callable[[Any], Any]:
-    """A part of a stacked Tuple arrives as a numpy scalar or array."""
-    return int if kind_of(space) == "Discrete" else np.array
+def _decode_part(space: Any, spec: Spec) -> Callable[[Any], Any]:
+    """A part of a stacked Tuple arrives as a row: a numpy scalar or an array, a one-hot row for a Discrete."""
+    decode = _decode_leaf(space, spec)
+    if kind_of(space) != "Discrete":
+        return decode or np.array
+    number: Callable[[Any], int] = (lambda row: int(row.argmax())) if isinstance(spec, OneHot) else int
+    return number if decode is None else lambda row: decode(number(row))

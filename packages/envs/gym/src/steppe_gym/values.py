@@ -16,7 +16,7 @@ import torch
 from tensordict import NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
-from steppe.specs import Categorical, Composite, MultiCategorical, MultiOneHot, NonTensor, OneHot, Spec
+from steppe.specs import Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
 
 from .conversions import conversion_of
 from .spaces import element_spec
@@ -90,7 +90,7 @@ class Leaf:
         if self.encode is None and isinstance(value, np.ndarray) and value.dtype != object:
             dtype = numpy_dtype(self.spec.dtype)
             return torch.from_numpy(np.array(value, dtype=dtype).reshape((n, *self.spec.shape)))
-        return stack([self.tensor(row_of(value, i)) for i in range(n)])
+        return stack([self.tensor(row_of(self.space, value, i)) for i in range(n)])
 
 
 class SpaceReader:
@@ -172,12 +172,14 @@ class SpaceReader:
                     ) from error
 
 
-def row_of(value: Any, row: int) -> Any:
+def row_of(space: Any, value: Any, row: int) -> Any:
     """One row of a batched value: of each array in the containers of its space."""
     if isinstance(value, Mapping):
-        return {name: row_of(part, row) for name, part in value.items()}
-    if isinstance(value, tuple) and all(isinstance(part, np.ndarray) for part in value):
-        return tuple(part[row] for part in value)
+        parts = getattr(space, "spaces", {})
+        return {name: row_of(parts.get(name), inner, row) for name, inner in value.items()}
+    # An array of objects has a whole value in each row.
+    if kind_of(space) == "Tuple" and not isinstance(value, np.ndarray):
+        return tuple(row_of(part, inner, row) for part, inner in zip(space.spaces, value, strict=True))
     return value[row]
 
 
@@ -262,7 +264,7 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
             view[...] = np.asarray(value)[..., None] == rows
 
         return grid
-    if isinstance(spec, Categorical | MultiCategorical) and np.any(start):
+    if (kind == "MultiDiscrete" or isinstance(spec, Categorical)) and np.any(start):
         offset = np.asarray(start)
 
         def shifted(view: Any, value: Any) -> None:

@@ -183,7 +183,7 @@ class Batch:
         self.fresh = data
         found = {key: value.clone() for key, value in data.items()}
         for row in np.flatnonzero(ended):
-            final = _final_observation(info, int(row))
+            final = _final_observation(self.reader.space, info, int(row))
             values = None if final is None else self.reader.read(final)
             for key, value in found.items():
                 value[row] = _nothing(value.dtype) if values is None else values[key]
@@ -245,7 +245,7 @@ def _mode(env: Any, adapter: Adapter) -> tuple[Autoreset, bool]:
     return Autoreset.NEXT_STEP, masks
 
 
-def _final_observation(info: Any, row: int) -> Any:
+def _final_observation(space: Any, info: Any, row: int) -> Any:
     """The last observation of a row that was reset within the step, under the name that its version has for it."""
     found = info[row] if not isinstance(info, Mapping) else None
     for name in _FINAL:
@@ -255,7 +255,7 @@ def _final_observation(info: Any, row: int) -> Any:
         elif name in info:
             value = info[name]
             if isinstance(value, Mapping):
-                return row_of(value, row)
+                return row_of(space, value, row)
             if value[row] is not None:
                 return value[row]
     return None
