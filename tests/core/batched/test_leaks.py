@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import threading
 import weakref
 from collections.abc import Callable
@@ -185,3 +186,19 @@ def test_workers_hold_no_descriptors_of_other_batches() -> None:
         counts = {len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (*first.worker_pids, *second.worker_pids)}
 
     assert len(counts) == 1
+
+
+def test_too_few_descriptors_say_so_and_leave_nothing() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    env = ParallelEnv(20, ArrayCountingEnv, num_processes=20)
+    with ParallelEnv(1, ArrayCountingEnv) as other:
+        other.reset()  # the fork server is there
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
+        try:
+            with pytest.raises(OSError, match=r"after the start of [1-9]\d* of 20 workers.*num_processes=.*ulimit -n"):
+                env.reset()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert env.rollout(3).shape == (20, 3)
+    env.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from typing import Any, NoReturn
 
 from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
@@ -45,25 +47,34 @@ class Crew:
         try:
             for _ in bounds:
                 self._hire(method)
-        except BaseException:
+            self.setters = [wake.setter() for wake, _ in self.signals]
+            for _, answer in self.signals:
+                self.waiters.append(Waiter(answer, self.connections))
+        except BaseException as error:
+            hired = len(self.processes)
             self.stop(PATIENCE_AFTER_FAILURE)
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                raise OSError(
+                    error.errno,
+                    f"Too many open files after the start of {hired} of {len(bounds)} workers, each of which takes 4 "
+                    "descriptors here: close other batches, take fewer processes with num_processes=, or raise the "
+                    "limit, in a shell with `ulimit -n 4096`",
+                ) from error
             raise
-        self.setters = [wake.setter() for wake, _ in self.signals]
-        self.waiters = [Waiter(answer, self.connections) for _, answer in self.signals]
         # The caller counts: it waits for the workers, or steps environments of its own beside them.
         self.gate = SpinGate(len(bounds) + 1)
 
     def _hire(self, method: str) -> None:
-        ours, theirs = Connection.pair()
-        wake, answer = Signal.create(), Signal.create()
-        try:
-            self.processes.append(launch(method, [theirs.fileno(), *wake.fds, *answer.fds]))
-        except BaseException:
-            for one in (ours, wake, answer):
-                one.close()
-            raise
-        finally:
-            theirs.close()
+        with ExitStack() as failed:
+            ours, theirs = Connection.pair()
+            failed.callback(ours.close)
+            with closing(theirs):
+                wake = Signal.create()
+                failed.callback(wake.close)
+                answer = Signal.create()
+                failed.callback(answer.close)
+                self.processes.append(launch(method, [theirs.fileno(), *wake.fds, *answer.fds]))
+            failed.pop_all()
         self.connections.append(ours)
         self.signals.append((wake, answer))
 
