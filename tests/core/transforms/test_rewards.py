@@ -93,3 +93,8 @@ def test_masks_of_another_level_decide_where_asked_to():
 
     assert td["total"][0].sum() == 0
     assert (td["total"][1] == 1).all()
+
+
+def test_data_that_is_no_batch_of_steps_says_what_is_missing():
+    with pytest.raises(KeyError, match=r"no .*'next', 'reward'.*Found .*observation"):
+        RewardSum()(TensorDict({"observation": torch.zeros(3, 1)}, [3]))

@@ -14,10 +14,11 @@ from steppe.transforms.auto_reset import AutoResetTransform
 from steppe.transforms.base import Transform
 from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
-from steppe.transforms.compose import CallableTransform, Compose
+from steppe.transforms.compose import Compose
 from steppe.transforms.control import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
+from steppe.transforms.function import CallableTransform
 from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks
 from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.planned import PlannedTransform

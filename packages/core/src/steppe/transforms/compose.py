@@ -1,8 +1,8 @@
-"""Compose: transforms one after another; and functions as transforms."""
+"""Compose: transforms one after another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,58 +12,10 @@ from torch import nn
 from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
+from steppe.transforms.function import as_transform
 from steppe.transforms.hooks import EnvSpecs
 
-__all__ = ["CallableTransform", "Compose", "as_transform"]
-
-
-class CallableTransform(Transform):
-    """A function of a TensorDict as a transform: it runs after each step and each reset.
-
-    Args:
-        func: given the data of a step (``next``) or reset, returns it changed, or other data. It must not count on a
-            reward, which a reset has not.
-        specs: a Composite or dict of the observations that the function adds or changes; shapes with the batch size.
-            Without it specs stay as they are.
-        writes_done: whether it may end an episode. False saves a batch the second trip for resets.
-    """
-
-    def __init__(
-        self, func: Callable[[TensorDictBase], TensorDictBase], specs: Any = None, *, writes_done: bool = True
-    ) -> None:
-        super().__init__()
-        self.func = func
-        self.specs = specs
-        self.writes_done = writes_done
-
-    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        return self.func(next_tensordict)
-
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        return self.func(tensordict_reset)
-
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        return observation_spec if self.specs is None else observation_spec.update(self.specs)
-
-    def __repr__(self) -> str:
-        return f"CallableTransform({getattr(self.func, '__name__', self.func)!r})"
-
-
-def as_transform(transform: Any) -> Transform:
-    """Return a transform as it is, and a function wrapped in a :class:`CallableTransform`.
-
-    Raises:
-        SpecError: it is neither.
-    """
-    if isinstance(transform, Transform):
-        return transform
-    if isinstance(transform, type):
-        raise SpecError(
-            f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
-        )
-    if callable(transform):
-        return CallableTransform(transform)
-    raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.")
+__all__ = ["Compose"]
 
 
 class Compose(Transform):

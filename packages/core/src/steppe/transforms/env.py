@@ -11,7 +11,8 @@ from steppe.envs import EnvBase
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.compose import Compose, as_transform
+from steppe.transforms.compose import Compose
+from steppe.transforms.function import as_transform
 from steppe.transforms.pipeline import leaves
 from steppe.transforms.steps import TransformedSteps
 

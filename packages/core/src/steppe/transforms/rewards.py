@@ -140,8 +140,18 @@ class RewardSum(PlannedTransform):
 
         Returns:
             ``tensordict`` with ``("next", episode_reward)``.
+
+        Raises:
+            KeyError: one of the two is not there.
         """
         keys = self.in_keys or ["reward"]
+        for key in (*(("next", *names_of(key)) for key in keys), ("next", "done")):
+            if tensordict.get(key, None) is None:
+                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                raise KeyError(
+                    "RewardSum adds up steps, data with ('next', 'reward') and ('next', 'done'), "
+                    f"but there is no {key}. Found {found}."
+                )
         time = tensordict.batch_dims - 1
         done = tensordict.get(("next", "done"))
         for key, out_key in zip(keys, self.out_keys or [_sum_key(key) for key in keys], strict=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+from tensordict import NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
-from steppe.specs import Binary, NonTensor, Spec, Unbounded
+from steppe.specs import Spec
 from steppe.transforms.base import Transform
+from steppe.transforms.function import spec_of
 from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import names_of
 
@@ -125,8 +125,4 @@ class UnaryTransform(Transform):
 
     def _result(self, leaf: Spec, fn: Any, specs: EnvSpecs) -> Spec:
         value = self._run(fn, leaf.zero())
-        if not isinstance(value, torch.Tensor) or isinstance(value, TensorDictBase):
-            return NonTensor(shape=specs.batch_size, device=leaf.device, example_data=value)
-        if value.dtype is torch.bool:
-            return Binary(shape=value.shape, device=leaf.device, dtype=torch.bool)
-        return Unbounded(shape=value.shape, device=leaf.device, dtype=value.dtype)
+        return spec_of(value, specs.batch_size, leaf.device)

@@ -1,0 +1,122 @@
+"""Functions as transforms: what they add, change and leave out is in the specs, and so in batches."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import torch
+
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.envs import check_env_specs
+from steppe.errors import SpecError
+from steppe.specs import Composite, NonTensor, Unbounded
+from steppe.transforms import CallableTransform, TransformedEnv
+from steppe_testing import (
+    CountingEnv,
+    DynamicSpecEnv,
+    HeterogeneousCountingEnv,
+    NestedCountingEnv,
+    TextCountingEnv,
+    assert_equal_data,
+)
+
+
+def add(td):
+    return td.set("more", (td["observation"] + 1).double())
+
+
+def test_what_a_function_adds_is_in_the_specs():
+    env = TransformedEnv(CountingEnv(batch_size=(2,)), add)
+
+    assert env.observation_spec["more"] == Unbounded((2, 1), dtype=torch.float64)
+    check_env_specs(env)
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_what_a_function_adds_comes_out_of_a_batch(kind):
+    with closing(kind(2, lambda: TransformedEnv(CountingEnv(), add))) as inside:
+        data = inside.rollout(3)
+
+    assert data["next", "more"].squeeze(-1).tolist() == [[2, 3, 4]] * 2
+
+
+def test_inside_and_outside_of_a_batch_agree():
+    inside = SerialEnv(2, lambda: TransformedEnv(CountingEnv(), add))
+    outside = TransformedEnv(SerialEnv(2, CountingEnv), add)
+    for env in (inside, outside):
+        env.set_seed(0)
+
+    assert_equal_data(inside.rollout(3), outside.rollout(3))
+
+
+def test_what_a_function_changes_or_leaves_out_follows():
+    def halve(td):
+        return td.set("observation", td["observation"].half()).exclude("noise")
+
+    env = TransformedEnv(CountingEnv(noise=True), halve)
+
+    assert env.observation_spec == Composite(observation=Unbounded((1,), dtype=torch.float16))
+    check_env_specs(env)
+
+
+def test_entries_that_it_passes_on_keep_their_specs():
+    base = CountingEnv(noise=True)
+
+    env = TransformedEnv(base, add)
+
+    assert env.observation_spec["noise"] == base.observation_spec["noise"]
+    assert env.done_spec == base.done_spec
+
+
+def test_text_and_flags_and_nested_entries_are_found():
+    def describe(td):
+        return td.set("text", "so far").set(("data", "low"), td["agents", "observation"] < 2)
+
+    env = TransformedEnv(NestedCountingEnv(), describe)
+
+    assert isinstance(env.observation_spec["text"], NonTensor)
+    assert env.observation_spec["data", "low"].dtype is torch.bool
+    check_env_specs(env)
+
+
+def test_text_that_it_passes_on_keeps_its_spec():
+    env = TransformedEnv(TextCountingEnv(batch_size=(2,)), add)
+
+    assert env.observation_spec["text"] == env.base_env.observation_spec["text"]
+    check_env_specs(env)
+
+
+def test_sizes_that_vary_stay_so():
+    env = TransformedEnv(DynamicSpecEnv(), lambda td: td.set("observation", td["observation"] + 1))
+
+    assert env.observation_spec == env.base_env.observation_spec
+
+
+def test_agents_that_differ_keep_their_specs():
+    env = TransformedEnv(HeterogeneousCountingEnv(), lambda td: td)
+
+    assert env.observation_spec == env.base_env.observation_spec
+
+
+def test_specs_that_are_given_are_taken_without_a_call():
+    calls = []
+    CountingEnv().append_transform(CallableTransform(lambda td: calls.append(td) or td, specs={})).reset()
+
+    assert len(calls) == 1
+
+
+def test_a_function_that_returns_nothing_says_so():
+    def forgets(td):
+        td["more"] = td["observation"]
+
+    env = TransformedEnv(CountingEnv())
+    with pytest.raises(SpecError, match=r"CallableTransform\('forgets'\) must return a TensorDict, found NoneType"):
+        env.append_transform(forgets).reset()
+
+
+def test_a_function_that_cannot_take_zeros_is_told_how_to_do_without():
+    with pytest.raises(SpecError, match=r"specs=\{...\}") as caught:
+        TransformedEnv(CountingEnv(), lambda td: td.set("more", td["absent"])).reset()
+
+    assert isinstance(caught.value.__cause__, KeyError)
