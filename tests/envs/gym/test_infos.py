@@ -115,6 +115,17 @@ def test_infos_of_a_batch_belong_to_the_step(mode):
     assert data["count"].squeeze(-1).tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 2, 3, 0, 1]]
 
 
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+def test_infos_of_short_episodes_of_a_batch_are_found(mode):
+    vector = gymnasium.vector.SyncVectorEnv(
+        [partial(Informed, 2)] * 2, autoreset_mode=gymnasium.vector.AutoresetMode[mode]
+    )
+    env = GymWrapper(vector).auto_register_info_dict()
+
+    assert {"count", "pair", "bonus"} < set(env.observation_keys)
+    assert env.rollout(4, break_when_any_done=False)["next", "count"].squeeze(-1).tolist() == [[1, 2, 1, 2]] * 2
+
+
 def test_infos_of_mujoco():
     pytest.importorskip("mujoco")
     env = GymEnv("HalfCheetah-v5").auto_register_info_dict()

@@ -61,6 +61,7 @@ def test_the_command_lists_within_a_second_without_torch():
         ("gym:Ant-v2", r"it has 'Ant-v5'"),
         ("gym:CartPole-v99", r"it has 'CartPole-v1'"),
         ("gym:nowhere/Foo-v0", r"has no environment 'nowhere/Foo-v0'"),
+        ("gym:os:Foo-v0", r"has no environment 'os:Foo-v0'"),  # the module is there, and registers none
         ("gym:Cart Pole", r"has no environment 'Cart Pole'. Did you mean"),
     ],
 )

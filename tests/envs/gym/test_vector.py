@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -140,6 +142,27 @@ def test_a_vector_environment_without_masks_says_which_rows_are_no_transitions()
     after_done = torch.zeros_like(valid)
     after_done[:, 1:] = data["next", "done"].squeeze(-1)[:, :-1]
     assert (~valid <= after_done).all()
+
+
+def test_processes_without_shared_memory_keep_the_reset_of_the_next_step():
+    private = partial(gymnasium.vector.AsyncVectorEnv, shared_memory=False)
+    env = counting("NEXT_STEP", (2, 5), cls=private)
+    data = env.rollout(6, break_when_any_done=False)["next"]
+    env.close()
+
+    assert data["step"].squeeze(-1).tolist() == [[1, 2, 0, 1, 2, 0], [1, 2, 3, 4, 5, 0]]
+    assert data["valid"].squeeze(-1).tolist() == [[True, True, False] * 2, [True] * 5 + [False]]
+    assert data["done"].squeeze(-1).tolist() == [[False, True, False] * 2, [False] * 4 + [True, False]]
+
+
+def test_a_row_that_ended_before_all_were_reset_is_reset_again_without_shared_memory():
+    env = counting("NEXT_STEP", (2, 5), cls=partial(gymnasium.vector.AsyncVectorEnv, shared_memory=False))
+    env.rollout(2, break_when_any_done=False)
+    data = env.rollout(2, break_when_any_done=False)["next"]
+    env.close()
+
+    assert data["step"].squeeze(-1).tolist() == [[0, 1], [1, 2]]
+    assert data["valid"].squeeze(-1).tolist() == [[False, True], [True, True]]
 
 
 def test_ordinary_batches_have_no_such_rows():

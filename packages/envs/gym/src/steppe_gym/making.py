@@ -184,7 +184,7 @@ def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable
                     f"{adapter.library} {adapter.version} has no environment {name!r}; it has {newer!r}: "
                     f"make_env('{namespace}:{newer}')."
                 ) from None
-            if ":" not in name and not isinstance(error, ImportError):
+            if not isinstance(error, ImportError):
                 raise env_not_found(namespace, name, names=list_names()) from None
         missing = _missing_module(error)
         if missing is not None:

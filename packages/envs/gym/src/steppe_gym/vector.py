@@ -6,7 +6,8 @@ What a library does with a row whose episode ends differs by version:
 DISABLED (gymnasium 1.1)        nothing: the row waits for ``reset(options={"reset_mask": ...})``
 NEXT_STEP (gymnasium 1.0)       the row is reset by the next step, whose action is lost and whose reward is 0. Since 1.1
                                 a reset by mask comes first, and nothing is lost. Elsewhere such a row is delivered with
-                                ``("next", "valid")`` False: it is no transition
+                                ``("next", "valid")`` False: it is no transition. So it is with the processes of
+                                ``AsyncVectorEnv(shared_memory=False)``, which keep the reset in mind after one by mask
 SAME_STEP (gym 0.22 to 0.26,    the row is reset at once: the observation is the first of the next episode, and the last
 gymnasium <1.0, 1.1 on demand)  one is in the infos. They are put in their places
 none (gym <0.22)                as SAME_STEP, but the last observation is lost: NaN (0 for whole numbers) stands for it
@@ -74,6 +75,7 @@ class Batch:
         self.decode = decode
         self.action_space = single_spaces(env)[1]
         self.autoreset, self.by_mask = _mode(env, adapter)
+        self.keeps_ends = self.autoreset is Autoreset.NEXT_STEP and _has_private_memory(env, adapter)
         #: Rows whose episode has ended, and that have not been reset since.
         self.ended = np.zeros(self.n, bool)
         #: First observations of rows that SAME_STEP has reset and no reset has asked for yet.
@@ -101,7 +103,8 @@ class Batch:
             mask = None
         if mask is None:
             outputs = self._whole_reset(seed, options)
-            self.ended[:] = self.has_fresh[:] = False
+            self.ended &= self.keeps_ends
+            self.has_fresh[:] = False
             return self._remember(self._read(outputs[0])), outputs[1]
         if self.autoreset is Autoreset.SAME_STEP and not (mask & ~self.has_fresh).any():
             self.has_fresh &= ~mask
@@ -237,12 +240,18 @@ def _mode(env: Any, adapter: Adapter) -> tuple[Autoreset, bool]:
     name = str(getattr(stated, "value", stated))
     vector = adapter.submodule("vector")
     own = isinstance(getattr(env, "unwrapped", env), vector.SyncVectorEnv | vector.AsyncVectorEnv)
-    masks = own and adapter.version >= parse("1.1a1")
+    masks = own and adapter.version >= parse("1.1a1") and not (name == "NextStep" and _has_private_memory(env, adapter))
     if name == "Disabled":
         return Autoreset.BY_MASK, True
     if name == "SameStep":
         return Autoreset.SAME_STEP, masks
     return Autoreset.NEXT_STEP, masks
+
+
+def _has_private_memory(env: Any, adapter: Adapter) -> bool:
+    """Whether processes send observations: those of gymnasium then reset an ended row in a step even after a reset."""
+    inner = getattr(env, "unwrapped", env)
+    return isinstance(inner, adapter.submodule("vector").AsyncVectorEnv) and not inner.shared_memory
 
 
 def _final_observation(space: Any, info: Any, row: int) -> Any:

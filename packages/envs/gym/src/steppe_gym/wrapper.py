@@ -310,6 +310,8 @@ class GymWrapper(GymLikeEnv):
         for _ in range(3):
             actions = self.read_action(self.full_action_spec.rand())
             found += batch.rows_of_info(batch.step(actions, None)[4])
+            if batch.ended.any():
+                batch.reset(batch.ended.copy(), None, None)
         batch.reset(None, None, None)
         return found
 
