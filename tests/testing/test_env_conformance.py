@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from steppe_testing import EnvConformance
+
 WRONG = Path(__file__).with_name("wrong_envs.py")
 
 
@@ -65,3 +67,10 @@ def test_skips_are_printed_and_counted(run):
     assert "not run before this is mended: TestDtype.test_data_fits_the_specs: CountingEnv" not in printed
     assert "TestDtype.test_data_fits_the_specs: wrong: the data does not fit the specs" in printed
     assert "skipped by capability flags" in printed
+
+
+def test_each_test_of_the_kit_catches_a_wrong_environment():
+    tests = {name for name in vars(EnvConformance) if name.startswith("test_")}
+
+    # What moves to a GPU in the wrong way needs one to be found out.
+    assert tests - set(cases().values()) == {"test_it_moves_to_cuda"}

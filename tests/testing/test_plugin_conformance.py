@@ -72,36 +72,35 @@ def test_a_sound_plugin_passes(plugin):
     assert plugin() == set()
 
 
-@pytest.mark.parametrize(
-    ("change", "caught_by"),
-    [
-        ({"envs": {"another": "acme_steppe.plugin"}}, "test_one_package_provides_the_namespace"),
-        ({"requires": ("steppe>=0.1", "acme-sim>=2")}, "test_steppe_is_required_with_an_upper_bound"),
-        ({"requires": ("steppe>=0.1,<0.2", "acme-sim")}, "test_an_old_library_says_which_is_needed"),
-        (
-            {"module": "import torch\n" + inspect.cleandoc(MODULE)},
-            "test_its_module_imports_neither_its_library_nor_torch",
-        ),
-        ({"module": MODULE.replace("(name, kwargs)", "(name, options)")}, "test_its_hooks_fit"),
-        (
-            {
-                "module": MODULE.replace(
-                    "from steppe_testing import",
-                    "from steppe.envs.base import EnvBase\n        from steppe_testing import",
-                )
-            },
-            "test_it_imports_public_names_of_steppe_only",
-        ),
-        (
-            {"module": MODULE + "\n    def other():\n        import rival_steppe\n", "others": ("rival",)},
-            "test_it_imports_no_other_plugin",
-        ),
-        ({"module": MODULE.replace('return ["Count"]', 'return ["acme:Count", "Count"]')}, "test_names_are_listed"),
-        ({"module": MODULE.replace('if name != "Count":', 'if name == "":')}, "test_an_unknown_name_is_not_found"),
-        ({"module": MODULE.replace("return CountingEnv()", "return 3")}, "test_smoke_names_are_built"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+WRONG = [
+    ({"envs": {"another": "acme_steppe.plugin"}}, "test_one_package_provides_the_namespace"),
+    ({"requires": ("steppe>=0.1", "acme-sim>=2")}, "test_steppe_is_required_with_an_upper_bound"),
+    ({"requires": ("steppe>=0.1,<0.2", "acme-sim")}, "test_an_old_library_says_which_is_needed"),
+    (
+        {"module": "import torch\n" + inspect.cleandoc(MODULE)},
+        "test_its_module_imports_neither_its_library_nor_torch",
+    ),
+    ({"module": MODULE.replace("(name, kwargs)", "(name, options)")}, "test_its_hooks_fit"),
+    (
+        {
+            "module": MODULE.replace(
+                "from steppe_testing import",
+                "from steppe.envs.base import EnvBase\n        from steppe_testing import",
+            )
+        },
+        "test_it_imports_public_names_of_steppe_only",
+    ),
+    (
+        {"module": MODULE + "\n    def other():\n        import rival_steppe\n", "others": ("rival",)},
+        "test_it_imports_no_other_plugin",
+    ),
+    ({"module": MODULE.replace('return ["Count"]', 'return ["acme:Count", "Count"]')}, "test_names_are_listed"),
+    ({"module": MODULE.replace('if name != "Count":', 'if name == "":')}, "test_an_unknown_name_is_not_found"),
+    ({"module": MODULE.replace("return CountingEnv()", "return 3")}, "test_smoke_names_are_built"),
+]
+
+
+@pytest.mark.parametrize(("change", "caught_by"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
 def test_each_wrong_plugin_fails_the_one_test_that_should_catch_it(plugin, change, caught_by):
     assert plugin(**change) == {caught_by}
 
@@ -110,3 +109,10 @@ def test_a_plugin_without_its_library_is_told_to_require_it(plugin):
     failed = plugin(requires=("steppe>=0.1,<0.2",))
 
     assert failed == {"test_a_missing_library_says_how_to_install_it", "test_an_old_library_says_which_is_needed"}
+
+
+def test_each_test_of_the_kit_catches_a_wrong_plugin():
+    tests = {name for name in vars(PluginConformance) if name.startswith("test_")}
+
+    # A plugin that does not require its library fails two tests, above.
+    assert tests - {caught_by for _, caught_by in WRONG} == {"test_a_missing_library_says_how_to_install_it"}

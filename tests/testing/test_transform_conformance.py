@@ -13,6 +13,8 @@ from steppe.specs import Bounded, Unbounded
 from steppe.transforms import Compose, DoubleToFloat, ObservationTransform
 from steppe_testing import TransformConformance, WorkerPools
 
+MAIN = os.getpid()
+
 
 class Doubled(ObservationTransform):
     """Twice the observation."""
@@ -100,10 +102,10 @@ class ShortLivedInCollectors(ShortLived):
 
 
 class InThisProcess(Doubled):
-    def __init__(self):
-        super().__init__()
-        if "STEPPE_TESTING_MAIN" not in os.environ:
+    def _apply_transform(self, value):
+        if os.getpid() != MAIN:
             raise RuntimeError("only in the main process, please")
+        return super()._apply_transform(value)
 
 
 class NoBatchOfProcesses(Doubled):
@@ -156,27 +158,34 @@ def pools():
     pools.close()
 
 
-@pytest.mark.parametrize(
-    ("transform", "caught_by"),
-    [
-        (Doubled, None),
-        (WrongSpec, "test_specs_are_those_of_the_data"),
-        (WrongInverse, "test_the_inverse_undoes_it"),
-        (NoPickle, "test_it_can_be_pickled"),
-        (MixesRows, "test_in_serial_batches"),
-        (OnlyBatches, "test_alone_on_data"),
-        (Lonely, "test_in_a_compose"),
-        (NoKeys, "test_in_a_module"),
-        (ShortLived, "test_in_an_environment"),
-        (NoBatchOfProcesses, "test_on_a_parallel_batch"),
-        (ShortLivedInCollectors, "test_in_a_collector"),
-        (LateBuffer, "test_state_can_be_loaded"),
-    ],
-)
+WRONG = [
+    (WrongSpec, "test_specs_are_those_of_the_data"),
+    (WrongInverse, "test_the_inverse_undoes_it"),
+    (NoPickle, "test_it_can_be_pickled"),
+    (MixesRows, "test_in_serial_batches"),
+    (OnlyBatches, "test_alone_on_data"),
+    (Lonely, "test_in_a_compose"),
+    (NoKeys, "test_in_a_module"),
+    (ShortLived, "test_in_an_environment"),
+    (InThisProcess, "test_in_a_parallel_batch"),
+    (NoBatchOfProcesses, "test_on_a_parallel_batch"),
+    (ShortLivedInCollectors, "test_in_a_collector"),
+    (LateBuffer, "test_state_can_be_loaded"),
+]
+
+
+@pytest.mark.parametrize(("transform", "caught_by"), [(Doubled, None), *WRONG])
 def test_each_wrong_transform_fails_the_one_test_that_should_catch_it(transform, caught_by, pools, tmp_path):
     failed = run(transform, pools, tmp_path, invertible=transform is not MixesRows)
 
     assert failed == ({caught_by} if caught_by else set())
+
+
+def test_each_test_of_the_kit_catches_a_wrong_transform():
+    tests = {name for name in vars(TransformConformance) if name.startswith("test_")}
+
+    # Without the package of replay buffers, that one test does not run.
+    assert tests - {caught_by for _, caught_by in WRONG} == {"test_in_a_replay_buffer"}
 
 
 def test_a_state_that_is_not_saved_is_caught(pools, tmp_path):
