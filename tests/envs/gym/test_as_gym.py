@@ -13,7 +13,16 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe.specs import Bounded, Composite  # noqa: E402
 from steppe_gym import GymEnv, as_gym, register_gym  # noqa: E402
-from steppe_testing import ArrayCountingEnv  # noqa: E402
+from steppe_testing import (  # noqa: E402
+    ArrayCountingEnv,
+    DynamicSpecEnv,
+    MetadataEnv,
+    MultiAgentCountingEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    NestedResetEnv,
+    TextCountingEnv,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -117,6 +126,26 @@ def test_tensors_where_wanted():
 def test_a_batch_is_refused():
     with pytest.raises(NotSupported, match="is a batch of"):
         as_gym(GymEnv("CartPole-v1", 2))
+
+
+@pytest.mark.parametrize("cls", [NestedCountingEnv, NestedResetEnv, MultiAgentCountingEnv, TextCountingEnv])
+def test_entries_may_be_nested_or_text(cls):
+    env = as_gym(cls())
+    check_env(env, skip_render_check=True)
+
+    env.reset(seed=0)
+    length = cls().rollout(50).shape[0]
+    ended = [any(env.step(env.action_space.sample())[2:4]) for _ in range(length)]
+    assert ended == [False] * (length - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("cls", "text"),
+    [(MultiKeyCountingEnv, "has 3 rewards"), (MetadataEnv, "No space has values like"), (DynamicSpecEnv, "first size")],
+)
+def test_what_the_library_has_no_place_for_is_refused(cls, text):
+    with pytest.raises(NotSupported, match=text):
+        as_gym(cls())
 
 
 def test_the_old_library():

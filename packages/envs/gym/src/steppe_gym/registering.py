@@ -70,7 +70,8 @@ def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any]
     """Turn a steppe environment into one of gymnasium or gym, in the API of its installed version.
 
     The observation space is that of the only leaf where it is called ``"observation"``, else a Dict; the action
-    space likewise. Discrete actions are plain integers, whatever the encoding of the spec.
+    space likewise. Discrete actions are plain integers, whatever the encoding of the spec. An episode ends when the
+    done entry at the root says so; in an environment without one, when any done entry does.
 
     Args:
         env: an environment without a batch, whose episodes end as one.
@@ -79,12 +80,17 @@ def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any]
         to_numpy: give observations as numpy arrays; False gives tensors.
 
     Raises:
-        NotSupported: the environment is a batch, or a spec has no space.
+        NotSupported: the environment is a batch, has several rewards, or a spec that no space is like.
     """
     if env.batch_size:
         raise NotSupported(
             f"{env!r} is a batch of {tuple(env.batch_size)}: gymnasium's environments are single. "
             "Make one without a batch."
+        )
+    if len(env.reward_keys) != 1:
+        raise NotSupported(
+            f"{env!r} has {len(env.reward_keys)} rewards, {env.reward_keys}; an environment of gymnasium has one. "
+            "Make one of them in a transform."
         )
     adapter = _adapter(backend)
     return _class_for(adapter)(env, adapter, tuple(info_keys), to_numpy)
@@ -112,6 +118,7 @@ def _class_for(adapter: Adapter) -> type:
             self.action_space = spec_to_space(action[1], backend=adapter.library)
             self._actions = SpaceReader(self.action_space, action[1], key="action")
             self._root: TensorDictBase | None = None
+            self._done_keys = [key for key in env.done_keys if isinstance(key, str)] or list(env.done_keys)
             self.render_mode = getattr(env, "render_mode", None)
             self.metadata = {**self.metadata, **(getattr(env, "metadata", None) or {})}
 
@@ -133,10 +140,9 @@ def _class_for(adapter: Adapter) -> type:
                 root.set(key, value if self.env.device is None else value.to(self.env.device))
             following = self.env.step(root)["next"]
             self._root = self.env.step_mdp(root)
-            done, truncated = bool(following["done"].any()), following.get("truncated", None)
-            truncated = truncated is not None and bool(truncated.any())
-            ended = following.get("terminated", None)
-            terminated = bool(ended.any()) if ended is not None else done and not truncated
+            found = {name: self._flag(following, name) for name in ("done", "terminated", "truncated")}
+            truncated = bool(found["truncated"])
+            terminated = bool(found["done"]) and not truncated if found["terminated"] is None else found["terminated"]
             reward = following[self.env.reward_key]
             gain = reward.item() if reward.numel() == 1 else reward.cpu().numpy()
             return adapter.unsort_step((self._value(following), gain, terminated, truncated, self._info(following)))
@@ -146,6 +152,11 @@ def _class_for(adapter: Adapter) -> type:
 
         def close(self) -> None:
             self.env.close(raise_if_closed=False)
+
+        def _flag(self, data: TensorDictBase, name: str) -> bool | None:
+            """Whether any entry of this name says so; None where there is none."""
+            keys = [key for key in self._done_keys if (key if isinstance(key, str) else key[-1]) == name]
+            return any(bool(data[key].any()) for key in keys) if keys else None
 
         def _value(self, data: TensorDictBase) -> Any:
             key, spec = self._observation

@@ -55,6 +55,10 @@ def _convert(spec: Spec, spaces: Any) -> Any:
     if isinstance(spec, Composite):
         return spaces.Dict({str(key): _convert(part, spaces) for key, part in spec.items()})
     if isinstance(spec, NonTensor):
+        if not isinstance(spec.example_data, str | None):
+            raise NotSupported(
+                f"No space has values like {spec.example_data!r}: of data without tensors, only text has one."
+            )
         text = _wanted(spaces, "Text")
         return text(_TEXT_LENGTH, min_length=0, charset=string.printable)
     if -1 in spec.shape:
