@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import pickle
 import time
+from contextlib import closing
 
 import pytest
 import torch
+from tensordict import TensorDict
 
-from steppe.errors import SpecError
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import Unbounded
 from steppe_testing import (
     ACTION_KINDS,
     ArrayCountingEnv,
+    AutoResettingHeterogeneousEnv,
+    ConstantPolicy,
     CountingEnv,
     DataEnv,
     DoNothingEnv,
+    EchoEnv,
     FailingEnv,
     HangingEnv,
     HeterogeneousCountingEnv,
     MetadataEnv,
+    ModelCountingEnv,
     MultiAgentCountingEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    PlaceEnv,
+    ShapeShiftingEnv,
     SlowEnv,
     TextCountingEnv,
     action_leaf,
     action_number,
     assert_equal_data,
 )
+from steppe_testing.mock_special import Place
 
 
 @pytest.mark.parametrize(("in_", "at", "steps"), [("reset", 2, 3), ("step", 4, 3)])
@@ -117,3 +129,83 @@ def test_random_data_follows_its_specs_and_seed():
     assert_equal_data(env.rollout(9), first)
     assert first.batch_size == (3,)
     assert pickle.loads(pickle.dumps(env)).rollout(9).batch_size == (3,)
+
+
+def test_a_heterogeneous_environment_that_resets_itself_gives_the_data_of_one_that_does_not():
+    itself, other = AutoResettingHeterogeneousEnv(2), HeterogeneousCountingEnv(2)
+    for env in (itself, other):
+        env.set_seed(0)
+    data = itself.rollout(5, break_when_any_done=False)
+    expected = other.rollout(5, break_when_any_done=False)
+
+    ended = expected["next", "done"].squeeze(-1)
+    assert ended.tolist() == [False, True, False, True, False]
+    assert_equal_data(data.exclude("next"), expected.exclude("next"))
+    for mine, theirs, over in zip(data["next"].unbind(0), expected["next"].unbind(0), ended, strict=True):
+        for i in range(3):
+            for key in ("observation", f"own_{i}"):
+                seen = mine.get("agents")[i][key]
+                assert seen.isnan().all() if over else seen.equal(theirs.get("agents")[i][key])
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_text_comes_back(kind):
+    env = EchoEnv()
+    env.check_env_specs()
+    with closing(kind(2, EchoEnv)) as batch:
+        data = batch.rollout(3)
+
+    assert env.rollout(2, lambda td: td.set("action", "hello"))["next", "observation"] == ["hello", "hello"]
+    assert data[1]["observation"] == ["start", "word", "word"]
+    assert data["next", "reward"].unique().item() == 4
+
+
+def test_a_tensorclass_stays_one_in_an_environment():
+    env = PlaceEnv(batch_size=(2,))
+    env.check_env_specs()
+    data = env.rollout(7, break_when_any_done=False)
+
+    assert isinstance(data["next"].get("place"), Place)
+    assert data["place"].y[0].squeeze(-1).tolist() == [0, -1, -2, -3, -4, 0, -1]
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_a_tensorclass_is_a_tensordict_in_a_batch(kind):
+    with closing(kind(2, PlaceEnv)) as env:
+        place = env.rollout(3)["next"].get("place")
+
+    assert isinstance(place, TensorDict)
+    assert place["y"][1].squeeze(-1).tolist() == [-1, -2, -3]
+
+
+def test_data_that_changes_its_shape_is_named_where_it_is_looked_for():
+    ShapeShiftingEnv(at=3).check_env_specs(steps=2)
+    with pytest.raises(SpecError, match=r"observation.*\(1,\).*\(2,\)"):
+        ShapeShiftingEnv(at=3).check_env_specs(steps=3)
+    with pytest.raises(SpecError, match=r"observation.*\(1,\).*\(2,\)"):
+        ShapeShiftingEnv(at=3, run_type_checks=True).rollout(4)
+    with pytest.raises(NotSupported, match="observation"):
+        ShapeShiftingEnv(at=3).rollout(4, return_contiguous=True)
+
+
+def test_a_model_counts_for_any_batch_size_and_passes_gradients():
+    env = ModelCountingEnv()
+    env.check_env_specs()
+    data = env.rollout(9, tensordict=TensorDict({}, [3]))
+    data["next", "reward"].sum().backward()
+
+    assert data["next", "count"][0].squeeze(-1).tolist() == [1, 2, 3, 4, 5]
+    assert env.world_model.module.step.grad.item() == 3 * (1 + 2 + 3 + 4 + 5)
+
+
+@pytest.mark.parametrize("make", [CountingEnv, MultiKeyCountingEnv, HeterogeneousCountingEnv, NestedCountingEnv])
+def test_a_constant_policy_writes_one_action_at_all_keys(make):
+    env = make()
+    td = ConstantPolicy(env, 1)(env.reset())
+
+    for key in env.action_keys:
+        spec = env.full_action_spec[key]
+        assert spec.is_in(td.get(key))
+        number = td.get(key) if spec.dtype is torch.int64 else td.get(key).int().argmax(-1)
+        assert (number == 1).all()
+    assert env.rollout(3, ConstantPolicy(env, 1)).batch_dims == 1

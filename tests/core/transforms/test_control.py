@@ -21,9 +21,11 @@ from steppe.transforms import (
 from steppe_testing import (
     ArrayCountingEnv,
     AutoResettingCountingEnv,
+    AutoResettingHeterogeneousEnv,
     CountingEnv,
     NestedCountingEnv,
     StatelessCountingEnv,
+    assert_equal_data,
 )
 
 
@@ -246,3 +248,12 @@ def test_groups_are_reshaped_with_their_batch():
 
     env.check_env_specs()
     assert env.rollout(2)["agents", "step_count"].shape == (2, 2, 2, 2, 1)
+
+
+def test_agents_that_differ_are_moved_to_the_next_root_too():
+    flagged = AutoResettingHeterogeneousEnv(2)
+    transformed = AutoResettingHeterogeneousEnv(2, auto_reset=False).append_transform(AutoResetTransform())
+    for env in (flagged, transformed):
+        env.set_seed(0)
+
+    assert_equal_data(transformed.rollout(5, break_when_any_done=False), flagged.rollout(5, break_when_any_done=False))

@@ -26,15 +26,21 @@ if TYPE_CHECKING:
     from .mock_faults import DyingEnv as DyingEnv
     from .mock_faults import FailingEnv as FailingEnv
     from .mock_faults import HangingEnv as HangingEnv
+    from .mock_faults import ShapeShiftingEnv as ShapeShiftingEnv
     from .mock_faults import SlowEnv as SlowEnv
+    from .mock_models import ConstantPolicy as ConstantPolicy
+    from .mock_models import ModelCountingEnv as ModelCountingEnv
     from .mock_multi import HeterogeneousCountingEnv as HeterogeneousCountingEnv
     from .mock_multi import MultiAgentCountingEnv as MultiAgentCountingEnv
     from .mock_multi import MultiKeyCountingEnv as MultiKeyCountingEnv
     from .mock_multi import NestedCountingEnv as NestedCountingEnv
     from .mock_multi import NestedResetEnv as NestedResetEnv
     from .mock_special import AutoResettingCountingEnv as AutoResettingCountingEnv
+    from .mock_special import AutoResettingHeterogeneousEnv as AutoResettingHeterogeneousEnv
     from .mock_special import DynamicSpecEnv as DynamicSpecEnv
+    from .mock_special import EchoEnv as EchoEnv
     from .mock_special import MetadataEnv as MetadataEnv
+    from .mock_special import PlaceEnv as PlaceEnv
     from .mock_special import TextCountingEnv as TextCountingEnv
     from .plugin_conformance import PluginConformance as PluginConformance
     from .pools import WorkerPools as WorkerPools
@@ -56,7 +62,8 @@ _EXPORTS = {
             "ScalarActionEnv",
             "StatelessCountingEnv",
         ),
-        "mock_faults": ("DyingEnv", "FailingEnv", "HangingEnv", "SlowEnv"),
+        "mock_faults": ("DyingEnv", "FailingEnv", "HangingEnv", "ShapeShiftingEnv", "SlowEnv"),
+        "mock_models": ("ConstantPolicy", "ModelCountingEnv"),
         "mock_multi": (
             "HeterogeneousCountingEnv",
             "MultiAgentCountingEnv",
@@ -64,7 +71,15 @@ _EXPORTS = {
             "NestedCountingEnv",
             "NestedResetEnv",
         ),
-        "mock_special": ("AutoResettingCountingEnv", "DynamicSpecEnv", "MetadataEnv", "TextCountingEnv"),
+        "mock_special": (
+            "AutoResettingCountingEnv",
+            "AutoResettingHeterogeneousEnv",
+            "DynamicSpecEnv",
+            "EchoEnv",
+            "MetadataEnv",
+            "PlaceEnv",
+            "TextCountingEnv",
+        ),
         "plugin_conformance": ("PluginConformance",),
         "pools": ("WorkerPools",),
         "transform_conformance": ("TransformConformance",),

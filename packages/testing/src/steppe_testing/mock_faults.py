@@ -6,10 +6,12 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
+from tensordict import TensorDictBase
 
-from .mock_envs import ArrayCountingEnv
+from .mock_envs import ArrayCountingEnv, CountingEnv
 
-__all__ = ["DyingEnv", "FailingEnv", "HangingEnv", "SlowEnv"]
+__all__ = ["DyingEnv", "FailingEnv", "HangingEnv", "ShapeShiftingEnv", "SlowEnv"]
 
 
 class FailingEnv(ArrayCountingEnv):
@@ -144,3 +146,22 @@ class DyingEnv(ArrayCountingEnv):
         if self.steps == self.at:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step_into(action, out)
+
+
+class ShapeShiftingEnv(CountingEnv):
+    """A :class:`~steppe_testing.CountingEnv` whose observation has two numbers from step ``at`` on; its spec has one.
+
+    Args:
+        at: the step, counted from 1 and over all episodes, from which on its data does not fit.
+        **kwargs: for :class:`~steppe_testing.CountingEnv`.
+    """
+
+    def __init__(self, *, at: int = 3, **kwargs: Any) -> None:
+        super().__init__(**{"max_steps": 1000, **kwargs})
+        self.at = at
+        self.steps = 0
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.steps += 1
+        data = super()._step(tensordict)
+        return data if self.steps < self.at else data.set("observation", torch.cat([data["observation"]] * 2, -1))

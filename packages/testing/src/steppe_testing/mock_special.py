@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, tensorclass
 
 from steppe.envs import EnvBase
 from steppe.specs import Composite, NonTensor, Unbounded
 
 from .mock_actions import action_leaf
 from .mock_envs import CountingEnv
+from .mock_multi import HeterogeneousCountingEnv
 
-__all__ = ["AutoResettingCountingEnv", "DynamicSpecEnv", "MetadataEnv", "TextCountingEnv"]
+__all__ = [
+    "AutoResettingCountingEnv",
+    "AutoResettingHeterogeneousEnv",
+    "DynamicSpecEnv",
+    "EchoEnv",
+    "MetadataEnv",
+    "PlaceEnv",
+    "TextCountingEnv",
+]
 
 
 class AutoResettingCountingEnv(CountingEnv):
@@ -37,6 +46,23 @@ class AutoResettingCountingEnv(CountingEnv):
         ended = data["truncated" if self.truncate else "terminated"]
         self.count = torch.where(ended.to(self.count.device), 0, self.count)
         return data.update(self._data().select("observation"))
+
+
+class AutoResettingHeterogeneousEnv(HeterogeneousCountingEnv):
+    """A :class:`~steppe_testing.HeterogeneousCountingEnv` that resets itself, all of its agents at once.
+
+    Args:
+        max_steps: length of an episode.
+        **kwargs: for :class:`~steppe_testing.HeterogeneousCountingEnv`; ``auto_reset=True`` is the default.
+    """
+
+    def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
+        super().__init__(max_steps, **{"auto_reset": True, **kwargs})
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        data = super()._step(tensordict)
+        self.count = torch.where(data["terminated"], 0, self.count)
+        return data.update(self._data())
 
 
 class DynamicSpecEnv(EnvBase):
@@ -116,3 +142,59 @@ class MetadataEnv(CountingEnv):
 
     def _data(self) -> TensorDict:
         return super()._data().set("metadata", NonTensorData(self.metadata, batch_size=self.batch_size))
+
+
+class EchoEnv(EnvBase):
+    """Text in, text out: the observation is the ``action`` of the step before, ``"start"`` after a reset.
+
+    The reward is the length of the text; nothing ends.
+
+    Args:
+        **kwargs: for :class:`~steppe.envs.EnvBase`, without a batch.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.observation_spec = Composite(observation=NonTensor((), example_data="start"))
+        self.action_spec = NonTensor((), example_data="word")
+        self.reward_spec = Unbounded((1,))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return TensorDict({"observation": NonTensorData("start")}, [], self.device)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        word = tensordict["action"]
+        reward = torch.tensor([float(len(word))])
+        return TensorDict({"observation": NonTensorData(word), "reward": reward}, [], self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Nothing is random."""
+
+
+@tensorclass
+class Place:
+    """A place in the plane: ``x`` and ``y``, ``[*B, 1]`` float32 each."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class PlaceEnv(CountingEnv):
+    """A :class:`~steppe_testing.CountingEnv` with a tensorclass at ``place``: ``x`` is the count, ``y`` its negative.
+
+    Args:
+        max_steps: length of an episode.
+        **kwargs: for :class:`~steppe_testing.CountingEnv`.
+    """
+
+    def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
+        super().__init__(max_steps, **kwargs)
+        size = self.batch_size
+        spec = self.full_observation_spec.clone()
+        spec["place"] = Composite(x=Unbounded((*size, 1)), y=Unbounded((*size, 1)), shape=size)
+        self.observation_spec = spec
+
+    def _data(self) -> TensorDict:
+        data = super()._data()
+        seen = data["observation"].float()
+        return data.set("place", Place(x=seen, y=-seen, batch_size=self.batch_size, device=self.device))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor, lazy_stack
+
+from steppe.specs import Composite, contains_lazy_spec
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["AutoResetMemory", "blank"]
+__all__ = ["AutoResetMemory", "blank", "blanked", "observed"]
 
 
 def blank(value: torch.Tensor) -> torch.Tensor:
@@ -39,14 +42,9 @@ class AutoResetMemory:
         self.pending = None
         if not bool(done.any()):
             return following
-        self.pending = following.select(*env.observation_keys).clone()
-        if self.replace:
-            for key in env.observation_keys:
-                value = following.get(key)
-                if isinstance(value, torch.Tensor):
-                    rows = done.reshape(done.shape + (1,) * (value.ndim - done.ndim))
-                    following.set(key, torch.where(rows, blank(value), value))
-        return following
+        seen = observed(following, env.full_observation_spec, [*env.reward_keys, *env.done_keys])
+        self.pending = seen.clone()
+        return following.update(blanked(seen, done, blank)) if self.replace else following
 
     def take(self, tensordict: Any, env: EnvBase) -> TensorDictBase:
         """Return the kept observations as what a reset of the ended rows gives."""
@@ -63,3 +61,28 @@ def _root_done(following: TensorDictBase, env: EnvBase) -> torch.Tensor:
             value = following.get(key)
             found = found | value.reshape((*following.batch_size, -1)).any(-1)
     return found
+
+
+def observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> TensorDictBase:
+    """The observations of ``following``, which also holds the keys ``others``."""
+    if contains_lazy_spec(spec):  # rows that differ: there are keys that not all of them have
+        return following.exclude(*others)
+    return following.select(*spec.keys(include_nested=True, leaves_only=True))
+
+
+def blanked(data: Any, rows: torch.Tensor, fill: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """New data with ``fill(value)`` for each tensor of ``data`` in ``rows``, ``[*B]`` bool."""
+    if isinstance(data, LazyStackedTensorDict):
+        dim = data.stack_dim
+        parts = data.unbind(dim)
+        masks = rows.unbind(dim) if dim < rows.ndim else [rows] * len(parts)
+        return lazy_stack([blanked(part, mask, fill) for part, mask in zip(parts, masks, strict=True)], dim)
+    out = data.empty()
+    for name in data.keys(is_leaf=is_leaf_nontensor):
+        value = data.get(name)
+        if isinstance(value, torch.Tensor):
+            value = torch.where(rows.reshape(rows.shape + (1,) * (value.ndim - rows.ndim)), fill(value), value)
+        elif not is_leaf_nontensor(type(value)):
+            value = blanked(value, rows, fill)
+        out.set(name, value)
+    return out

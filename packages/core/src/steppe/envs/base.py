@@ -10,7 +10,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_s
 from torch import nn
 
 from steppe.envs import rollout as _rollout
-from steppe.envs.auto_reset import AutoResetMemory
+from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.done import any_done, complete_done, done_groups
@@ -360,6 +360,14 @@ class EnvBase(SpecViews, nn.Module):
     @staticmethod
     def _merge_rows(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase) -> TensorDictBase:
         return merge_rows(mask, new, old)
+
+    @staticmethod
+    def _observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> TensorDictBase:
+        return observed(following, spec, others)
+
+    @staticmethod
+    def _blanked(data: Any, rows: torch.Tensor, fill: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        return blanked(data, rows, fill)
 
     @staticmethod
     def _step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
+from steppe.envs import EnvBase
 from steppe.specs import Composite
 from steppe.transforms.hooks import EnvSpecs, Hooks
 from steppe.transforms.planned import PlannedTransform
@@ -48,7 +49,7 @@ class AutoResetTransform(PlannedTransform):
         self.__dict__["_kept"] = None
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        observations = list(specs.observation.keys(include_nested=True, leaves_only=True))
+        others = [key for spec in (specs.reward, specs.done) for key in spec.keys(True, True)]
         groups = specs.groups
         done_spec: Composite = specs.done
 
@@ -66,20 +67,14 @@ class AutoResetTransform(PlannedTransform):
                 rows = rows & mask.reshape(rows.shape)
             if not bool(rows.any()):
                 return following
-            fresh = {key: following.get(key) for key in observations}
+            seen = EnvBase._observed(following, specs.observation, others)
             kept = self.__dict__["_kept"]
-            if kept is not None:
-                # Rows that ended before and have not been asked for yet stay.
-                fresh = {key: torch.where(_like(rows, value), value, kept[1][key]) for key, value in fresh.items()}
-                rows_kept = rows | kept[0]
+            if kept is None:
+                self.__dict__["_kept"] = (rows, seen.clone(False))
             else:
-                rows_kept = rows
-            self.__dict__["_kept"] = (rows_kept, fresh)
-            if self.replace:
-                for key in observations:
-                    value = following.get(key)
-                    following.set(key, torch.where(_like(rows, value), self._filling(value), value))
-            return following
+                # Rows that ended before and have not been asked for yet stay.
+                self.__dict__["_kept"] = (rows | kept[0], EnvBase._merge_rows(rows, seen, kept[1]))
+            return following.update(EnvBase._blanked(seen, rows, self._filling)) if self.replace else following
 
         def instead(td: TensorDictBase | None) -> TensorDictBase | None:
             kept = self.__dict__["_kept"]
@@ -98,10 +93,8 @@ class AutoResetTransform(PlannedTransform):
                 return None
             left = kept[0] & ~asked
             self.__dict__["_kept"] = (left, kept[1]) if bool(left.any()) else None
-            fresh = done_spec.zero()
-            for key, value in kept[1].items():
-                fresh.set(key, value)
-            return fresh
+            fresh: TensorDictBase = kept[1].clone(False)
+            return fresh.update(done_spec.zero())
 
         return Hooks(step=step, instead_of_reset=instead)
 
@@ -116,7 +109,3 @@ class AutoResetTransform(PlannedTransform):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_kept": None}
-
-
-def _like(rows: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return rows.reshape(rows.shape + (1,) * (value.ndim - rows.ndim))

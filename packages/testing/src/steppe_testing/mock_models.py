@@ -1,0 +1,70 @@
+"""A world model that counts, and a policy whose actions are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModule
+
+from steppe.envs import EnvBase, ModelBasedEnvBase
+from steppe.specs import Composite, Unbounded
+
+from .mock_actions import action_leaf
+
+__all__ = ["ConstantPolicy", "ModelCountingEnv"]
+
+
+class ModelCountingEnv(ModelBasedEnvBase):
+    """Counts its steps with a module: ``count`` ``[*B, 1]`` float32, observation and state, for any batch size.
+
+    The world model adds its parameter ``step`` (1 at first) to the count; ``reward`` ``[*B, 1]`` is the new count, and
+    gradients reach the parameter through both. ``terminated`` is True from ``max_steps`` on.
+
+    Args:
+        max_steps: length of an episode.
+        **kwargs: for :class:`~steppe.envs.ModelBasedEnvBase`.
+    """
+
+    def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
+        keys = ["count", "reward", "terminated"]
+        super().__init__(TensorDictModule(_Adds(max_steps), in_keys=["count"], out_keys=keys), **kwargs)
+        size = self.batch_size
+        self.observation_spec = Composite(count=Unbounded((*size, 1)), shape=size)
+        self.state_spec = Composite(count=Unbounded((*size, 1)), shape=size)
+        self.action_spec = action_leaf("one_hot", tuple(size))
+        self.reward_spec = Unbounded((*size, 1))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        size = self.batch_size if tensordict is None else tensordict.batch_size
+        return TensorDict({"count": torch.zeros(*size, 1, device=self.device)}, size, self.device)
+
+
+class _Adds(torch.nn.Module):
+    def __init__(self, max_steps: int) -> None:
+        super().__init__()
+        self.max_steps = max_steps
+        self.step = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        count = count + self.step
+        return count, count, count >= self.max_steps
+
+
+class ConstantPolicy:
+    """A policy that always writes the same action, at all action keys of an environment, whatever their levels.
+
+    Args:
+        env: the environment; its actions can be listed (see :meth:`~steppe.specs.Spec.enumerate`).
+        number: which action of the list.
+    """
+
+    def __init__(self, env: EnvBase, number: int = 1) -> None:
+        self.actions = {key: env.full_action_spec[key].enumerate()[number] for key in env.action_keys}
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions into ``tensordict``, which has the batch size of the environment, and return it."""
+        for key, action in self.actions.items():
+            tensordict.set(key, action.clone())
+        return tensordict
