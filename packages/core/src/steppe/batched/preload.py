@@ -6,7 +6,8 @@ import importlib
 import re
 import sys
 
-from steppe.registry import list_plugins
+from steppe.registry import PluginRecord, current, list_plugins
+from steppe.versions import library_version
 
 __all__ = ["load", "loaded_since"]
 
@@ -23,16 +24,29 @@ def loaded_since(before: set[str]) -> list[str]:
         if module is None or not getattr(module, "fork_safe", True):
             continue
         roots.add(record.target.partition(":")[0].partition(".")[0])
-        needs = [*record.requires, *(need for choice in record.alternatives for need in choice.requires)]
-        roots |= {re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0].replace("-", "_") for need in needs}
+        roots |= {*_needs(record)}
     roots -= {"steppe", "torch", "tensordict"}
     return [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in roots]
 
 
 def load(names: list[str]) -> None:
-    """Import modules; one that fails is left to the worker that needs it."""
+    """Import modules, and look up all that the plugins among them look up once; what fails is left to the workers."""
     for name in names:
         try:
             importlib.import_module(name)
         except Exception:
             continue
+    for record in list_plugins():
+        if record.target.partition(":")[0] in names:
+            try:
+                current().load(record)
+                for need in _needs(record):
+                    library_version(need)
+            except Exception:
+                continue
+
+
+def _needs(record: PluginRecord) -> list[str]:
+    """The import names of what a plugin requires, as far as they are those of the distributions."""
+    needs = [*record.requires, *(need for choice in record.alternatives for need in choice.requires)]
+    return [re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0].replace("-", "_") for need in needs]

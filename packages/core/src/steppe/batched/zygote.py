@@ -16,6 +16,7 @@ from steppe.batched.channel import Connection, Gone
 from steppe.batched.preload import load
 from steppe.errors import WorkerError
 from steppe.registry import list_plugins
+from steppe.versions import library_version
 
 __all__ = ["ForkServer", "fork_server", "new_interpreter"]
 
@@ -151,5 +152,6 @@ def serve(fd: int) -> None:
 def _settle() -> None:
     """Read the plugins' metadata, and keep the collector off what is loaded: each worker would copy those pages."""
     list_plugins()
+    library_version("torch")  # loads what every look at a version needs
     gc.collect()
     gc.freeze()

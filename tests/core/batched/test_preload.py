@@ -1,0 +1,48 @@
+"""The fork server loads plugins ahead for the next batch, but for those that say that they cannot be forked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+
+PLUGIN = """
+import os
+from steppe import hookimpl
+from steppe_testing import ArrayCountingEnv
+{flag}
+LOADED_IN = os.getpid()
+
+@hookimpl
+def steppe_make_env(name, kwargs):
+    return ArrayCountingEnv(start=LOADED_IN == os.getpid())
+
+@hookimpl
+def steppe_env_names():
+    return ["any"]
+"""
+
+SCRIPT = """
+from steppe import ParallelEnv
+for name in ("acme:any", "acme:any"):
+    with ParallelEnv(2, name, num_processes=2) as env:
+        print(env.reset()["observation"].flatten().tolist(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "again"), [("", "[0.0, 0.0]"), ("fork_safe = False", "[1.0, 1.0]")], ids=["usual", "not fork-safe"]
+)
+def test_a_plugin_is_loaded_ahead_unless_it_cannot_be_forked(
+    fake_dist: Any, run_script: Any, flag: str, again: str
+) -> None:
+    fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim/__init__.py": PLUGIN.format(flag=flag)})
+    path = os.pathsep.join([str(fake_dist.path), os.environ.get("PYTHONPATH", "")])
+
+    out, err = run_script(SCRIPT, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=50)
+
+    # 1 where the worker itself imported the plugin, 0 where the server had done so.
+    assert (out.split("\n")[:2], err) == (["[1.0, 1.0]", again], "")
