@@ -330,6 +330,34 @@ def test_a_value_outside_its_space_has_no_place_in_a_one_hot_row():
         GymWrapper(Liar(spaces.Discrete(3))).rollout(2)
 
 
+@pytest.mark.parametrize("path", ["arrays", "tensordicts"])
+def test_values_may_be_tensors(path):
+    class Torch(Echo):
+        def reset(self, *, seed=None, options=None):
+            return torch.zeros(2), {}
+
+        def step(self, action):
+            return torch.ones(2), torch.tensor(2.0), torch.tensor(True), torch.tensor(False), {}
+
+    class Slow(GymWrapper):
+        def read_obs(self, observations):
+            return super().read_obs(observations)
+
+    data = (GymWrapper if path == "arrays" else Slow)(Torch(spaces.Box(0, 1, (2,)))).rollout(2)
+    assert data["next", "reward"].tolist() == [[2]]
+    assert data["next", "observation"].tolist() == [[1, 1]]
+    assert data["next", "terminated"].tolist() == [[True]]
+
+
+def test_a_reward_that_is_missing_is_said_at_the_first_step():
+    class Liar(Echo):
+        def step(self, action):
+            return self._show(), None, False, False, {}
+
+    with pytest.raises(SpecError, match="'reward' must have shape"):
+        GymWrapper(Liar(spaces.Box(0, 1, (2,)))).rollout(2)
+
+
 def test_a_wrong_reward_is_said_at_the_first_step():
     class Liar(Echo):
         def step(self, action):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -208,7 +209,7 @@ class GymWrapper(GymLikeEnv):
         self._check_observation(observation, "step")
         expected = tuple(self.full_reward_spec["reward"].shape)
         found = np.shape(reward)
-        if found != expected and not (expected == (1,) and np.size(reward) == 1 and reward is not None):
+        if reward is None or (found != expected and not (expected == (1,) and math.prod(found) == 1)):
             raise SpecError(
                 f"{self!r}.step: 'reward' must have shape {expected}; the library returned {reward!r} of shape {found}."
             )
@@ -271,6 +272,7 @@ class GymWrapper(GymLikeEnv):
 
     def _output_transform(self, step_outputs: Any) -> tuple[Any, ...]:
         observation, reward, terminated, truncated, info = self._adapter.sort_step(step_outputs)
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         return observation, reward, terminated, truncated, terminated | truncated, info
 
     def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
