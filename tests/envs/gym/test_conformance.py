@@ -10,7 +10,9 @@ import pytest
 from steppe.registry import list_envs
 from steppe_testing import EnvConformance, PluginConformance
 
-pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
+# The first workers of a new installation import torch from files that nothing has read before: more than the usual
+# minute on a busy machine.
+pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
