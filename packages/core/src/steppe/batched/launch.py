@@ -8,11 +8,12 @@ import sys
 import warnings
 from typing import Any
 
+from steppe.batched.begin import begin
 from steppe.batched.channel import forget_others
 from steppe.batched.zygote import fork_server, new_interpreter
 from steppe.errors import NotSupported, SpecError, WorkerError
 
-__all__ = ["METHODS", "Process", "begin", "launch"]
+__all__ = ["METHODS", "Process", "launch"]
 
 METHODS = ("forkserver", "spawn", "fork")
 
@@ -69,7 +70,7 @@ def launch(method: str, fds: list[int]) -> Process:
 def _spawn(fds: list[int]) -> Process:
     if not sys.executable:
         raise WorkerError("This Python has no executable to start workers with. Use mp_start_method='fork'.")
-    child = new_interpreter(f"from steppe.batched.launch import begin; begin({fds!r})", fds)
+    child = new_interpreter(f"from steppe.batched.begin import begin; begin({fds!r})", fds)
     return Process(child.pid, child)
 
 
@@ -83,33 +84,3 @@ def _fork(fds: list[int]) -> Process:
     forget_others(fds)
     begin(fds)
     raise AssertionError("a worker has no way back")
-
-
-def begin(fds: list[int]) -> None:
-    """Be a worker, and end with it; never returns."""
-    status = 1
-    try:
-        import torch
-
-        # A child of a process whose OpenMP pool was in use hangs in its first parallel operation otherwise.
-        torch.set_num_threads(1)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, which then stops its workers
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        from steppe.batched.worker import work
-
-        work(fds)
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                continue
-        try:
-            # The caller waits for this. An ending process gives its memory back first, which takes it a while.
-            os.close(fds[0])
-        except OSError:
-            pass
-        os._exit(status)

@@ -119,7 +119,7 @@ def serve(fd: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from steppe.batched.launch import begin
+    from steppe.batched.begin import begin
 
     connection = Connection.from_fd(fd)
     _settle()
