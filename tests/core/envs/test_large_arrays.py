@@ -111,6 +111,20 @@ def test_rollouts_that_use_memory_again_hold_their_own_data(steps):
     assert [frame.unique().tolist() for frame in kept] == [[roots[-1]]] * 4
 
 
+def test_what_a_policy_keeps_is_not_written_again():
+    kept = []
+
+    def policy(td):
+        kept.append(td["frame"])
+        return td.set("action", torch.zeros((), dtype=torch.int64))
+
+    for _ in range(3):
+        Frames().rollout(60, policy, break_when_any_done=False)
+        gc.collect()
+
+    assert first_bytes(torch.stack(kept)) == [200 if t % 5 == 0 else t for t in range(60)] * 3
+
+
 def test_next_and_root_of_a_rollout_can_be_written_alone():
     data = Frames().rollout(12, break_when_any_done=False)
     data["next", "frame"].zero_()

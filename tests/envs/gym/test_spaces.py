@@ -22,7 +22,7 @@ from steppe.specs import (  # noqa: E402
     OneHot,
     Unbounded,
 )
-from steppe_gym import GymWrapper, register_gym_spec_conversion, space_to_spec, spec_to_space  # noqa: E402
+from steppe_gym import GymWrapper, register_gym_spec_conversion, space_to_spec  # noqa: E402
 
 
 class Echo(gymnasium.Env):
@@ -365,38 +365,6 @@ def test_a_wrong_reward_is_said_at_the_first_step():
 
     with pytest.raises(SpecError, match=r"'reward' must have shape \(1,\)"):
         GymWrapper(Liar(spaces.Box(0, 1, (2,)))).rollout(2)
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-1, 1, (3,)),
-        spaces.Box(-np.inf, np.inf, (2,), np.float64),
-        spaces.Box(0, 255, (4, 4, 3), np.uint8),
-        spaces.Discrete(4),
-        spaces.MultiDiscrete([3, 2]),
-        spaces.MultiDiscrete([3, 3]),
-        spaces.MultiBinary(3),
-        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Dict({"c": spaces.Box(0, 1)})}),
-        spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("categorical", [False, True])
-def test_the_way_back(space, categorical):
-    assert spec_to_space(space_to_spec(space, categorical_action_encoding=categorical)) == space
-
-
-def test_text_comes_back_as_text():
-    assert spec_to_space(NonTensor(shape=(), example_data="")).contains("any words, with stops.")
-
-
-def test_the_other_library_s_spaces():
-    pytest.importorskip("gym")
-    import gym
-
-    assert isinstance(spec_to_space(OneHot(3), backend="gym"), gym.spaces.Discrete)
-    assert isinstance(space_to_spec(gym.spaces.Discrete(3)), OneHot)
 
 
 @pytest.mark.parametrize("categorical", [False, True])
