@@ -41,11 +41,27 @@ class ArrayPath(EnvBase):
     def reset_into(
         self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
     ) -> None:
-        """Begin an episode and write its first observations into ``out``."""
+        """Begin an episode and write its first observations into ``out``.
+
+        Args:
+            out: a numpy view ``[*shape]`` for each observation, of the shape and dtype of its spec, without the
+                batch. Write all of it: what is there before may be anything.
+            seed: of ``set_seed``, at the first reset after it; otherwise None.
+            env_info: values that fit ``env_info_spec``, as arrays, where the caller gave some; otherwise None.
+        """
         raise NotSupported(f"{type(self).__name__} does not define reset_into(out, seed, env_info).")
 
     def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
-        """Act, write observations and reward into ``out``, and return ``(terminated, truncated)``."""
+        """Act, and write observations and reward into ``out``.
+
+        Args:
+            action: the native action: an int for a single one-hot or categorical one, otherwise an array ``[*shape]``
+                of the spec's dtype, which must not be kept; a dict of these where there are several keys.
+            out: a numpy view for each observation, as in :meth:`reset_into`, and for each reward.
+
+        Returns:
+            ``(terminated, truncated)``: two bools.
+        """
         raise NotSupported(f"{type(self).__name__} does not define step_into(action, out).")
 
     def take_seed(self) -> int | None:

@@ -537,7 +537,15 @@ class EnvBase(SpecViews, nn.Module):
         return generator
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write a random action into ``tensordict`` (or into a new one) and return it."""
+        """Write random actions into ``tensordict`` and return it.
+
+        Args:
+            tensordict: data to write into, of the environment's batch size; by default a new one. An environment that
+                is not batch-locked draws for whatever batch size it has.
+
+        Returns:
+            ``tensordict`` with an entry of the spec's shape and dtype at each of ``action_keys``.
+        """
         lead: tuple[int, ...] = ()
         if tensordict is None:
             tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
@@ -562,17 +570,27 @@ class EnvBase(SpecViews, nn.Module):
         )
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """``rand_action`` followed by ``step``."""
+        """``rand_action`` followed by ``step``; without ``tensordict`` it acts on nothing but the action."""
         return self.step(self.rand_action(tensordict))
 
     def all_actions(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Every action there is, ``[cardinality, *B]``; with ``tensordict`` the environment is first reset to it."""
+        """Every action there is, of batch size ``[cardinality, *B]``, all rows alike; masks of the spec count.
+
+        Args:
+            tensordict: data to reset the environment from first, for masks that depend on the state.
+
+        Raises:
+            NotSupported: the actions are not countable.
+        """
         if tensordict is not None:
             self.reset(tensordict)
         return self.full_action_spec.enumerate(use_mask=True)
 
     def cardinality(self, tensordict: TensorDictBase | None = None) -> int | float:
-        """How many actions there are; infinite for continuous ones."""
+        """How many actions there are, those of all keys combined, for one row; infinite for continuous ones.
+
+        Override it where that depends on the state in ``tensordict``, which is not read here.
+        """
         total: int | float = 1
         for leaf in self.full_action_spec.values(include_nested=True, leaves_only=True):
             total *= leaf.cardinality()

@@ -18,6 +18,9 @@ class MarlGroupMapType(Enum):
     def get_group_map(self, agent_names: list[str]) -> dict[str, list[str]]:
         """Return ``{group name: [agent names]}``; one group of all is called ``"agents"``.
 
+        Args:
+            agent_names: names of all agents, in their order.
+
         Raises:
             SpecError: there is no agent, or two have one name.
         """
@@ -30,6 +33,10 @@ class MarlGroupMapType(Enum):
 
 def check_marl_grouping(group_map: dict[str, list[str]], agent_names: list[str]) -> None:
     """Check that every agent is in exactly one group, and every group has an agent.
+
+    Args:
+        group_map: ``{group name: [agent names]}``.
+        agent_names: names of all agents.
 
     Raises:
         SpecError: naming the agents that are missing, unknown or in two groups, and empty groups.

@@ -94,7 +94,15 @@ class GymLikeEnv(ArrayEnv):
         return self
 
     def auto_register_info_dict(self, ignore_private: bool = True, *, info_dict_reader: Any = None) -> GymLikeEnv:
-        """Find out what the info dict holds by taking a few steps, and add all of it that is numbers."""
+        """Find out what the info dict holds by taking a few steps, and add all of it that is numbers.
+
+        Args:
+            ignore_private: leave out keys that begin with an underscore.
+            info_dict_reader: see :meth:`set_info_dict_reader`.
+
+        Returns:
+            The environment, whose observation spec has the new entries.
+        """
         return self.set_info_dict_reader(info_dict_reader, ignore_private)
 
     def _sample_infos(self) -> list[Mapping[str, Any]]:

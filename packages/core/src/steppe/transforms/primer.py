@@ -26,8 +26,8 @@ class TensorDictPrimer(PlannedTransform):
     Args:
         primers: a Composite or a dict of keys to specs.
         random: draw from the specs instead of using ``default_value``.
-        default_value: value at a reset: a number, a function of a shape-less call that returns a number or tensor, or a
-            dict of these for each key. 0 by default.
+        default_value: value at a reset: a number, a function without arguments that returns a number or a tensor of
+            the entry's shape, or a dict of these for each key. 0 by default.
         reset_key: mask that decides which rows begin anew, where that of the level is not meant.
         expand_specs: True: put the batch size of the environment in front of the shapes; False: shapes have it already.
             By default they have it when ``primers`` is a Composite of that batch size.
