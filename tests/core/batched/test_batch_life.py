@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, make_env
+from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, env_creator, make_env
 from steppe.batched import outlet
 from steppe.errors import SpecError, StateError, WorkerError
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, assert_equal_data
@@ -193,3 +193,16 @@ def test_arguments_of_other_libraries_are_told_what_stands_in_their_place() -> N
         ParallelEnv(2, ArrayCountingEnv, num_proceses=2)
     with pytest.raises(TypeError, match="'caller_share': it is an argument of ParallelEnv"):
         SerialEnv(2, ArrayCountingEnv, caller_share=True)
+
+
+@env_creator
+def few_steps(most: int = 3) -> ArrayCountingEnv:
+    return ArrayCountingEnv(max_steps=most)
+
+
+def test_a_decorated_function_is_a_factory_with_variants_and_metadata() -> None:
+    assert isinstance(few_steps(), ArrayCountingEnv)
+    assert few_steps.meta_data.batch_size == ()
+    with ParallelEnv(2, [few_steps, few_steps.make_variant(most=5)], num_processes=1) as env:
+        assert env.rollout(9, break_when_any_done=False)["next", "done"].sum(1).flatten().tolist() == [3, 1]
+    assert few_steps.create_env_kwargs == {}

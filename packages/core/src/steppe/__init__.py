@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .batched import ProcessorAsyncEnvPool as ProcessorAsyncEnvPool
     from .batched import SerialEnv as SerialEnv
     from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
+    from .batched import env_creator as env_creator
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
     from .collectors import SyncDataCollector as SyncDataCollector
@@ -166,6 +167,7 @@ _EXPORTS: dict[str, str] = {
             "ProcessorAsyncEnvPool",
             "SerialEnv",
             "ThreadingAsyncEnvPool",
+            "env_creator",
         ),
         "collectors": (
             "Collector",

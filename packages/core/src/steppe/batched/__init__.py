@@ -6,7 +6,7 @@ from steppe.batched.async_pool import AsyncEnvPool
 from steppe.batched.async_processes import ProcessorAsyncEnvPool
 from steppe.batched.async_threads import ThreadingAsyncEnvPool
 from steppe.batched.base import BatchedEnv
-from steppe.batched.creator import EnvCreator, as_factory
+from steppe.batched.creator import EnvCreator, as_factory, env_creator
 from steppe.batched.parallel import ParallelEnv
 from steppe.batched.serial import SerialEnv
 
@@ -19,4 +19,5 @@ __all__ = [
     "SerialEnv",
     "ThreadingAsyncEnvPool",
     "as_factory",
+    "env_creator",
 ]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, EnvMetaData, get_env_metadata
 from steppe.errors import SpecError
 from steppe.registry import env_factory
 
-__all__ = ["EnvCreator", "as_factory", "factories_of"]
+__all__ = ["EnvCreator", "as_factory", "env_creator", "factories_of"]
 
 
 class EnvCreator:
@@ -29,12 +29,22 @@ class EnvCreator:
         """A factory with some arguments changed; this one stays as it is."""
         return EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
 
+    @property
+    def meta_data(self) -> EnvMetaData:
+        """Specs, batch size, device and keys of an environment that is made, looked at and closed, each time anew."""
+        return get_env_metadata(self)
+
     def __call__(self, **kwargs: Any) -> Any:
         """Make an environment."""
         return _with_arguments(self.create_env_fn, {**self.create_env_kwargs, **kwargs})()
 
     def __repr__(self) -> str:
         return f"EnvCreator({self.create_env_fn!r}, {self.create_env_kwargs!r})"
+
+
+def env_creator(function: Callable[..., Any]) -> EnvCreator:
+    """Decorate a function that makes an environment: it becomes an :class:`EnvCreator`."""
+    return EnvCreator(function)
 
 
 def as_factory(value: Any) -> Callable[..., Any]:
