@@ -1,0 +1,69 @@
+"""Looking for an answer before sleeping, only while that pays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from steppe.batched.channel import SpinGate, usable_cores
+
+
+def make_gate(limit_us: float) -> SpinGate:
+    gate = SpinGate(1, limit_us=limit_us)
+    gate.enabled = True  # also where the processor or the system does not allow it
+    return gate
+
+
+@pytest.fixture
+def gate() -> SpinGate:
+    """Looks for so long that a busy machine does not make it give up."""
+    return make_gate(30_000)
+
+
+def answers(gate: SpinGate, ready: Callable[[], bool], times: int) -> int:
+    """How many of some waits looked more than once, the rest having gone to sleep at once."""
+    looked = 0
+    for _ in range(times):
+        calls = [0]
+
+        def counted(calls: list[int] = calls) -> bool:
+            calls[0] += 1
+            return ready()
+
+        gate.spin(counted)
+        looked += calls[0] > 1
+    return looked
+
+
+def test_what_comes_soon_is_found_every_time(gate: SpinGate) -> None:
+    found = iter([False, True] * 20)
+
+    assert all(gate.spin(lambda: next(found)) for _ in range(20))
+
+
+def test_what_does_not_come_is_looked_for_less_and_less(gate: SpinGate) -> None:
+    # Looks 1, 3, 6, 11, 20, 37, 70, each twice as far from the last one.
+    assert answers(gate, lambda: False, 100) == 7
+
+
+def test_a_look_that_lost_its_core_is_not_repeated_soon() -> None:
+    gate = make_gate(100)
+
+    def held_up() -> bool:
+        time.sleep(0.001)
+        return False
+
+    assert answers(gate, held_up, 18) == 2
+
+
+def test_looking_pays_again_after_it_has_found_something(gate: SpinGate) -> None:
+    answers(gate, lambda: False, 6)
+    found = iter([False, True] * 100)
+
+    assert answers(gate, lambda: next(found), 40) > 25
+
+
+def test_nobody_looks_where_processes_are_many_more_than_cores() -> None:
+    assert not SpinGate(usable_cores() + 2).enabled
