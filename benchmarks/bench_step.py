@@ -2,7 +2,8 @@
 
     python benchmarks/bench_step.py [--steps 2000] [--rounds 9] [--peer-python PYTHON]
 
-A last table is about an environment that costs nothing and observes a frame of 210x160x3 bytes: what steppe adds to the
+The second table is about an environment that makes its own tensordicts: what steppe adds to its ``_step``. The last one
+is about an environment that costs nothing and observes a frame of 210x160x3 bytes: what steppe adds to the
 library and one copy of each frame, into memory that is used again and into memory that is new (and is kept, as all
 frames of a rollout are).
 
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--ids", nargs="*", default=list(IDS))
+    parser.add_argument("--tensordicts", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--frames", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--peer-python", default=None)
     args = parser.parse_args()
@@ -53,8 +55,70 @@ def main() -> None:
         for label, value in medians.items():
             rows.append([name, label, f"{value:.1f}", f"{value - raw:+.1f}", f"{value / raw:.2f}x"])
     show("us a step, n=1, given actions", ["environment", "API", "us", "over raw", "of raw"], rows)
+    if args.tensordicts:
+        tensordicts(args.rounds)
     if args.frames:
         frames(args.rounds)
+
+
+def tensordicts(rounds: int, steps: int = 1000) -> None:
+    """Print the table of the environment that makes its own tensordicts."""
+    from common import Contest, show
+
+    contest = Contest("tensordicts", "us a step")
+    for label, slice_ in contestants_with_tensordicts(steps).items():
+        contest.add(label, slice_)
+    medians = contest.run(rounds)
+    own = medians["its own _step"]
+    show(
+        "an environment that makes its own tensordicts, n=1, given actions",
+        ["API", "us", "over its own _step"],
+        [[label, f"{value:.1f}", f"{value - own:+.1f}"] for label, value in medians.items()],
+    )
+
+
+def contestants_with_tensordicts(steps: int) -> dict[str, Any]:
+    """An environment that counts, by itself and as steppe calls it."""
+    from steppe_testing import CountingEnv
+
+    env = CountingEnv(max_steps=200)
+    actions = env.full_action_spec.rand((steps,))
+    key = env.action_key
+    given = list(actions[key].unbind(0))
+
+    def timed(run: Any) -> Any:
+        def slice_() -> float:
+            root = env.reset()
+            start = time.perf_counter()
+            run(root)
+            return (time.perf_counter() - start) / steps * 1e6
+
+        return slice_
+
+    def own(root: Any) -> None:
+        for action in given:
+            root[key] = action
+            env._step(root)
+
+    def step(root: Any) -> None:
+        for action in given:
+            root[key] = action
+            env.step(root)
+
+    def loop(root: Any) -> None:
+        for action in given:
+            root[key] = action
+            _, root = env.step_and_maybe_reset(root)
+
+    def rollout(root: Any) -> None:
+        env.rollout(steps, actions=actions[key], break_when_any_done=False)
+
+    return {
+        "its own _step": timed(own),
+        "steppe step": timed(step),
+        "steppe step loop, with resets": timed(loop),
+        "steppe rollout, with resets": timed(rollout),
+    }
 
 
 def frames(rounds: int, steps: int = 1000) -> None:

@@ -69,9 +69,11 @@ def test_a_batch_in_a_cycle_leaves_nothing() -> None:
 
 
 def test_a_batch_that_was_never_used_starts_nothing(descendants: Callable[[], set[int]]) -> None:
+    before = descendants()
+
     env = ParallelEnv(2, ArrayCountingEnv)
 
-    assert not descendants()
+    assert descendants() <= before
     env.close()
 
 
