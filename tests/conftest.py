@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,10 @@ import pytest
 
 for _name, _value in {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}.items():
     os.environ.setdefault(_name, _value)
+
+# A shell ignores Ctrl-C for what it runs in the background, and so would every test that presses it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PATIENCE = 5.0  # seconds that a process has to be gone after the last test
 _SHM = Path("/dev/shm")

@@ -8,7 +8,7 @@ import threading
 import torch
 
 from steppe.specs import Bounded, Composite, Unbounded
-from steppe_testing import ArrayCountingEnv, CountingEnv, EnvConformance
+from steppe_testing import ArrayCountingEnv, CountingEnv, EnvConformance, StatelessCountingEnv
 
 MAIN = os.getpid()
 LOCK = threading.Lock()
@@ -153,6 +153,26 @@ class TestPartialStep(Rows):
     class wrong(CountingEnv):
         def _step(self, tensordict):
             return super()._step(tensordict.exclude("_step"))
+
+
+class TestState(Alone):
+    caught_by = "test_a_reset_can_begin_at_a_given_state"
+    supports_set_state = True
+
+    class wrong(CountingEnv):
+        _supports_set_state = True
+
+        def _reset(self, tensordict=None, set_state=False):
+            return super()._reset(tensordict)
+
+
+class TestUnsaidState(Alone):
+    caught_by = "test_specs_are_complete_and_locked"
+    batch_locked = False
+    seed_matters = False
+
+    def make_env(self, **kwargs):
+        return StatelessCountingEnv()
 
 
 class TestSecondEpisode(Alone):

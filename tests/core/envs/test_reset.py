@@ -6,9 +6,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe.batched import SerialEnv
 from steppe.envs import EnvBase
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite, OneHot, Unbounded
+from steppe.transforms import RewardSum, StepCounter, TransformedEnv
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
@@ -246,3 +248,71 @@ def test_env_info_with_other_keys_or_shapes_is_refused():
         env.reset(env_info={"start": torch.zeros(2, 1)})
     with pytest.raises(KeyError):
         CountingEnv().reset(env_info={"start": torch.zeros(1)})
+
+
+# -- beginning at a given state
+
+
+def counts(*values):
+    return TensorDict({"count": torch.tensor(values).unsqueeze(-1)}, [len(values)])
+
+
+def test_a_reset_begins_at_the_state_it_is_asked_to():
+    env = StatelessCountingEnv()
+
+    assert env.reset(counts(2, 4), set_state=True)["count"].squeeze(-1).tolist() == [2, 4]
+    assert env.reset(counts(2, 4), set_state=False)["count"].squeeze(-1).tolist() == [0, 0]
+    assert env.reset(counts(2, 4))["count"].squeeze(-1).tolist() == [0, 0]
+
+
+def test_a_partial_reset_sets_the_state_of_its_rows_alone():
+    env = StatelessCountingEnv()
+    td = counts(2, 4).set("_reset", torch.tensor([[False], [True]]))
+    before = td["count"]
+    fresh = env.reset(td, set_state=False)
+
+    assert fresh["count"].squeeze(-1).tolist() == [2, 0]
+    assert before.squeeze(-1).tolist() == [2, 4]
+
+
+def test_a_rollout_begins_at_the_state_it_is_asked_to():
+    data = StatelessCountingEnv().rollout(2, tensordict=counts(1, 2), set_state=True)
+
+    assert data["next", "count"].squeeze(-1).tolist() == [[2, 3], [3, 4]]
+
+
+def test_an_environment_that_has_no_state_to_set_says_so():
+    env = CountingEnv()
+
+    assert not env.supports_set_state
+    with pytest.raises(NotSupported, match=r"CountingEnv cannot be put into a state.*_supports_set_state = True"):
+        env.reset(env.reset(), set_state=True)
+    assert env.reset(env.reset(), set_state=False)["observation"].item() == 0
+
+
+def test_a_state_to_begin_at_has_to_be_given():
+    with pytest.raises(TypeError, match="needs tensordict=, the data with the state"):
+        StatelessCountingEnv().reset(set_state=True)
+
+
+def test_transforms_and_batches_begin_at_a_state_where_their_environments_do():
+    env = TransformedEnv(SerialEnv(2, lambda: TransformedEnv(StatelessCountingEnv(9), StepCounter())), RewardSum())
+
+    assert env.supports_set_state
+    begun = env.reset(counts(2, 4), set_state=True)
+    assert begun["count"].squeeze(-1).tolist() == [2, 4]
+    assert begun["step_count"].squeeze(-1).tolist() == [0, 0]
+    assert not SerialEnv(2, [StatelessCountingEnv, CountingEnv]).supports_set_state
+
+
+def test_countable_actions_are_those_of_the_given_state():
+    class Masked(StatelessCountingEnv):
+        def _reset(self, tensordict=None, *, set_state=False):
+            data = super()._reset(tensordict, set_state=set_state)
+            self.action_spec = OneHot(3, mask=torch.tensor([True, True, bool(data["count"] == 0)]))
+            return data
+
+    env = Masked()
+
+    assert env.all_actions(TensorDict({"count": torch.tensor([0])})).batch_size == (3,)
+    assert env.all_actions(TensorDict({"count": torch.tensor([1])})).batch_size == (2,)

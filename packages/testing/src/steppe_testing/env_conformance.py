@@ -41,6 +41,8 @@ class EnvConformance:
         supports_partial_step: rows of a batch can be stepped by themselves.
         independent_rows: what one row does never changes what another one does; not so where a batch of its own draws
             random numbers for all rows from one generator.
+        supports_set_state: ``reset(td, set_state=True)`` begins at the state in ``td``; see
+            :meth:`~steppe.envs.EnvBase.reset`.
         supports_pixels: ``from_pixels=True`` is an argument, and gives an entry ``pixels`` (uint8).
         supports_batching: the environment can be one of many in SerialEnv and ParallelEnv.
         ends: random actions end an episode within ``max_steps`` steps.
@@ -56,6 +58,7 @@ class EnvConformance:
     supports_partial_reset: ClassVar[bool] = True
     supports_partial_step: ClassVar[bool] = True
     independent_rows: ClassVar[bool] = True
+    supports_set_state: ClassVar[bool] = False
     supports_pixels: ClassVar[bool] = False
     supports_batching: ClassVar[bool] = True
     ends: ClassVar[bool] = True
@@ -140,6 +143,10 @@ class EnvConformance:
             assert env.batch_locked is self.batch_locked, (
                 f"batch_locked is {env.batch_locked}: set batch_locked = {env.batch_locked} in {type(self).__name__}, "
                 "or _batch_locked in the environment"
+            )
+            assert env.supports_set_state is self.supports_set_state, (
+                f"supports_set_state is {env.supports_set_state}: set supports_set_state = {env.supports_set_state} in "
+                f"{type(self).__name__}, or _supports_set_state in the environment"
             )
         finally:
             env.close(raise_if_closed=False)
@@ -262,6 +269,21 @@ class EnvConformance:
         waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
         once = batch.step(self._begin(batch).update(actions))["next"]
         assert_equal_data(waited[others], once[others], "the first step of rows that waited while another one stepped")
+
+    def test_a_reset_can_begin_at_a_given_state(self, env: EnvBase) -> None:
+        """Take the state from the data where ``_reset`` is given ``set_state=True``, and nowhere else."""
+        require(self, "supports_set_state")
+        env.set_seed(0)
+        first = env.reset()
+        later = env.step_mdp(env.step(env.rand_action(first.copy()))).exclude(*env.action_keys)
+        if _any_done(env, later):
+            later = first
+        keys = list(dict.fromkeys([*env.state_keys, *env.observation_keys]))
+        begun = env.reset(later.clone(), set_state=True)
+        assert_equal_data(begun.select(*keys), later.select(*keys), "a reset with set_state=True")
+        env.set_seed(0)
+        anew = env.reset(later.clone(), set_state=False)
+        assert_equal_data(anew.select(*keys), first.select(*keys), "a reset with set_state=False, on the first seed,")
 
     def _begin(self, batch: EnvBase) -> TensorDictBase:
         batch.set_seed(0)

@@ -244,7 +244,8 @@ class StatelessCountingEnv(EnvBase):
     """Counts in its data instead of in itself, and so takes data of any batch size.
 
     Data: the state and observation ``count`` ``[*B, 1]`` int64, of which a step makes the next one; ``reward`` is the
-    number of the action; ``terminated`` when ``count`` reaches ``max_steps``.
+    number of the action; ``terminated`` when ``count`` reaches ``max_steps``. ``reset(td, set_state=True)`` begins at
+    the ``count`` in ``td``.
 
     Args:
         max_steps: length of an episode.
@@ -254,6 +255,7 @@ class StatelessCountingEnv(EnvBase):
     """
 
     _batch_locked = False
+    _supports_set_state = True
 
     def __init__(
         self, max_steps: int = 5, *, batch_size: tuple[int, ...] = (), action: str = "one_hot", **kwargs: Any
@@ -267,9 +269,10 @@ class StatelessCountingEnv(EnvBase):
         self.action_spec = action_leaf(action, batch_size)
         self.reward_spec = Unbounded(shape)
 
-    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase | None = None, *, set_state: bool = False) -> TensorDictBase:
         size = self.batch_size if tensordict is None else tensordict.batch_size
-        return TensorDict({"count": torch.zeros((*size, 1), dtype=torch.int64)}, size, self.device)
+        count = tensordict["count"].clone() if set_state and tensordict is not None else torch.zeros((*size, 1)).long()
+        return TensorDict({"count": count}, size, self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         count = tensordict["count"] + 1

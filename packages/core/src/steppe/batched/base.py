@@ -201,6 +201,13 @@ class BatchedEnv(BatchSteps):
         return self.__dict__.get("_device")
 
     @property
+    def supports_set_state(self) -> bool:
+        """Whether all environments can begin at the state in their data. Makes them, if need be."""
+        if not self._is_described:
+            self.start()
+        return self._supports_set_state
+
+    @property
     def env_info_spec(self) -> Composite:
         """What ``reset(env_info=...)`` may be given for each row, as the environments say."""
         if not self._is_described:
@@ -241,6 +248,7 @@ class BatchedEnv(BatchSteps):
         state["_layout"] = layout
         state["_buffered"] = layout.row is not None
         state["_on_arrays"] = all(one.on_arrays for one in reports)
+        state["_supports_set_state"] = all(one.supports_set_state for one in reports)
         return layout.row
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:

@@ -20,13 +20,14 @@ KINDS = ("observation", "reward", "done", "action", "state")
 
 @dataclass(frozen=True)
 class EnvReport:
-    """One environment, as its batch needs to know it: specs, batch size, device, whether it writes arrays."""
+    """One environment, as its batch needs to know it: specs, batch size, device, what it is able to."""
 
     specs: dict[str, Composite]
     env_info: Composite
     batch_size: tuple[int, ...]
     device: torch.device | None
     on_arrays: bool
+    supports_set_state: bool
 
 
 def report(env: EnvBase) -> EnvReport:
@@ -37,6 +38,7 @@ def report(env: EnvBase) -> EnvReport:
         batch_size=tuple(env.batch_size),
         device=env.device,
         on_arrays=env.array_plan is not None,
+        supports_set_state=env.supports_set_state,
     )
 
 

@@ -15,7 +15,7 @@ from steppe.envs.auto_specs import infer_specs
 from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.done import any_done, complete_done, done_groups
 from steppe.envs.partial import merge_rows, skipped_next, step_mask
-from steppe.envs.reset import clear_masks, merge_reset, requested_masks
+from steppe.envs.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.rows import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed
 from steppe.envs.spec_views import SpecViews
@@ -36,7 +36,8 @@ class EnvBase(SpecViews, nn.Module):
 
     * ``_reset(tensordict) -> TensorDict``: the first data of an episode: observations, optionally done entries, no
       reward. ``tensordict`` is None or what ``reset`` was given. Where it holds a mask ``"_reset"`` (``[*B, 1]``, one
-      for each done level), only rows that are True have to be reset; what is returned for the others is dropped.
+      for each done level), only rows that are True have to be reset; what is returned for the others is dropped. A
+      class that says ``_supports_set_state = True`` takes ``set_state`` too, see ``reset``.
     * ``_step(tensordict) -> TensorDict``: observations, reward and done entries after the action in ``tensordict``. A
       new TensorDict, not the one it was given. ``done`` may be left out where ``terminated`` is given, and the other
       way round.
@@ -63,6 +64,8 @@ class EnvBase(SpecViews, nn.Module):
 
     #: Whether data must have exactly the environment's batch size. False for functions of their input.
     _batch_locked: bool = True
+    #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.
+    _supports_set_state: bool = False
     #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
     #: reading one of them makes its environments.
     _is_described: bool = True
@@ -162,6 +165,11 @@ class EnvBase(SpecViews, nn.Module):
         raise AttributeError("batch_locked is read-only: set the class attribute _batch_locked.")
 
     @property
+    def supports_set_state(self) -> bool:
+        """Whether ``reset(td, set_state=True)`` begins exactly at the state in ``td``."""
+        return self._supports_set_state
+
+    @property
     def device(self) -> torch.device | None:
         """Where inputs and outputs are, or None. Change it with ``to``."""
         return self.__dict__.get("_device")
@@ -205,7 +213,14 @@ class EnvBase(SpecViews, nn.Module):
 
     # -- reset ----------------------------------------------------------------------------------------------------
 
-    def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
+    def reset(
+        self,
+        tensordict: TensorDictBase | None = None,
+        *,
+        env_info: Any = None,
+        set_state: bool | None = None,
+        **kwargs: Any,
+    ) -> TensorDictBase:
         """Begin an episode.
 
         Args:
@@ -213,17 +228,22 @@ class EnvBase(SpecViews, nn.Module):
                 each done level), rows that are False keep their values. A mask at the root overrides nested ones.
             env_info: values for each row that the environment may read, a dict or TensorDict that fits
                 ``env_info_spec``.
+            set_state: True begins at the state in ``tensordict``, without drawing a new one; False draws one whatever
+                ``tensordict`` holds. None, the default, leaves it to the environment.
             **kwargs: handed to ``_reset``.
 
         Returns:
             ``tensordict``, or a new TensorDict, with observations and done entries; no reward.
 
         Raises:
+            NotSupported: ``set_state=True``, and the environment cannot be put into a state.
             SpecError: the data does not have the environment's batch size, ``_reset`` returned something else than
                 its specs say, or a row has ended right after its reset.
             ClosedError: the environment is closed.
         """
         self._check_open("reset")
+        if set_state is not None:
+            kwargs |= asked_state(self, tensordict, set_state=set_state)
         given = self._with_env_info(tensordict, env_info)
         groups = self._groups
         masks: dict[Any, torch.Tensor] = {}
@@ -456,6 +476,7 @@ class EnvBase(SpecViews, nn.Module):
         out: TensorDictBase | None = None,
         trust_policy: bool = False,
         storing_device: torch.device | str | None = None,
+        set_state: bool | None = None,
     ) -> TensorDictBase:
         """Act for up to ``max_steps`` steps and return them.
 
@@ -476,6 +497,7 @@ class EnvBase(SpecViews, nn.Module):
             out: where to write the result.
             trust_policy: the policy takes and returns a TensorDict; skip the adapter.
             storing_device: where the result is kept.
+            set_state: how the first reset takes ``tensordict``; see :meth:`reset`.
 
         Returns:
             Data of batch size ``[*B, T]``, last dimension named ``"time"``, ``T <= max_steps``.
@@ -500,6 +522,7 @@ class EnvBase(SpecViews, nn.Module):
             out=out,
             trust_policy=trust_policy,
             storing_device=storing_device,
+            set_state=set_state,
         )
         return _rollout.finish(plan, self._run_rollout(plan))
 
@@ -577,13 +600,14 @@ class EnvBase(SpecViews, nn.Module):
         """Every action there is, of batch size ``[cardinality, *B]``, all rows alike; masks of the spec count.
 
         Args:
-            tensordict: data to reset the environment from first, for masks that depend on the state.
+            tensordict: data to reset the environment from first, for masks that depend on the state; to its state
+                where the environment supports that.
 
         Raises:
             NotSupported: the actions are not countable.
         """
         if tensordict is not None:
-            self.reset(tensordict)
+            self.reset(tensordict, set_state=True if self.supports_set_state else None)
         return self.full_action_spec.enumerate(use_mask=True)
 
     def cardinality(self, tensordict: TensorDictBase | None = None) -> int | float:

@@ -28,6 +28,7 @@ class EnvMetaData:
         env_str: how the environment prints.
         device: where its data is, or None.
         batch_locked: whether data must have ``batch_size``.
+        supports_set_state: whether ``reset(td, set_state=True)`` begins at the state in ``td``.
     """
 
     tensordict: TensorDictBase
@@ -36,6 +37,16 @@ class EnvMetaData:
     env_str: str
     device: torch.device | None
     batch_locked: bool
+    supports_set_state: bool = False
+
+    @property
+    def device_map(self) -> dict[Any, torch.device]:
+        """The device of each entry of the sample, by its key; they may differ where ``device`` is None."""
+        return {
+            key: value.device
+            for key, value in self.tensordict.items(include_nested=True, leaves_only=True)
+            if isinstance(value, torch.Tensor)
+        }
 
     @classmethod
     def metadata_from_env(cls, env: EnvBase) -> EnvMetaData:
@@ -47,6 +58,7 @@ class EnvMetaData:
             env_str=repr(env),
             device=env.device,
             batch_locked=env.batch_locked,
+            supports_set_state=env.supports_set_state,
         )
 
     def expand(self, *size: int) -> EnvMetaData:

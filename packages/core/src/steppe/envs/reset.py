@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from steppe.envs.done import DoneGroup, reset_mask
 from steppe.envs.partial import merge_rows
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 from steppe.storage import entries
 
-__all__ = ["clear_masks", "merge_reset", "requested_masks"]
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["asked_state", "clear_masks", "merge_reset", "requested_masks"]
+
+
+def asked_state(env: EnvBase, tensordict: TensorDictBase | None, *, set_state: bool) -> dict[str, Any]:
+    """Return what ``_reset`` is told of ``set_state``: nothing where the environment does not know of it.
+
+    Raises:
+        NotSupported: the environment cannot be put into a state, and is asked to.
+        TypeError: there is no data to take the state from.
+    """
+    if not env.supports_set_state:
+        if set_state:
+            raise NotSupported(
+                f"{type(env).__name__} cannot be put into a state: reset(set_state=True) is for environments whose "
+                "class says _supports_set_state = True. Leave set_state out."
+            )
+        return {}
+    if set_state and tensordict is None:
+        raise TypeError("reset(set_state=True) needs tensordict=, the data with the state to begin at.")
+    return {"set_state": bool(set_state)}
 
 
 def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict[Any, torch.Tensor]:

@@ -57,7 +57,7 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         policy = as_policy(policy, env)
     start = given["tensordict"]
     if given["auto_reset"]:
-        start = env.reset(start)
+        start = env.reset(start, set_state=given["set_state"])
     elif start is None:
         raise TypeError("rollout: auto_reset=False needs tensordict=, the data to start from.")
     else:

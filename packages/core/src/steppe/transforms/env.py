@@ -225,6 +225,10 @@ class TransformedEnv(TransformedSteps):
         return self._base.batch_locked
 
     @property
+    def _supports_set_state(self) -> bool:  # type: ignore[override]
+        return self._base.supports_set_state
+
+    @property
     def env_info_spec(self) -> Composite:
         """What ``reset(env_info=...)`` may be given for each row: that of the base environment."""
         return self._base.env_info_spec
