@@ -84,6 +84,26 @@ def test_filters_of_warnings() -> None:
         assert seen(raised) == "a warning"
 
 
+def test_filters_of_a_library_wait_for_it() -> None:
+    from wsgiref.validate import WSGIWarning
+
+    def raised() -> str:
+        was_loaded = "wsgiref.validate" in sys.modules
+        from wsgiref.validate import WSGIWarning
+
+        try:
+            warnings.warn("heard", WSGIWarning, stacklevel=1)
+        except WSGIWarning:
+            return f"{was_loaded}, an error"
+        return f"{was_loaded}, a warning"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WSGIWarning)
+        assert seen(raised) == "False, an error"
+        warnings.simplefilter("ignore", Warning)  # in front
+        assert seen(raised) == "False, a warning"
+
+
 def test_the_default_dtype() -> None:
     torch.set_default_dtype(torch.float64)
     try:

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import warnings
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 import steppe
+from steppe.imports import after_import
 from steppe.registry import apply_worker_state, worker_state
 from steppe.versions import apply_backends, effective_backends
 
@@ -24,9 +26,9 @@ _QUIET = ("ignore", None, Warning, None, 0)
 
 def gather() -> dict[str, Any]:
     """Take down what a worker that starts now has to be given; the result can be pickled."""
-    filters = [one for one in map(_try_pickle, warnings.filters) if one is not None]
+    filters = [(one[2].__module__, pickled) for one in warnings.filters if (pickled := _try_pickle(one)) is not None]
     if steppe.filter_warnings_subprocess:
-        filters.append(cloudpickle.dumps(_QUIET))
+        filters.append((Warning.__module__, cloudpickle.dumps(_QUIET)))
     return {
         "environ": dict(os.environ),
         "path": list(sys.path),
@@ -56,14 +58,38 @@ def apply(given: dict[str, Any], *, worker: int) -> None:
     _set_filters(given["filters"])
 
 
-def _set_filters(pickled: list[bytes]) -> None:
-    found = []
-    for one in pickled:
+def _set_filters(given: list[tuple[str, bytes]]) -> None:
+    """Take over filters of warnings, each with the module of its category and pickled.
+
+    A category that is not loaded here is not loaded for that: its filter takes its place when it is.
+    """
+    found: list[Any] = []
+    for module, pickled in given:
+        if module not in sys.modules:
+            after_import(module, partial(_add_filter, pickled, found, len(found)))
+            continue
         try:
-            found.append(cloudpickle.loads(one))
+            found.append(cloudpickle.loads(pickled))
         except Exception:
             continue  # about a class that this process cannot import, and so never meets
     warnings.filters[:] = found
+    _filters_changed()
+
+
+def _add_filter(pickled: bytes, found: list[Any], before: int) -> None:
+    """Put a filter before the first of those that stand behind it in the caller."""
+    try:
+        one = cloudpickle.loads(pickled)
+    except Exception:
+        return
+    if one not in warnings.filters:
+        behind = {id(other) for other in found[before:]}
+        places = [place for place, other in enumerate(warnings.filters) if id(other) in behind]
+        warnings.filters.insert(places[0] if places else len(warnings.filters), one)
+        _filters_changed()
+
+
+def _filters_changed() -> None:
     if hasattr(warnings, "_filters_mutated"):
         warnings._filters_mutated()
 

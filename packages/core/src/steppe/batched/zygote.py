@@ -86,6 +86,7 @@ def new_interpreter(code: str, fds: list[int]) -> subprocess.Popen[bytes]:
     begin = (
         "import sys; sys.path[:] = filter(None, sys.path); "
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "from steppe.imports import import_tensordict; import_tensordict(); "
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.Popen([sys.executable, "-c", begin + code], pass_fds=fds, stdin=subprocess.DEVNULL, env=env)

@@ -1,0 +1,57 @@
+"""The interpreters that batches start leave torch's compiler out until somebody compiles; nothing is missing then."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe import ParallelEnv
+from steppe_testing import ArrayCountingEnv
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+
+COMPILER = "torch._dynamo"
+
+
+class Compiling(ArrayCountingEnv):
+    """Says whether the compiler is there, and compiles."""
+
+    def compiler_is_there(self) -> bool:
+        return COMPILER in sys.modules
+
+    def doubled(self, values: list[float]) -> list[float]:
+        # Nothing but what tensordict has marked lets a vmap over TensorDicts be compiled in one piece.
+        double = torch.compile(torch.vmap(lambda row: row.apply(lambda x: 2 * x)), fullgraph=True, backend="eager")
+        found: list[float] = double(TensorDict({"x": torch.tensor(values)}, [len(values)]))["x"].tolist()
+        return found
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_worker_loads_the_compiler_when_it_compiles(method: str) -> None:
+    env = ParallelEnv(1, Compiling, num_processes=1, mp_start_method=method)
+    env.rollout(3)
+
+    assert env.compiler_is_there() == [False]
+    assert env.doubled([1.0, 2.0]) == [[2.0, 4.0]]
+    assert env.compiler_is_there() == [True]
+    env.close()
+
+
+SCRIPT = """
+import sys
+import torch, torch._dynamo
+from steppe.imports import import_tensordict
+finders, allow = list(sys.meta_path), torch.compiler.allow_in_graph
+import_tensordict()
+print(sys.meta_path == finders, torch.compiler.allow_in_graph is allow, "tensordict" in sys.modules)
+"""
+
+
+def test_a_compiler_that_is_there_already_is_used(run_script: Any) -> None:
+    out, err = run_script(SCRIPT).communicate(timeout=50)
+
+    assert (out, err) == ("True True True\n", "")
