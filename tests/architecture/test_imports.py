@@ -18,7 +18,7 @@ BESIDE = {
     "registry": ("batched", "collectors", "cli"),
     "versions": ("registry", "envs", "transforms", "batched", "collectors", "cli"),
     "cli": ("__main__",),
-    "imports": ("batched",),
+    "imports": ("batched", "cli"),
 }
 
 # The only imports against the chain: inside a function, at the moment of the call.

@@ -27,22 +27,20 @@ def steppe_env_names():
 
 SCRIPT = """
 from steppe import ParallelEnv
-for name in ("acme:any", "acme:any"):
+for name in ("usual:any", "usual:any", "alone:any", "alone:any"):
     with ParallelEnv(2, name, num_processes=2) as env:
         print(env.reset()["observation"].flatten().tolist(), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("flag", "again"), [("", "[0.0, 0.0]"), ("fork_safe = False", "[1.0, 1.0]")], ids=["usual", "not fork-safe"]
-)
-def test_a_plugin_is_loaded_ahead_unless_it_cannot_be_forked(
-    fake_dist: Any, run_script: Any, flag: str, again: str
-) -> None:
-    fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim/__init__.py": PLUGIN.format(flag=flag)})
+def test_a_plugin_is_loaded_ahead_unless_it_cannot_be_forked(fake_dist: Any, run_script: Any) -> None:
+    for name, flag in (("usual", ""), ("alone", "fork_safe = False")):
+        files = {f"{name}_sim/__init__.py": PLUGIN.format(flag=flag)}
+        fake_dist(f"{name}-sim", envs={name: f"{name}_sim"}, files=files)
     path = os.pathsep.join([str(fake_dist.path), os.environ.get("PYTHONPATH", "")])
 
     out, err = run_script(SCRIPT, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=50)
 
     # 1 where the worker itself imported the plugin, 0 where the server had done so.
-    assert (out.split("\n")[:2], err) == (["[1.0, 1.0]", again], "")
+    assert out.split("\n")[:2] == ["[1.0, 1.0]", "[0.0, 0.0]"], err
+    assert (out.split("\n")[2:4], err) == (["[1.0, 1.0]", "[1.0, 1.0]"], "")

@@ -22,9 +22,11 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.workers < 1:
         raise UsageError(f"--workers takes a positive integer, got {args.workers}")
+    from ..imports import import_tensordict
     from ..registry import env_factory
 
     factory = env_factory(args.id)  # a wrong id is said before torch is loaded
+    import_tensordict()
     import torch
 
     try:

@@ -56,6 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
+    from ..imports import import_tensordict
+
+    import_tensordict()
     import torch
 
     from .dataset import Dataset
