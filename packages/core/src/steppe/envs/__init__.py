@@ -21,8 +21,8 @@ from steppe.envs.info import default_info_dict_reader
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.policies import RandomPolicy, as_policy
-from steppe.envs.rollout import stack_frames
 from steppe.envs.seeding import next_seed
+from steppe.envs.stacking import stack_frames
 from steppe.envs.stepping import step_mdp
 from steppe.specs import make_composite_from_td
 

