@@ -9,7 +9,7 @@ from tensordict.nn import TensorDictModule
 
 from steppe.envs import step_mdp
 from steppe.errors import ActionError, NotSupported, SpecError
-from steppe.specs import Binary, Composite
+from steppe.specs import Binary, Composite, Unbounded
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
@@ -372,3 +372,39 @@ def test_a_policy_finds_what_it_wrote_for_the_next_step(on_arrays: bool) -> None
     assert (env.array_plan is not None) == on_arrays
     assert data["state"].flatten().tolist() == [0, 1, 2, 3]
     assert data["next", "state"].flatten().tolist() == [1, 2, 3, 4]
+
+
+def test_several_actions_are_given_as_tensordicts():
+    env = MultiKeyCountingEnv()
+
+    with pytest.raises(SpecError, match=r"actions= must give TensorDicts with .*, found Tensor"):
+        env.rollout(3, actions=torch.zeros(3, 1))
+
+
+@pytest.mark.parametrize("steps", [1, 63, 64, 65, 200])
+def test_long_rollouts_hold_what_each_step_gave(steps):
+    env = CountingEnv(max_steps=50)
+    data = env.rollout(steps, break_when_any_done=False)
+
+    counted = torch.arange(steps) % 50
+    assert data.batch_size == (steps,)
+    assert torch.equal(data["observation"].squeeze(-1), counted.float())
+    assert torch.equal(data["next", "observation"].squeeze(-1), counted + 1.0)
+    assert torch.equal(data["next", "terminated"].squeeze(-1), counted == 49)
+    assert not data["done"].any()
+
+
+def test_a_shape_that_changes_late_makes_a_long_rollout_lazy():
+    class Growing(CountingEnv):
+        def _step(self, tensordict):
+            data = super()._step(tensordict)
+            return data if data["observation"] < 70 else data.set("observation", data["observation"].expand(2).clone())
+
+    env = Growing(max_steps=200)
+    env.observation_spec = Composite(observation=Unbounded((-1,)))
+    data = env.rollout(100)
+
+    assert isinstance(data, LazyStackedTensorDict)
+    assert [step["next", "observation"].numel() for step in data.unbind(0)] == [1] * 69 + [2] * 31
+    with pytest.raises(NotSupported, match="because the shape of"):
+        env.rollout(100, return_contiguous=True)

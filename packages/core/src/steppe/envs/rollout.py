@@ -133,12 +133,7 @@ def run(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
 def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     policy = plan.policy
     if plan.actions is not None:
-        actions = plan.actions
-
-        def replayed(td: TensorDictBase) -> TensorDictBase:
-            return write_action(env, td, next_action(actions))
-
-        return replayed
+        return _replay(plan.actions, env.action_keys)
     if policy is None:
         return action_stream(env)
     device = plan.policy_device
@@ -152,29 +147,31 @@ def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     return cast
 
 
-def next_action(actions: Iterator[Any]) -> Any:
-    """Take one entry of ``actions=``; running out of them is an error that says so."""
-    try:
-        return next(actions)
-    except StopIteration:
-        raise out_of_actions() from None
-
-
 def out_of_actions() -> SpecError:
     """The error of a rollout whose ``actions=`` are used up."""
     return SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps or give more.")
 
 
-def write_action(env: EnvBase, td: TensorDictBase, action: Any) -> TensorDictBase:
-    """Write one entry of ``actions=``: a TensorDict of the action keys, or the value of the only one."""
-    if type(action) is torch.Tensor and type(td) is TensorDict and td.device in (None, action.device):
-        key = env.action_key
-        if type(key) is str and not td.is_locked:
-            entries(td)[key] = action  # the step holds it against the spec
+def _replay(actions: Iterator[Any], keys: list[Any]) -> Policy:
+    """Act as ``actions=`` says, whose entries are TensorDicts of the action keys, or values of the only one."""
+    only = keys[0] if len(keys) == 1 else None
+
+    def replayed(td: TensorDictBase) -> TensorDictBase:
+        try:
+            action = next(actions)
+        except StopIteration:
+            raise out_of_actions() from None
+        plain = type(action) is torch.Tensor and type(only) is str and type(td) is TensorDict
+        if plain and td.device in (None, action.device) and not td.is_locked:
+            entries(td)[only] = action  # the step holds it against the spec
             return td
-    if isinstance(action, TensorDictBase):
-        return td.update(action.select(*env.action_keys))
-    return td.set(env.action_key, action)
+        if isinstance(action, TensorDictBase):
+            return td.update(action.select(*keys))
+        if only is None:
+            raise SpecError(f"rollout: actions= must give TensorDicts with {keys}, found {type(action).__name__}.")
+        return td.set(only, action)
+
+    return replayed
 
 
 def _skip_ended(env: EnvBase, root: TensorDictBase) -> None:

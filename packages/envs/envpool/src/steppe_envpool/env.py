@@ -18,6 +18,7 @@ from steppe_gym import space_to_spec
 __all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
 
 _FLAGS = ("done", "terminated", "truncated")
+_FLOAT32 = np.dtype(np.float32)
 
 
 class MultiThreadedEnvWrapper(EnvBase):
@@ -84,8 +85,6 @@ class MultiThreadedEnvWrapper(EnvBase):
         self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=(n,))
         state = self.__dict__
         state["_one_hot"] = isinstance(action, OneHot)
-        array = self._env.spec.action_array_spec["action"]
-        state["_action_dtype"] = array.dtype
         state["_dict_obs"] = isinstance(observation, Composite)
         leaf = self.full_action_spec["action"]
         state["_action_shape"], state["_action_torch"] = leaf.shape, leaf.dtype
@@ -110,7 +109,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         return found
 
     def _native_action(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any]:
-        action = tensordict.get("action", None)
+        action = entries(tensordict).get("action") if type(tensordict) is TensorDict else tensordict.get("action", None)
         if action is None:
             raise ActionError(
                 "There is no action at 'action' in the data given to step. "
@@ -123,15 +122,16 @@ class MultiThreadedEnvWrapper(EnvBase):
             )
         array = action.detach().cpu().numpy()
         if self._one_hot:
-            array = array.argmax(-1)
-        return array.astype(self._action_dtype, copy=False)
+            # The second of two entries is the number of the action itself.
+            array = array[:, 1] if array.shape[-1] == 2 else array.argmax(-1)
+        return array  # send() gives it the dtype of the pool
 
     def _advance(self, tensordict: TensorDictBase) -> tuple[dict[Any, Any], np.ndarray[Any, Any]]:
         """Step the pool; return the arrays of ``next`` and which rows ended, ``[n]``."""
         observation, reward, terminated, truncated, _ = self._env.step(self._native_action(tensordict))
         arrays: dict[Any, Any] = self._observation(observation)
         ended = terminated | truncated
-        arrays["reward"] = _cast(reward, np.dtype(np.float32))[:, None]
+        arrays["reward"] = _cast(reward, _FLOAT32)[:, None]
         arrays["done"], arrays["terminated"], arrays["truncated"] = (
             ended[:, None],
             terminated[:, None],
@@ -184,8 +184,7 @@ class MultiThreadedEnvWrapper(EnvBase):
             return self._checked_step(tensordict)
         self._check_open("step")
         arrays, ended = self._advance(tensordict)
-        following = self._data(arrays)
-        tensordict.set("next", following)
+        self._put_next(tensordict, self._data(arrays))
         root = self.step_mdp(tensordict)
         if ended.any():
             self._put_reset(root, arrays, ended)
@@ -203,12 +202,12 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def _put_reset(self, root: TensorDictBase, arrays: dict[Any, Any], ended: np.ndarray[Any, Any]) -> None:
         level = entries(root) if type(root) is TensorDict and self.device is None else None
-        for name in _FLAGS:
-            value = torch.from_numpy(np.zeros((len(ended), 1), bool))
+        flags = torch.zeros((len(_FLAGS), len(ended), 1), dtype=torch.bool, device=self.device)
+        for name, value in zip(_FLAGS, flags.unbind(0), strict=True):
             if level is not None:
                 level[name] = value
             else:
-                root.set(name, value.to(self.device) if self.device is not None else value)
+                root.set(name, value)
         if self.raw_rows:
             return
         ids, fresh = self._reset_rows(ended.nonzero()[0])
