@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -143,7 +141,7 @@ def test_environments_on_a_gpu_make_a_batch_there(batch: Any) -> None:
     assert data["next", "observation"].flatten().tolist() == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2] * 2
 
 
-def test_workers_are_silent_about_warnings_unless_asked() -> None:
+def test_workers_are_silent_about_warnings_unless_asked(run_script: Any) -> None:
     script = """
 import sys, warnings
 import steppe
@@ -160,9 +158,9 @@ for silent in (True, False):
     with ParallelEnv(1, make) as env:
         env.reset()
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+    _, err = run_script(script).communicate(timeout=50)
 
-    when_silent, when_asked = done.stderr.removeprefix("True\n").split("False\n")
+    when_silent, when_asked = err.removeprefix("True\n").split("False\n")
     assert "the library says" in when_asked
     assert when_silent == ""
 

@@ -37,6 +37,7 @@ def test_an_unknown_name_suggests_a_close_one():
 
 
 def test_importing_the_transforms_loads_no_plugin():
-    code = "import sys, steppe.transforms; print([m for m in sys.modules if m.startswith('steppe_')])"
+    code = "import sys, steppe.imports; steppe.imports.import_tensordict(); import steppe.transforms; "
+    code += "print([m for m in sys.modules if m.startswith('steppe_')])"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"
