@@ -78,6 +78,7 @@ def test_a_wrong_id(asked, text):
         ("LunarLander-v3", "Box2D", r"pip install 'gymnasium\[box2d\]'"),
         ("HalfCheetah-v5", "mujoco", r"pip install 'gymnasium\[mujoco\]'"),
         ("ALE/Pong-v5", "ale_py", "pip install ale-py"),
+        ("Pong-v4", "ale_py", "pip install ale-py"),
         ("GymV26Environment-v0", "shimmy", r'pip install "shimmy\[gym-v26\]"'),
     ],
 )

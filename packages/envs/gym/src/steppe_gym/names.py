@@ -23,8 +23,19 @@ class Provider(NamedTuple):
     names: re.Pattern[str]
 
 
+# The games whose names say nothing of Atari: Pong-v4 is looked for like an environment of the library's own.
+_ATARI = (
+    "Adventure|AirRaid|Alien|Amidar|Assault|Asterix|Asteroids|Atlantis|BankHeist|BattleZone|BeamRider|Berzerk|"
+    "Bowling|Boxing|Breakout|Carnival|Centipede|ChopperCommand|CrazyClimber|Defender|DemonAttack|DoubleDunk|"
+    "ElevatorAction|Enduro|FishingDerby|Freeway|Frostbite|Gopher|Gravitar|Hero|IceHockey|Jamesbond|JourneyEscape|"
+    "Kangaroo|Krull|KungFuMaster|MontezumaRevenge|MsPacman|NameThisGame|Phoenix|Pitfall|Pong|Pooyan|PrivateEye|Qbert|"
+    "Riverraid|RoadRunner|Robotank|Seaquest|Skiing|Solaris|SpaceInvaders|StarGunner|Tennis|TimePilot|Tutankham|"
+    "UpNDown|Venture|VideoPinball|WizardOfWor|YarsRevenge|Zaxxon"
+)
+_ATARI_NAMES = rf"ALE/|[A-Za-z]+(-ram)?(NoFrameskip|Deterministic)-v|({_ATARI})(-ram)?-v"
+
 PROVIDERS = (
-    Provider("ale_py", "ale-py", re.compile(r"ALE/|[A-Za-z]+(-ram)?(NoFrameskip|Deterministic)-v")),
+    Provider("ale_py", "ale-py", re.compile(_ATARI_NAMES)),
     Provider("minigrid", "minigrid", re.compile(r"MiniGrid-|BabyAI-")),
     Provider(
         "gymnasium_robotics", "gymnasium-robotics", re.compile(r"Fetch|Hand|Adroit|PointMaze|AntMaze|FrankaKitchen")
