@@ -29,7 +29,7 @@ HEADLESS = {
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
 
-TYPED = [f"packages/core/src/steppe/{name}" for name in ("registry", "versions", "specs", "storage")]
+TYPED = [f"packages/core/src/steppe/{name}" for name in ("registry", "versions", "imports.py", "specs", "storage")]
 
 # The libraries that the tests compare with, beside what the packages need themselves.
 TEST_LIBRARIES = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe import ParallelEnv
+from steppe.imports import after_import
 from steppe_testing import ArrayCountingEnv
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
@@ -42,6 +44,7 @@ def test_a_worker_loads_the_compiler_when_it_compiles(method: str) -> None:
 
 
 SCRIPT = """
+import importlib
 import sys
 import torch, torch._dynamo
 from steppe.imports import import_tensordict
@@ -55,3 +58,24 @@ def test_a_compiler_that_is_there_already_is_used(run_script: Any) -> None:
     out, err = run_script(SCRIPT, lean=False).communicate(timeout=50)
 
     assert (out, err) == ("True True True\n", "")
+
+
+def test_what_waits_for_a_module_is_called_once_it_could_be_imported(tmp_path: Any, monkeypatch: Any) -> None:
+    (tmp_path / "waited_for.py").write_text("import os\nif 'NOT_YET' in os.environ:\n    raise OSError('not yet')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NOT_YET", "1")
+    finders, called = list(sys.meta_path), []
+    after_import("waited_for", lambda: called.append("waited_for" in sys.modules))
+
+    with pytest.raises(OSError, match="not yet"):
+        importlib.import_module("waited_for")
+    assert called == []
+
+    monkeypatch.delenv("NOT_YET")
+    importlib.import_module("waited_for")
+    assert called == [True]
+    assert sys.meta_path == finders
+
+    after_import("waited_for", lambda: called.append("at once"))
+    assert called == [True, "at once"]
+    del sys.modules["waited_for"]

@@ -74,14 +74,18 @@ class _AfterImport(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        sys.meta_path.remove(self)  # for the others to find it
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None or spec.loader is None:
             return spec
         run = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             run(module)
+            sys.meta_path.remove(self)
             self.then()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
