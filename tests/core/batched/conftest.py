@@ -48,9 +48,9 @@ def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """
     started: list[Any] = []
 
-    def run(code: str, *arguments: str, lean: bool = True, **kwargs: Any) -> Any:
+    def run(code: str, *arguments: str, **kwargs: Any) -> Any:
         path = tmp_path / f"script_{len(started)}.py"
-        path.write_text(f"{LEAN if lean else ''}{code}")
+        path.write_text(LEAN + code)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
         process = subprocess.Popen([sys.executable, str(path), *arguments], **{**options, **kwargs})
         started.append(process)

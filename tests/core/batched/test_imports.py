@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe import ParallelEnv
-from steppe.imports import after_import
+from steppe.imports import after_import, import_tensordict
 from steppe_testing import ArrayCountingEnv
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
@@ -43,21 +43,14 @@ def test_a_worker_loads_the_compiler_when_it_compiles(method: str) -> None:
     env.close()
 
 
-SCRIPT = """
-import importlib
-import sys
-import torch, torch._dynamo
-from steppe.imports import import_tensordict
-finders, allow = list(sys.meta_path), torch.compiler.allow_in_graph
-import_tensordict()
-print(sys.meta_path == finders, torch.compiler.allow_in_graph is allow, "tensordict" in sys.modules)
-"""
+def test_a_compiler_that_is_there_already_is_used() -> None:
+    importlib.import_module(COMPILER)
+    finders, mark = list(sys.meta_path), torch.compiler.allow_in_graph
 
+    import_tensordict()
 
-def test_a_compiler_that_is_there_already_is_used(run_script: Any) -> None:
-    out, err = run_script(SCRIPT, lean=False).communicate(timeout=50)
-
-    assert (out, err) == ("True True True\n", "")
+    assert sys.meta_path == finders
+    assert torch.compiler.allow_in_graph is mark
 
 
 def test_what_waits_for_a_module_is_called_once_it_could_be_imported(tmp_path: Any, monkeypatch: Any) -> None:
