@@ -43,6 +43,12 @@ def steppe_library():
 @hookimpl
 def steppe_worker_setup(worker):
     CALLS.append(worker)
+
+
+@hookimpl
+def steppe_register(id, make, options):
+    CALLS.append((id, make, options))
+    return True
 """
 
 

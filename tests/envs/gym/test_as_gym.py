@@ -10,8 +10,10 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
+from steppe.envs import EnvBase  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe.specs import Bounded, Composite  # noqa: E402
+from steppe.transforms import Transform  # noqa: E402
 from steppe_gym import GymEnv, as_gym, register_gym  # noqa: E402
 from steppe_testing import (  # noqa: E402
     ArrayCountingEnv,
@@ -25,6 +27,13 @@ from steppe_testing import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class RewardScaled(Transform):
+    """Rewards times ten."""
+
+    def _step(self, tensordict, next_tensordict):
+        return next_tensordict.set("reward", next_tensordict["reward"] * 10)
 
 
 @pytest.mark.parametrize(
@@ -156,3 +165,23 @@ def test_the_old_library():
 
     assert isinstance(env.action_space, gym.spaces.Discrete)
     np.testing.assert_array_equal(env.reset(seed=1)[0], raw.reset(seed=1)[0])
+
+
+def test_an_environment_class_registers_itself():
+    ArrayCountingEnv.register_gym("Itself-v0", max_episode_steps=3, start=2)
+    env = gymnasium.make("Itself-v0")
+
+    observation, _ = env.reset()
+    assert observation == 2
+    assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
+    env.close()
+
+
+def test_what_is_registered_gets_its_transform():
+    EnvBase.register_gym("Scaled-v0", entry_point="gym:CartPole-v1", transform=RewardScaled())
+    one, other = gymnasium.make("Scaled-v0"), gymnasium.make("Scaled-v0")
+    one.reset(seed=0)
+
+    assert one.step(0)[1] == 10
+    other.close()
+    one.close()

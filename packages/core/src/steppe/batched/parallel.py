@@ -19,15 +19,17 @@ from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.launch import METHODS
 from steppe.batched.messages import run_rows
+from steppe.batched.other_arguments import refuse
 from steppe.batched.report import EnvReport, make_envs, report
 from steppe.batched.surroundings import gather
 from steppe.batched.worker import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET, describe
 from steppe.batched.zygote import fork_server
-from steppe.errors import ClosedError, SpecError, WorkerError
+from steppe.errors import ClosedError, SpecError, StateError, WorkerError
 from steppe.storage import Storage
 
 __all__ = ["ParallelEnv"]
 
+_OF_WORKERS = ["num_processes", "step_timeout", "mp_start_method", "caller_share", "num_threads"]
 OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET, "reset_on_data": RESET_ON_DATA}
 
 
@@ -75,24 +77,62 @@ class ParallelEnv(BatchedEnv):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_workers, create_env_fn, **kwargs)
-        if mp_start_method not in METHODS:
-            raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {mp_start_method!r}.")
-        least = 2 if caller_share else 1
-        wanted = max(least, usable_cores()) if num_processes is None else num_processes
-        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
-            raise SpecError(
-                f"num_processes is a whole number >= {least}{' with caller_share' * caller_share}, found {wanted!r}."
-            )
-        if caller_share and num_workers < 2:
-            raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
         state = self.__dict__
-        state["num_processes"] = min(num_workers, wanted)
-        state["step_timeout"] = step_timeout
+        state["_wanted_processes"] = num_processes
         state["mp_start_method"] = mp_start_method
-        state["caller_share"] = bool(caller_share)
+        state["caller_share"] = caller_share
+        state["step_timeout"] = step_timeout
         state["num_threads"] = num_threads
+        self._check_workers()
         state["_crew"] = None
         state["_own"] = None
+
+    def _check_workers(self) -> None:
+        """Work out ``num_processes``, and refuse what contradicts itself."""
+        state, n = self.__dict__, self.num_workers
+        method, share = state["mp_start_method"], bool(state["caller_share"])
+        if method not in METHODS:
+            raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {method!r}.")
+        least, wanted = 2 if share else 1, state["_wanted_processes"]
+        if wanted is None:
+            wanted = max(least, usable_cores())
+        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
+            raise SpecError(
+                f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}."
+            )
+        if share and n < 2:
+            raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
+        state["num_processes"], state["caller_share"] = min(n, wanted), share
+
+    def configure_parallel(self, **kwargs: Any) -> ParallelEnv:
+        """Change how the workers run, before they start.
+
+        Args:
+            **kwargs: ``num_processes``, ``step_timeout``, ``mp_start_method``, ``caller_share``, ``num_threads``, as
+                in the constructor.
+
+        Returns:
+            The batch itself.
+
+        Raises:
+            StateError: the workers have started.
+            SpecError: a value is wrong; the batch stays as it was.
+        """
+        if self._running:
+            raise StateError(
+                "configure_parallel comes before the first use: these workers have started. Make a new batch."
+            )
+        if unknown := kwargs.keys() - set(_OF_WORKERS):
+            refuse(type(self), {name: kwargs[name] for name in unknown}, _OF_WORKERS)
+        state = self.__dict__
+        before = dict(state)
+        state.update({"_wanted_processes" if name == "num_processes" else name: kwargs[name] for name in kwargs})
+        try:
+            self._check_workers()
+        except BaseException:
+            state.update(before)
+            raise
+        return self
 
     def _open(self) -> None:
         n, p = self.num_workers, self.num_processes

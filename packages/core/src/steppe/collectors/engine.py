@@ -111,6 +111,7 @@ class Collector(DataCollectorBase):
             self.env: EnvBase = arguments.limit_steps(env, max_frames_per_traj)
             if _device(env_device, device) is not None:
                 self.env = self.env.to(_device(env_device, device))
+            self.env.register_collector(self)
             self._groups = done_groups(self.env.full_done_spec)
             self._truncated = self._truncated_keys(name) if set_truncated else []
             self._weights = Weights(policy, _device(policy_device, device))

@@ -20,6 +20,7 @@ from steppe.envs.rows import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed
 from steppe.envs.spec_views import SpecViews
 from steppe.envs.stepping import StepPlan, put_next
+from steppe.envs.uses import Uses
 from steppe.envs.validate import Expectation, check_reset_done, validate
 from steppe.errors import ActionError, ClosedError, NotSupported, SpecError
 from steppe.specs import Composite
@@ -28,7 +29,7 @@ from steppe.storage import entries
 __all__ = ["EnvBase"]
 
 
-class EnvBase(SpecViews, nn.Module):
+class EnvBase(SpecViews, Uses, nn.Module):
     """An environment: specs, ``reset``, ``step``, ``set_seed``.
 
     A subclass assigns ``observation_spec``, ``action_spec``, ``reward_spec`` and ``done_spec`` (shapes include
@@ -757,6 +758,7 @@ class EnvBase(SpecViews, nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         state["_spec_cache"] = {}
+        state.pop("_collector", None)
         forget_compiled_step(state)
         generator = state.get("_generator")
         if generator is not None:

@@ -17,6 +17,7 @@ from .api import (
     make_env,
     refresh,
     register_env,
+    register_with_library,
 )
 from .ids import EnvId
 from .manager import Registry, current, use
@@ -52,6 +53,7 @@ __all__ = [
     "make_env",
     "refresh",
     "register_env",
+    "register_with_library",
     "use",
     "worker_state",
 ]

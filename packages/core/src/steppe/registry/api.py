@@ -72,6 +72,21 @@ def register_env(name: str, make: Callable[..., Any], *, names: Iterable[str] | 
     current().register(name, make, names=names)
 
 
+def register_with_library(namespace: str, id: str, make: str | Callable[..., Any], /, **options: Any) -> None:
+    """Let a wrapped library make an environment of steppe's, by an id of its own.
+
+    Args:
+        namespace: of the plugin that wraps the library, such as ``"gym"``.
+        id: what the library will know the environment by.
+        make: an id of steppe's, or a callable that makes the environment.
+        options: given to the plugin, which documents them.
+
+    Raises:
+        PluginError: the plugin is missing, or cannot do this.
+    """
+    current().register_with_library(namespace, id, make, options)
+
+
 def list_plugins() -> list[PluginRecord]:
     """Every plugin that is installed, with its state and what is wrong with it. Imports none of them."""
     return current().records()

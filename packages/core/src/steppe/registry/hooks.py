@@ -1,4 +1,4 @@
-"""The four hooks of an environment plugin, and the marker with which a plugin implements them.
+"""The five hooks of an environment plugin, and the marker with which a plugin implements them.
 
 The module of a plugin imports neither its library nor torch at its top: that happens inside the hooks. A hook is only
 called on the plugin that owns the namespace. Hooks may gain arguments; an implementation names those that it wants.
@@ -52,4 +52,18 @@ def steppe_worker_setup(worker: int) -> None:
 
     Args:
         worker: index of the process among those of its batch: for choosing a render device, say.
+    """
+
+
+@hookspec(firstresult=True)
+def steppe_register(id: str, make: Any, options: dict[str, Any]) -> bool:  # type: ignore[empty-body]
+    """Register an environment of steppe's with the wrapped library, so that the library can make it.
+
+    Args:
+        id: what the library will know it by.
+        make: what makes it: an id of steppe's, or a callable that returns an `EnvBase`.
+        options: what else the library can be told; the plugin documents it.
+
+    Returns:
+        True.
     """

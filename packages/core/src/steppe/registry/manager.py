@@ -235,6 +235,12 @@ class Registry:
         library: LibraryInfo | None = self._hooks().call(plugin, "steppe_library")
         return library
 
+    def register_with_library(self, namespace: str, id: str, make: Any, options: dict[str, Any]) -> None:
+        """Have the plugin of a namespace register an environment with its library; loads the plugin."""
+        record = self.find(EnvId(namespace, "*"))
+        if not self._hooks().call(self.load(record), "steppe_register", id=id, make=make, options=options):
+            raise PluginError(f"{record.subject} cannot register environments with its library: it has no such hook.")
+
     def env_not_found(self, namespace: str, name: str, *, names: Iterable[str] | None) -> EnvNotFound:
         """The error of a plugin that has no such environment, with the closest name and their number."""
         subject = f"Plugin {namespace!r}"

@@ -270,6 +270,17 @@ class TransformedEnv(TransformedSteps):
         else:
             super().__setattr__(name, value)
 
+    # The environments that a transform sees as its parents are made on the same base.
+
+    def register_collector(self, collector: Any) -> None:
+        """Remember, weakly, the collector that steps this environment: ``transform.parent.collector``."""
+        self._base.register_collector(collector)
+
+    @property
+    def collector(self) -> Any:
+        """The collector that steps this environment, or None."""
+        return self._base.collector
+
     # -- seeds and actions ----------------------------------------------------------------------------------------
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
