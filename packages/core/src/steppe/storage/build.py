@@ -1,16 +1,17 @@
 """TensorDicts built without validation, from tensors that are known to fit.
 
-This is the only module that touches what tensordict keeps behind an underscore. Where a release
-of tensordict lacks one of these, the public constructor takes over: slower, and the same data.
+This is the only module that touches what tensordict keeps behind an underscore, and why steppe names the versions of
+tensordict that it works with.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
+from inspect import signature
 from operator import attrgetter
 from typing import Any
 
+import tensordict
 import torch
 from tensordict import TensorDict
 
@@ -21,15 +22,27 @@ __all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entrie
 _EMPTY = torch.Size([])
 
 
-def _public_build(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None = None) -> TensorDict:
-    return TensorDict(source, batch_size=batch_size, device=device)
+def check_tensordict(cls: Any, version: str) -> None:
+    """Refuse a tensordict that keeps its entries in another way.
+
+    Raises:
+        ImportError: with the command that mends it.
+    """
+    sample = cls({}, [])
+    parts = ("_new_unsafe", "_tensordict", "_batch_size", "_device", "_td_dim_names")
+    if any(not hasattr(sample, name) for name in parts) or "nested" not in signature(cls._new_unsafe).parameters:
+        raise ImportError(
+            f"steppe cannot work with tensordict {version}, which is built in another way than 0.15: "
+            "pip install 'tensordict>=0.15,<0.16'"
+        )
 
 
-_unsafe: Callable[..., TensorDict] | None = getattr(TensorDict, "_new_unsafe", None)
-if _unsafe is not None and "nested" not in inspect.signature(_unsafe).parameters:
-    _unsafe = None
-_HAS_SOURCE = hasattr(TensorDict({}, []), "_tensordict")
-_HAS_NAMES = hasattr(TensorDict({}, []), "_td_dim_names")
+check_tensordict(TensorDict, str(tensordict.__version__))
+_unsafe: Callable[..., TensorDict] = TensorDict._new_unsafe
+
+#: The first level of a plain TensorDict as a dict: for reading, or for writing what is known to fit. Made in C, because
+#: a step asks for it ten times.
+entries: Callable[[TensorDict], dict[str, Any]] = attrgetter("_tensordict")
 
 
 def build_td(source: dict[str, Any], batch_size: torch.Size = _EMPTY, device: torch.device | None = None) -> TensorDict:
@@ -43,32 +56,18 @@ def build_td(source: dict[str, Any], batch_size: torch.Size = _EMPTY, device: to
     Returns:
         A TensorDict, 8 times faster than the public constructor, because nothing is checked.
     """
-    if _unsafe is None:
-        return _public_build(source, batch_size, device)
     return _unsafe(source, batch_size, device, nested=False)
 
 
 def build_alike(source: dict[str, Any], other: TensorDict) -> TensorDict:
     """The same for values that all are tensors, with the batch size, the device and the names of ``other``."""
-    if _unsafe is None or not _HAS_NAMES:
-        return copy_names(other, _public_build(source, other.batch_size, other.device))
     names = other._td_dim_names
     return _unsafe(source, other._batch_size, other._device, None if names is None else list(names), nested=False)
 
 
-def _public_entries(tensordict: TensorDict) -> dict[str, Any]:
-    return dict(tensordict.items())
-
-
-#: The first level of a plain TensorDict as a dict: for reading, or for writing what is known to fit. Made in C, because
-#: a step asks for it ten times.
-entries: Callable[[TensorDict], dict[str, Any]] = attrgetter("_tensordict") if _HAS_SOURCE else _public_entries
-
-
 def copy_names(source: TensorDict, target: TensorDict) -> TensorDict:
     """Give ``target`` the dimension names of ``source``, where it has any; returns ``target``."""
-    has_names = getattr(source, "_has_names", None)
-    if has_names is None or has_names():
+    if source._td_dim_names is not None:
         target.names = source.names
     return target
 

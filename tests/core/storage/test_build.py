@@ -1,0 +1,44 @@
+"""TensorDicts that are built without being checked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.storage import build_alike, build_td, entries
+from steppe.storage.build import check_tensordict
+from steppe_testing import assert_equal_data
+
+
+def test_what_is_built_is_what_the_constructor_makes():
+    inner = TensorDict({"b": torch.ones(2, 3)}, [2])
+    source = {"a": torch.zeros(2), "inner": inner}
+
+    assert_equal_data(build_td(dict(source), torch.Size([2])), TensorDict(source, [2]))
+
+
+def test_what_is_built_alike_has_the_same_batch_device_and_names():
+    other = TensorDict({"a": torch.zeros(2, 3)}, [2, 3], names=[None, "time"], device="cpu")
+    found = build_alike({"b": torch.ones(2, 3)}, other)
+
+    assert (found.batch_size, found.device, found.names) == (other.batch_size, other.device, [None, "time"])
+    found.names = ["row", None]
+    assert other.names == [None, "time"]
+    assert build_alike({}, TensorDict({}, [2])).names == [None]
+
+
+def test_entries_are_those_of_the_tensordict_itself():
+    td = TensorDict({}, [2])
+    entries(td)["a"] = torch.zeros(2)
+
+    assert torch.equal(td["a"], torch.zeros(2))
+
+
+def test_another_tensordict_is_refused_with_the_command_that_mends_it():
+    class Other:
+        def __init__(self, source, batch_size):
+            self.data = source
+
+    with pytest.raises(ImportError, match=r"cannot work with tensordict 9\.9.*pip install 'tensordict>=0\.15,<0\.16'"):
+        check_tensordict(Other, "9.9")
