@@ -153,7 +153,15 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def _reset_rows(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[Any, Any]]:
         """Reset some rows; returns their indices in the order of the arrays that come with them."""
-        observation, info = self._env.reset(rows.astype(np.int32))
+        self._send_reset(rows)
+        return self._receive_reset()
+
+    def _send_reset(self, rows: np.ndarray[Any, Any]) -> None:
+        # The first half of the pool's reset(), which has no name of its own, and recv() is the other.
+        self._env._reset(rows.astype(np.int32))
+
+    def _receive_reset(self) -> tuple[np.ndarray[Any, Any], dict[Any, Any]]:
+        observation, info = self._env.recv(reset=True)
         return info["env_id"], self._observation(observation)
 
     # -- the contract ---------------------------------------------------------------------------------------------
@@ -184,11 +192,25 @@ class MultiThreadedEnvWrapper(EnvBase):
             return self._checked_step(tensordict)
         self._check_open("step")
         arrays, ended = self._advance(tensordict)
-        self._put_next(tensordict, self._data(arrays))
-        root = self.step_mdp(tensordict)
-        if ended.any():
-            self._put_reset(root, arrays, ended)
+        any_ended = ended.any()
+        if not any_ended or self.raw_rows:
+            root = self._next_root(tensordict, arrays)
+            if any_ended:
+                self._put_flags(root, len(ended))
+            return tensordict, root
+        # The pool resets while the data of the step is put together.
+        self._send_reset(ended.nonzero()[0])
+        try:
+            root = self._next_root(tensordict, arrays)
+        except BaseException:
+            self._receive_reset()
+            raise
+        self._put_reset(root, arrays, *self._receive_reset())
         return tensordict, root
+
+    def _next_root(self, tensordict: TensorDict, arrays: dict[Any, Any]) -> TensorDictBase:
+        self._put_next(tensordict, self._data(arrays))
+        return self.step_mdp(tensordict)
 
     def _checked_step(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """The first step goes the long way, which holds the data against the specs."""
@@ -200,17 +222,19 @@ class MultiThreadedEnvWrapper(EnvBase):
             return tensordict, root
         return tensordict, self.maybe_reset(root)
 
-    def _put_reset(self, root: TensorDictBase, arrays: dict[Any, Any], ended: np.ndarray[Any, Any]) -> None:
+    def _put_flags(self, root: TensorDictBase, n: int) -> None:
         level = entries(root) if type(root) is TensorDict and self.device is None else None
-        flags = torch.zeros((len(_FLAGS), len(ended), 1), dtype=torch.bool, device=self.device)
+        flags = torch.zeros((len(_FLAGS), n, 1), dtype=torch.bool, device=self.device)
         for name, value in zip(_FLAGS, flags.unbind(0), strict=True):
             if level is not None:
                 level[name] = value
             else:
                 root.set(name, value)
-        if self.raw_rows:
-            return
-        ids, fresh = self._reset_rows(ended.nonzero()[0])
+
+    def _put_reset(
+        self, root: TensorDictBase, arrays: dict[Any, Any], ids: np.ndarray[Any, Any], fresh: dict[Any, Any]
+    ) -> None:
+        self._put_flags(root, self.batch_size[0])
         for key, array in fresh.items():
             whole = arrays[key].copy()
             whole[ids] = array
