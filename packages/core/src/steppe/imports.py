@@ -49,7 +49,8 @@ def import_tensordict() -> None:
     finally:
         for name, mark in marks.items():
             setattr(compiler, name, mark)
-    after_import(COMPILER, partial(_pass_on, noted))
+    if noted:
+        after_import(COMPILER, partial(_pass_on, noted))
 
 
 def _note(noted: list[tuple[Any, Any]], mark: Any, function: Any) -> Any:

@@ -77,32 +77,15 @@ class ParallelEnv(BatchedEnv):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_workers, create_env_fn, **kwargs)
-        state = self.__dict__
-        state["_wanted_processes"] = num_processes
-        state["mp_start_method"] = mp_start_method
-        state["caller_share"] = caller_share
-        state["step_timeout"] = step_timeout
-        state["num_threads"] = num_threads
-        self._check_workers()
-        state["_crew"] = None
-        state["_own"] = None
-
-    def _check_workers(self) -> None:
-        """Work out ``num_processes``, and refuse what contradicts itself."""
-        state, n = self.__dict__, self.num_workers
-        method, share = state["mp_start_method"], bool(state["caller_share"])
-        if method not in METHODS:
-            raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {method!r}.")
-        least, wanted = 2 if share else 1, state["_wanted_processes"]
-        if wanted is None:
-            wanted = max(least, usable_cores())
-        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
-            raise SpecError(
-                f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}."
-            )
-        if share and n < 2:
-            raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
-        state["num_processes"], state["caller_share"] = min(n, wanted), share
+        settings = _settings(
+            num_workers,
+            num_processes=num_processes,
+            step_timeout=step_timeout,
+            mp_start_method=mp_start_method,
+            caller_share=caller_share,
+            num_threads=num_threads,
+        )
+        self.__dict__.update(settings, _crew=None, _own=None)
 
     def configure_parallel(self, **kwargs: Any) -> ParallelEnv:
         """Change how the workers run, before they start.
@@ -122,16 +105,10 @@ class ParallelEnv(BatchedEnv):
             raise StateError(
                 "configure_parallel comes before the first use: these workers have started. Make a new batch."
             )
-        if unknown := kwargs.keys() - set(_OF_WORKERS):
-            refuse(type(self), {name: kwargs[name] for name in unknown}, _OF_WORKERS)
-        state = self.__dict__
-        before = dict(state)
-        state.update({"_wanted_processes" if name == "num_processes" else name: kwargs[name] for name in kwargs})
-        try:
-            self._check_workers()
-        except BaseException:
-            state.update(before)
-            raise
+        if unknown := {name: value for name, value in kwargs.items() if name not in _OF_WORKERS}:
+            refuse(type(self), unknown, _OF_WORKERS)
+        now = {name: getattr(self, name) for name in _OF_WORKERS}
+        self.__dict__.update(_settings(self.num_workers, **{**now, **kwargs}))
         return self
 
     def _open(self) -> None:
@@ -271,6 +248,31 @@ class ParallelEnv(BatchedEnv):
     def close(self, *, raise_if_closed: bool = True) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._stop()
+
+
+def _settings(
+    n: int, *, num_processes: int | None, mp_start_method: str, caller_share: bool, **others: Any
+) -> dict[str, Any]:
+    """What the constructor was given of the workers of ``n`` environments, with ``num_processes`` worked out.
+
+    Raises:
+        SpecError: a value is wrong, or contradicts another.
+    """
+    if mp_start_method not in METHODS:
+        raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {mp_start_method!r}.")
+    share = bool(caller_share)
+    least = 2 if share else 1
+    wanted = max(least, usable_cores()) if num_processes is None else num_processes
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
+        raise SpecError(f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}.")
+    if share and n < 2:
+        raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
+    return {
+        "num_processes": min(n, wanted),
+        "mp_start_method": mp_start_method,
+        "caller_share": share,
+        **others,
+    }
 
 
 class _OwnShare:

@@ -74,12 +74,11 @@ def _joined(chunks: list[TensorDict], dim: int) -> TensorDict | None:
         column = [level[name] for level in levels]
         if isinstance(head, TensorDict):
             out[name] = _joined(column, dim)
-        elif any(
-            value.shape[:dim] != head.shape[:dim] or value.shape[dim + 1 :] != head.shape[dim + 1 :] for value in column
-        ):
-            return None
         else:
-            out[name] = torch.cat(column, dim)
+            try:
+                out[name] = torch.cat(column, dim)
+            except RuntimeError:  # shapes differ
+                return None
         if out[name] is None:
             return None
     first = chunks[0]

@@ -59,7 +59,7 @@ class Uses:
         Raises:
             PluginNotFound: steppe-gym is not installed.
         """
-        from steppe.registry import env_factory, register_with_library
+        from steppe.registry import make_env, register_with_library
 
         made = cls if entry_point is None else entry_point
         if transform is None:
@@ -67,7 +67,7 @@ class Uses:
             return
 
         def transformed(**given: Any) -> Any:
-            env = env_factory(made, **given)() if isinstance(made, str) else made(**given)
+            env = make_env(made, **given) if isinstance(made, str) else made(**given)
             return env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
 
         register_with_library("gym", id, transformed, **kwargs)
