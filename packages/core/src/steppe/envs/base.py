@@ -530,7 +530,7 @@ class EnvBase(SpecViews, Acting, Uses, nn.Module):
     def _run_rollout(self, plan: _rollout.RolloutPlan) -> TensorDictBase:
         return _rollout.run(self, plan)
 
-    # -- specs and sample data ----------------------------------------------------------------------------------------
+    # -- specs and sample data ------------------------------------------------------------------------------------
 
     def fake_tensordict(self) -> TensorDictBase:
         """Zeros of everything that one step holds, root and ``next``: what buffers are made from."""
