@@ -36,6 +36,13 @@ def _seeds() -> None:
         sys.modules["torch"].manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _ignored_arguments() -> None:
+    """Every test hears of the arguments that have no effect, whatever an earlier one has heard of."""
+    if "steppe.arguments" in sys.modules:
+        sys.modules["steppe.arguments"]._said.clear()
+
+
 class _LeakCheck:
     """Fails the session where worker processes, shared mappings or shared-memory files are still there at its end."""
 

@@ -1,4 +1,4 @@
-"""Every exception that steppe raises on purpose.
+"""Every exception that steppe raises on purpose, and its warnings.
 
 Each class is also the built-in that a caller would catch::
 
@@ -24,6 +24,10 @@ Each class is also the built-in that a caller would catch::
     ├── StateError              (RuntimeError)         calls in an order that has no meaning
     └── WorkerError             (RuntimeError)         a worker process or thread raised or died
         └── WorkerTimeout       (TimeoutError)         an environment did not answer in time
+
+Warnings, each a class of its own so that a filter can name it::
+
+    IgnoredArgumentWarning      (UserWarning)          an argument that only chooses how, and has no effect here
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ __all__ = [
     "ClosedError",
     "EnvIdError",
     "EnvNotFound",
+    "IgnoredArgumentWarning",
     "LibraryMissing",
     "LibraryVersionError",
     "NoImplementation",
@@ -154,3 +159,12 @@ class WorkerError(SteppeError, RuntimeError):
 
 class WorkerTimeout(WorkerError, TimeoutError):
     """An environment did not answer within ``step_timeout``."""
+
+
+class IgnoredArgumentWarning(UserWarning):
+    """An argument that only chooses how something is done was given, and has no effect.
+
+    It says what is done instead, once for each argument. To silence it::
+
+        warnings.simplefilter("ignore", steppe.errors.IgnoredArgumentWarning)
+    """
