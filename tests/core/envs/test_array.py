@@ -93,7 +93,9 @@ def test_a_policy_sees_equal_data_on_both_paths(variant):
 
     def policy(td):
         td.update(fast.full_action_spec.one())
-        return td.set("seen", td[fast.observation_keys[0]].clone())
+        for key in fast.observation_keys:
+            td.set(("seen", *((key,) if isinstance(key, str) else key)), td[key].clone())
+        return td
 
     assert_equal_data(*rollouts(fast, slow, policy=policy, trust_policy=True, break_when_any_done=False))
 

@@ -10,17 +10,23 @@ from tensordict.nn import TensorDictModule
 from steppe.envs import RandomPolicy, as_policy
 from steppe.errors import PolicyError
 from steppe.specs import Bounded, Composite, OneHot, Unbounded
-from steppe_testing import ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, StatelessCountingEnv
+from steppe_testing import (
+    ArrayCountingEnv,
+    CountingEnv,
+    MultiKeyCountingEnv,
+    NestedCountingEnv,
+    StatelessCountingEnv,
+)
 
 ACTION = torch.tensor([False, True, False])
 
 
 class TwoObservations(CountingEnv):
-    """Observations ``alpha`` and ``beta``, the second ten times the first."""
+    """Observations ``beta`` and ``alpha``, the first ten times the second."""
 
     def __init__(self):
         super().__init__()
-        self.observation_spec = Composite(alpha=Unbounded((1,)), beta=Unbounded((1,)))
+        self.observation_spec = Composite(beta=Unbounded((1,)), alpha=Unbounded((1,)))
 
     def _data(self):
         count = self.count.float()
@@ -70,11 +76,38 @@ def test_a_network_is_a_policy():
     assert data["action"].shape == (2, 2)
 
 
-def test_observations_come_in_the_order_of_the_keys():
+def test_observations_come_in_the_order_of_the_spec():
     seen = []
-    TwoObservations().rollout(2, lambda a, b: seen.append((a.item(), b.item())) or ACTION)
+    TwoObservations().rollout(2, lambda first, second: seen.append((first.item(), second.item())) or ACTION)
 
-    assert seen == [(0, 0), (1, 10)]
+    assert seen == [(0, 0), (10, 1)]
+
+
+def test_a_group_of_observations_is_known_by_its_name():
+    env = NestedCountingEnv()
+    action = env.rand_action()["agents", "action"]
+
+    data = env.rollout(2, lambda agents: action if agents.batch_size else None)
+
+    assert data["agents", "action"].equal(torch.stack([action, action], 0))
+
+
+def test_a_callable_on_the_observation_may_return_a_tensordict():
+    data = CountingEnv().rollout(2, lambda observation: TensorDict(action=ACTION, twice=observation * 2))
+
+    assert data["action"].equal(ACTION.expand(2, 3))
+    assert data["twice"].equal(data["observation"] * 2)
+
+
+def test_a_compiled_module_is_known_by_what_was_compiled():
+    module = torch.nn.Linear(1, 2)
+    policy = TensorDictModule(module, in_keys=["observation"], out_keys=["action"])
+
+    data = CountingEnv(action="continuous").rollout(2, torch.compile(policy, backend="eager"))
+    assert data["action"].equal(module(data["observation"]))
+
+    data = CountingEnv(action="continuous").rollout(2, torch.compile(module, backend="eager"))
+    assert data["action"].equal(module(data["observation"]))
 
 
 def test_parameters_named_like_observations_choose_them():

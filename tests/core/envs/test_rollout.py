@@ -203,7 +203,26 @@ def test_a_generator_of_actions_is_read_as_far_as_needed(make):
 @BOTH
 def test_too_few_actions_say_so(make):
     with pytest.raises(SpecError, match="fewer entries than steps"):
-        make(10).rollout(4, actions=[torch.tensor([True, False, False])] * 3)
+        make(10).rollout(4, actions=iter([torch.tensor([True, False, False])] * 3))
+    with pytest.raises(SpecError, match="fewer entries than steps"):
+        make(10).rollout(4, actions=[])
+
+
+@BOTH
+def test_a_list_of_actions_limits_the_steps(make):
+    actions = torch.eye(3, dtype=torch.bool)
+
+    assert counts(make(10).rollout(100, actions=actions), ("next", "reward")) == [0, 1, 2]
+    assert make(2).rollout(100, actions=list(actions), break_when_any_done=False).shape == (3,)
+
+
+def test_actions_of_a_group_are_played():
+    env = NestedCountingEnv(max_steps=10)
+    actions = [env.rand_action().select(("agents", "action")) for _ in range(3)]
+
+    data = env.rollout(5, actions=[action["agents"] for action in actions])
+
+    assert data["agents", "action"].equal(torch.stack(actions)["agents", "action"])
 
 
 @BOTH

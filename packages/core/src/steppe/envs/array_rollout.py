@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.actions import CHUNK, draws_in_blocks, random_block
 from steppe.envs.large_arrays import LARGE, large_array
-from steppe.envs.policies import Policy
+from steppe.envs.policies import Policy, with_written
 from steppe.envs.rollout import RolloutPlan, out_of_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite
@@ -179,22 +179,20 @@ class _Rollout:
         env, plan, arrays = self.env, self.plan, self.arrays
         builder = TensorDictBuilder(self.root_spec, (), device=self.device)
         flat = not any(isinstance(child, Composite) for child in self.root_spec.values())
-        env_keys = set(self.root.arrays)
         t = 0
         carried: dict[Any, Any] = {}
         while True:
             rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
             root = build_td(rows, torch.Size([]), self.device) if flat else builder(rows)
-            if carried:
-                root.update(carried)
-            result = policy(root)
-            if not isinstance(result, TensorDictBase):
-                raise PolicyError(f"The policy must return a TensorDict, found {type(result).__name__}.")
-            native = arrays.native(result)
-            self._keep(result, env_keys)
-            carried = self._carried(result, env_keys)
+            for key, value in carried.items():
+                root.set(key, value)
+            root = with_written(root, policy(root))
+            native = arrays.native(root)
+            self._keep(root, rows)
+            carried = self._carried(root, rows)
             terminated, truncated = env.step_into(native, {key: array[t, ...] for key, array in self.outs})
             t += 1
+            self.steps = t
             if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
                 break
             if t == plan.max_steps:
@@ -204,31 +202,47 @@ class _Rollout:
             if not (terminated or truncated):
                 for key, array in self.root_obs:
                     array[t] = self.next.arrays[key][t - 1]
-        self.steps = t
 
     @staticmethod
-    def _carried(root: TensorDictBase, env_keys: set[Any]) -> dict[Any, Any]:
+    def _carried(root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> dict[Any, Any]:
         """What the policy finds in the next root of what it wrote: as ``step_mdp`` keeps it, ``next`` first."""
-        source: Any = entries(root) if type(root) is _TD else root
-        found = {key: value for key, value in source.items() if key not in env_keys and key != "next"}
-        following = source.get("next")
-        if following is not None:
-            found.update(following.items())
+        found: dict[Any, Any] = {}
+        for data in (root, (entries(root) if type(root) is _TD else root).get("next")):
+            if data is None:
+                continue
+            for key, value in (entries(data) if type(data) is _TD else data).items():
+                if not isinstance(value, TensorDictBase):
+                    if key not in rows:
+                        found[key] = value
+                elif key != "next" or data is not root:
+                    # Entries of the environment's in a group that the policy wrote into are those of this step.
+                    found.update({path: leaf for path, leaf in _leaves(key, value) if path not in rows})
         return found
 
-    def _keep(self, root: TensorDictBase, env_keys: set[Any]) -> None:
+    def _keep(self, root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> None:
         """Remember what the policy wrote; stacked at the end, so that gradients survive."""
         source: Any = entries(root) if type(root) is _TD else root
         for key, value in source.items():
-            if key in env_keys or key[0] == "_":
+            if key in rows:
+                self._keep_own(key, value, rows)
+            elif key[0] == "_":
                 continue
-            if isinstance(value, TensorDictBase):
-                for path, leaf in value.items(include_nested=True, leaves_only=True):
-                    full = (key, *((path,) if isinstance(path, str) else path))
-                    if full not in env_keys:
-                        self.columns.setdefault(full, []).append(leaf)
+            elif isinstance(value, TensorDictBase):
+                for path, leaf in _leaves(key, value):
+                    if path in rows:
+                        self._keep_own(path, leaf, rows)
+                    else:
+                        self.columns.setdefault(path, []).append(leaf)
             else:
                 self.columns.setdefault(key, []).append(value)
+
+    def _keep_own(self, key: Any, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
+        """An entry of the environment's is in storage, until a policy puts another tensor in its place."""
+        column = self.columns.get(key)
+        if column is not None:
+            column.append(value)
+        elif value is not rows[key]:
+            self.columns[key] = [*self.root.tensors[key][: self.steps].unbind(0), value]
 
     def _fill_roots(self, end: int) -> None:
         """Write the roots before ``end`` that a reset did not: each is the ``next`` of the step before."""
@@ -270,6 +284,12 @@ class _Rollout:
 
 
 _TD = type(build_td({}))
+
+
+def _leaves(name: str, group: TensorDictBase) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Entries at any depth of a group, with the keys that they have in the data it is in."""
+    for path, leaf in group.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
+        yield (name, *((path,) if isinstance(path, str) else path)), leaf
 
 
 def _union(first: Composite, second: Composite) -> Composite:

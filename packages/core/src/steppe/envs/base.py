@@ -483,11 +483,12 @@ class EnvBase(SpecViews, Acting, Uses, nn.Module):
 
         Args:
             max_steps: how many steps at most.
-            policy: see :func:`~steppe.envs.as_policy`; random actions by default. Random actions are drawn in blocks
-                from the generator that ``set_seed`` seeds, the same in every class, so that one seed gives one data
-                set; without a seed they follow torch's global generator.
+            policy: see :func:`~steppe.envs.as_policy`; what it returns is added to the root. By default random
+                actions, drawn in blocks from the generator that ``set_seed`` seeds, the same in every class, so that
+                one seed gives one data set; without a seed they follow torch's global generator.
             callback: called as ``callback(env, td)`` after each step.
-            actions: actions to play instead of a policy: an iterable with one entry for each step.
+            actions: actions to play instead of a policy: an iterable with one entry for each step. Where it has a
+                length, that limits ``max_steps``.
             auto_reset: reset first. False needs ``tensordict``, whose rows that have ended are reset.
             auto_cast_to_device: move data to the policy's device and back.
             break_when_any_done: stop when a row has ended (default). False: reset it and go on.

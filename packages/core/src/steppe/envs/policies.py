@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import PolicyError
@@ -17,7 +17,7 @@ from steppe.storage import entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["Policy", "RandomPolicy", "as_policy"]
+__all__ = ["Policy", "RandomPolicy", "as_policy", "with_written"]
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -61,8 +61,9 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
     Args:
         policy: a TensorDictModule; or a callable on a TensorDict (its only parameter is called ``tensordict``, ``td``
             or ``data``, or is annotated as a TensorDict), which returns it with the action, or returns a new one; or a
-            callable on observations, which gets them in the order of ``env.observation_keys`` (by name where its
-            parameters are named like the keys) and returns the action, or a tuple of the actions.
+            callable on observations, which gets them in the order of ``env.observation_spec`` (by name where its
+            parameters are named like the keys; a nested key is ``agents_observation``, a group ``agents``) and returns
+            the action, a tuple of the actions, or a TensorDict of what is to be added.
         env: the environment it will act in.
 
     Returns:
@@ -71,7 +72,8 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
     Raises:
         PolicyError: it is not callable, or its parameters do not match the observations.
     """
-    if isinstance(policy, (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
+    # torch.compile wraps a module in one that says nothing of what it takes.
+    if isinstance(getattr(policy, "_orig_mod", policy), (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
         return policy
     if not callable(policy):
         raise PolicyError(f"A policy is callable, found {type(policy).__name__}.")
@@ -81,7 +83,33 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
     return _ObservationPolicy(policy, env, parameters)
 
 
+def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
+    """Add what a policy returned to the root it was called with.
+
+    A policy may write into the TensorDict that it is given and return that, or return another one, which may hold the
+    action alone: ``lambda td: TensorDict(action=...)``, ``TensorDictModule(..., inplace=False)``.
+
+    Args:
+        root: data ``[*B]`` that the policy was called with; changed in place.
+        written: what it returned.
+
+    Returns:
+        ``root``, or a lazy stack of its rows where the policy returned actions whose shapes differ from row to row.
+
+    Raises:
+        PolicyError: ``written`` is no TensorDict.
+    """
+    if written is root:
+        return root
+    if not isinstance(written, TensorDictBase):
+        raise PolicyError(f"The policy must return a TensorDict, found {type(written).__name__}.")
+    if isinstance(written, LazyStackedTensorDict) and not isinstance(root, LazyStackedTensorDict):
+        root = lazy_stack(list(root.unbind(written.stack_dim)), written.stack_dim)
+    return root.update(written)
+
+
 def _positional(policy: Any) -> list[inspect.Parameter] | None:
+    policy = getattr(policy, "_orig_mod", policy)
     target = policy.forward if isinstance(policy, torch.nn.Module) else policy
     try:
         parameters = list(inspect.signature(target, eval_str=False).parameters.values())
@@ -108,16 +136,18 @@ class _ObservationPolicy:
     def __init__(self, function: Callable[..., Any], env: EnvBase, parameters: list[inspect.Parameter]) -> None:
         self.function = function
         self.action_keys = list(env.action_keys)
-        available = {_name(key): key for key in env.observation_keys}
+        spec = env.full_observation_spec
+        leaves, groups = list(spec.keys(include_nested=True, leaves_only=True)), list(spec.keys())
+        available = {_name(key): key for key in (*groups, *leaves)}
         names = [parameter.name for parameter in parameters]
         if all(name in available for name in names):
             self.in_keys = [available[name] for name in names]
-        elif len(names) == len(env.observation_keys):
-            self.in_keys = list(env.observation_keys)
+        elif len(names) in (len(leaves), len(groups)):
+            self.in_keys = leaves if len(names) == len(leaves) else groups
         else:
             raise PolicyError(
                 f"The policy {getattr(function, '__name__', type(function).__name__)!r} takes {names}, but the "
-                f"environment's observations are {list(env.observation_keys)}. Name its parameters after them, take "
+                f"environment's observations are {leaves}. Name its parameters after them, take "
                 "one parameter called 'tensordict', or wrap it in a tensordict.nn.TensorDictModule."
             )
         flat = len(self.action_keys) == 1 and all(isinstance(key, str) for key in (*self.in_keys, *self.action_keys))
@@ -133,6 +163,8 @@ class _ObservationPolicy:
                 return tensordict
         else:
             action = self.function(*[tensordict.get(key) for key in self.in_keys])
+        if isinstance(action, TensorDictBase):
+            return with_written(tensordict, action)
         actions = action if isinstance(action, tuple) else (action,)
         if len(actions) != len(self.action_keys):
             raise PolicyError(f"The policy returned {len(actions)} values for the actions {self.action_keys}.")

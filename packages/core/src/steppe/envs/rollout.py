@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.actions import action_stream
 from steppe.envs.done import any_done
-from steppe.envs.policies import Policy, as_policy
+from steppe.envs.policies import Policy, as_policy, with_written
 from steppe.envs.stacking import Frames
 from steppe.errors import SpecError
 from steppe.storage import build_td, entries
@@ -54,6 +54,10 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
     policy, actions = given["policy"], given["actions"]
     if policy is not None and actions is not None:
         raise TypeError("rollout: give a policy or actions, not both.")
+    if hasattr(actions, "__len__"):
+        if not len(actions):
+            raise out_of_actions()
+        max_steps = min(max_steps, len(actions))
     if policy is not None and not given["trust_policy"]:
         policy = as_policy(policy, env)
     start = given["tensordict"]
@@ -138,11 +142,12 @@ def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
         return action_stream(env)
     device = plan.policy_device
     if device is None:
-        return policy
+        return lambda td: with_written(td, policy(td))
+    home = env.device if env.device is not None else torch.device("cpu")
 
     def cast(td: TensorDictBase) -> TensorDictBase:
-        assert policy is not None
-        return policy(td.to(device)).to(env.device if env.device is not None else torch.device("cpu"))
+        moved = td.to(device)
+        return with_written(td, with_written(moved, policy(moved)).to(home))
 
     return cast
 
@@ -153,8 +158,13 @@ def out_of_actions() -> SpecError:
 
 
 def _replay(actions: Iterator[Any], keys: list[Any]) -> Policy:
-    """Act as ``actions=`` says, whose entries are TensorDicts of the action keys, or values of the only one."""
+    """Act as ``actions=`` says, whose entries are TensorDicts of the action keys, or values of the only one.
+
+    Where all actions are in one group, TensorDicts of that group are taken too.
+    """
     only = keys[0] if len(keys) == 1 else None
+    groups = {key[0] if isinstance(key, tuple) else None for key in keys}
+    group = groups.pop() if len(groups) == 1 else None
 
     def replayed(td: TensorDictBase) -> TensorDictBase:
         try:
@@ -166,6 +176,8 @@ def _replay(actions: Iterator[Any], keys: list[Any]) -> Policy:
             entries(td)[only] = action  # the step holds it against the spec
             return td
         if isinstance(action, TensorDictBase):
+            if group is not None and group not in action.keys():
+                action = TensorDict({group: action}, batch_size=td.batch_size)
             return td.update(action.select(*keys))
         if only is None:
             raise SpecError(f"rollout: actions= must give TensorDicts with {keys}, found {type(action).__name__}.")
