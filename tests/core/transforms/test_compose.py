@@ -7,7 +7,15 @@ import torch
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Unbounded
-from steppe.transforms import CallableTransform, Compose, StepCounter, Transform, TransformedEnv
+from steppe.transforms import (
+    CallableTransform,
+    Compose,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+)
 from steppe_testing import CountingEnv
 
 
@@ -160,3 +168,30 @@ def test_a_clone_of_a_chain_is_a_chain_of_clones():
     assert twin[1][0].number == 2
     twin.append(Plus(3))
     assert len(compose) == 2
+
+
+def test_a_compose_that_is_appended_becomes_part_of_the_chain():
+    env = TransformedEnv(CountingEnv(3), StepCounter())
+
+    env.append_transform(Compose(InitTracker(), RewardSum()))
+
+    assert [type(part) for part in env.transform] == [StepCounter, InitTracker, RewardSum]
+    assert all(part.container is env for part in env.transform)
+    env.check_env_specs()
+
+
+def test_a_transform_of_a_chain_without_an_environment_can_be_used_alone():
+    transform = StepCounter()
+    chain = Compose(transform)
+    env = TransformedEnv(CountingEnv(3), transform)
+
+    assert transform.container is env
+    with pytest.raises(StateError, match=r"belongs to a TransformedEnv already.*clone"):
+        TransformedEnv(CountingEnv(3), chain)
+
+
+def test_a_transform_is_in_a_chain_of_an_environment_once():
+    env = TransformedEnv(CountingEnv(3), Compose(StepCounter()))
+
+    with pytest.raises(StateError, match="has one place"):
+        env.append_transform(env.transform[0])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe.batched import SerialEnv
 from steppe.errors import SpecError, StateError
 from steppe.specs import Unbounded
 from steppe.transforms import (
@@ -231,6 +232,36 @@ def test_gradients_pass():
     data["next", "observation"].sum().backward()
 
     assert transform.scale.grad.item() == 6
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["transform_observation_spec", "transform_action_spec", "transform_env_batch_size"])
+def test_a_typo_in_a_method_about_specs_is_named(name):
+    def broken(self, *args):
+        raise AttributeError("'Bounded' object has no attribute 'shpae'")
+
+    transform = type("Broken", (Transform,), {name: broken})
+    for use in (
+        lambda make: make().observation_spec,
+        lambda make: make().action_spec,
+        lambda make: make().reset(),
+        lambda make: make().rollout(3),
+        lambda make: SerialEnv(2, make).reset(),
+    ):
+        with pytest.raises(AttributeError, match="'Bounded' object has no attribute 'shpae'"):
+            use(lambda: TransformedEnv(CountingEnv(3), transform()))
+
+
+def test_a_typo_in_a_property_of_a_transform_is_named():
+    class Broken(Transform):
+        @property
+        def width(self):
+            return self.nonsense
+
+    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'nonsense'"):
+        _ = Compose(Broken())[0].width
 
 
 # -- where a transform belongs ---------------------------------------------------------------------------------------

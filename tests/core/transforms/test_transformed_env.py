@@ -526,3 +526,39 @@ def test_it_is_an_environment_for_a_function_that_adds_entries():
 
     assert isinstance(env, EnvBase)
     env.check_env_specs()
+
+
+# -- training mode ---------------------------------------------------------------------------------------------------
+
+
+def test_transforms_begin_in_evaluation_mode_however_they_come_to_an_environment():
+    given, composed, appended, inserted, assigned, third, put, late = (StepCounter() for _ in range(8))
+    TransformedEnv(CountingEnv(), given)
+    env = TransformedEnv(CountingEnv(), Compose(composed))
+    env.append_transform(appended)
+    env.insert_transform(0, inserted)
+    env.transform.append(third)
+    env.transform[1] = put
+    other = TransformedEnv(CountingEnv())
+    other.transform = assigned
+    fresh = CountingEnv().append_transform(late)
+
+    for transform in (given, composed, appended, inserted, assigned, third, put, late):
+        assert not transform.training
+    assert not any(module.training for env in (env, other, fresh) for module in env.transform.modules())
+
+
+def test_adding_a_transform_leaves_the_mode_of_the_others():
+    env = TransformedEnv(CountingEnv(), StepCounter())
+    env.train()
+
+    env.append_transform(InitTracker())
+
+    assert [part.training for part in env.transform] == [True, False]
+
+
+def test_a_clone_has_the_mode_of_the_original():
+    chain = Compose(StepCounter(), Compose(InitTracker()))
+    chain.train()
+
+    assert all(module.training for module in chain.clone().modules())

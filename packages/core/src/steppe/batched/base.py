@@ -15,7 +15,7 @@ from steppe.batched.other_arguments import refuse
 from steppe.batched.report import KINDS, BatchLayout, EnvReport
 from steppe.batched.steps import BatchSteps
 from steppe.batched.view import BatchView
-from steppe.envs import next_seed
+from steppe.envs import has_class_attribute, next_seed
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import Composite
 
@@ -87,6 +87,8 @@ class BatchedEnv(BatchSteps):
             return super().__getattr__(name)
         except AttributeError:
             if name.startswith("_") or name in _OF_ONE_ENV or self.__dict__.get("is_closed", True):
+                raise
+            if has_class_attribute(self, name):
                 raise
         try:
             there = all(self._ask((HAS, name), [None] * self.num_workers))

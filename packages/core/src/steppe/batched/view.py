@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from steppe.batched.dispatch import Dispatched
 from steppe.batched.messages import stack_rows
 from steppe.batched.report import KINDS
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class BatchView(EnvBase):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("_") or "_batch" not in self.__dict__:
+            if name.startswith("_") or "_batch" not in self.__dict__ or has_class_attribute(self, name):
                 raise
         value = getattr(self._batch, name)
         return value.of(self._rows.tolist(), one=self._one) if isinstance(value, Dispatched) else value

@@ -20,6 +20,7 @@ from steppe.envs.helpers import terminated_or_truncated
 from steppe.envs.info import default_info_dict_reader
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
+from steppe.envs.module import Module, has_class_attribute
 from steppe.envs.policies import RandomPolicy, as_policy
 from steppe.envs.seeding import next_seed
 from steppe.envs.stacking import stack_frames
@@ -39,6 +40,7 @@ __all__ = [
     "GymLikeEnv",
     "MarlGroupMapType",
     "ModelBasedEnvBase",
+    "Module",
     "RandomPolicy",
     "as_policy",
     "check_env_specs",
@@ -48,6 +50,7 @@ __all__ = [
     "draws_in_blocks",
     "exploration_type",
     "get_env_metadata",
+    "has_class_attribute",
     "make_composite_from_td",
     "next_seed",
     "random_block",

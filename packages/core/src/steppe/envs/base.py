@@ -15,6 +15,7 @@ from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.done import any_done, complete_done, done_groups
+from steppe.envs.module import Module
 from steppe.envs.partial import merge_rows, skipped_next, step_mask
 from steppe.envs.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.rows import check_rows, reset_at, step_at
@@ -29,7 +30,7 @@ from steppe.storage import entries
 __all__ = ["EnvBase"]
 
 
-class EnvBase(SpecViews, Acting, Uses, nn.Module):
+class EnvBase(SpecViews, Acting, Uses, Module):
     """An environment: specs, ``reset``, ``step``, ``set_seed``.
 
     A subclass assigns ``observation_spec``, ``action_spec``, ``reward_spec`` and ``done_spec`` (shapes include

@@ -13,6 +13,7 @@ from steppe.envs.action_codec import ActionCodec
 from steppe.envs.array import ArrayEnv, native_info
 from steppe.envs.array_plan import ArrayPlan
 from steppe.envs.info import default_info_dict_reader
+from steppe.envs.module import has_class_attribute
 from steppe.errors import SpecError
 from steppe.specs import Composite, NonTensor
 
@@ -49,7 +50,7 @@ class GymLikeEnv(ArrayEnv):
             return super().__getattr__(name)
         except AttributeError:
             env = self.__dict__.get("_env")
-            if env is None or name.startswith("__"):
+            if env is None or name.startswith("__") or has_class_attribute(self, name):
                 raise
             return getattr(env, name)
 

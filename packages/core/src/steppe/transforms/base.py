@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from tensordict import TensorDictBase
-from torch import nn
 
+from steppe.envs import Module
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite
 from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Transform"]
 
 
-class Transform(nn.Module):
+class Transform(Module):
     """Changes what an environment returns, or what it is given.
 
     A subclass writes what it needs of:
@@ -280,21 +280,29 @@ class Transform(nn.Module):
         return None if reference is None else reference()
 
     def set_container(self, container: Any) -> None:
-        """Belong to an environment or a Compose.
+        """Belong to an environment or a Compose from now on, or to nothing (None).
+
+        A Compose without an environment gives its transforms away; then it can not be given to one itself any more.
 
         Raises:
-            StateError: the transform belongs to another already.
+            StateError: the transform belongs to another environment.
         """
-        owner = self._owner
-        if owner is container:
+        if container is None:
+            self.reset_parent()
             return
-        if owner is not None:
-            raise StateError(
-                f"This {type(self).__name__} belongs to a {type(owner).__name__} already, and a transform has one "
-                "owner. Use a copy that shares its buffers: transform.clone()."
-            )
+        if self._owner is container:
+            return
+        self._check_free()
         self.__dict__["_owner_ref"] = weakref.ref(container)
         self._forget_parent()
+
+    def _check_free(self) -> None:
+        env = self.container
+        if env is not None and not isinstance(env, Transform):
+            raise StateError(
+                f"This {type(self).__name__} belongs to a {type(env).__name__} already, and a transform has one "
+                "place. Use a copy that shares its buffers: transform.clone()."
+            )
 
     def reset_parent(self) -> None:
         """Belong to nothing any more."""

@@ -21,7 +21,9 @@ __all__ = ["Compose"]
 class Compose(Transform):
     """Transforms one after another: forward in order, inverse in reverse.
 
-    ``compose[i]`` is the transform itself; ``compose[i:j]`` a new Compose of clones, which belongs to nothing.
+    ``compose[i]`` is the transform itself; ``compose[i:j]`` a new Compose of clones, which belongs to nothing. A
+    transform that is added later (``append``, ``insert``, ``compose[i] = transform``) is put into evaluation mode, as
+    all transforms are that an environment is given.
 
     Args:
         *transforms: transforms, or functions of a TensorDict; one list of them does too.
@@ -35,16 +37,23 @@ class Compose(Transform):
             given = list(given[0])
         self.transforms = nn.ModuleList()
         for transform in given:
-            self.append(transform)
+            self._put(len(self.transforms), transform)
 
     # -- a list of transforms -------------------------------------------------------------------------------------
 
     def append(self, transform: Any) -> Compose:
-        """Add a transform at the end; returns the Compose."""
+        """Add a transform at the end, in evaluation mode; those of a Compose one by one. Returns the Compose."""
+        transform = as_transform(transform)
+        if type(self) is Compose and type(transform) is Compose and transform is not self:
+            transform._check_free()
+            for part in list(transform):
+                part.reset_parent()
+                self.append(part)
+            return self
         return self.insert(len(self.transforms), transform)
 
     def insert(self, index: int, transform: Any) -> Compose:
-        """Add a transform before the one at ``index``; returns the Compose.
+        """Add a transform before the one at ``index``, in evaluation mode; returns the Compose.
 
         Raises:
             IndexError: ``index`` is out of range.
@@ -53,12 +62,17 @@ class Compose(Transform):
         length = len(self.transforms)
         if not -length <= index <= length:
             raise IndexError(f"Compose.insert: the index {index} is out of range for {length} transforms.")
+        self._put(index % length if length and index < length else index, transform).eval()
+        return self
+
+    def _put(self, index: int, transform: Any) -> Transform:
         transform = as_transform(transform)
         self._refuse_cycle(transform)
+        transform._check_free()
         transform.set_container(self)
-        self.transforms.insert(index % length if length and index < length else index, transform)
+        self.transforms.insert(index, transform)
         self._changed()
-        return self
+        return transform
 
     def _refuse_cycle(self, transform: Transform) -> None:
         if any(module is self for module in transform.modules()):
@@ -86,7 +100,7 @@ class Compose(Transform):
         self._refuse_cycle(transform)
         transform.set_container(self)
         old = self.transforms[position]
-        self.transforms[position] = transform
+        self.transforms[position] = transform.eval()
         old.reset_parent()
         self._changed()
 
@@ -215,6 +229,11 @@ class Compose(Transform):
 
     # -- where it belongs -----------------------------------------------------------------------------------------
 
+    def set_container(self, container: Any) -> None:
+        super().set_container(container)
+        for transform in self:
+            transform.set_container(self)
+
     def _forget_parent(self) -> None:
         super()._forget_parent()
         for transform in self.__dict__.get("_modules", {}).get("transforms", ()):
@@ -229,7 +248,7 @@ class Compose(Transform):
         twin: Compose = super().clone()
         twin.transforms = nn.ModuleList()
         for transform in self:
-            twin.append(transform.clone())
+            twin._put(len(twin), transform.clone())
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
@@ -44,7 +44,8 @@ class TransformedEnv(TransformedSteps):
     * the environment resets itself in the same trip as a step, unless a transform may end an episode
       (``Transform.writes_done``): then the rows that ended are reset after the transforms have run. Data is the same.
     * rows that are left out by a mask ``"_step"``, of the caller or of a transform, keep their values.
-    * ``state_dict``, ``train`` and ``eval`` are about the transforms.
+    * ``state_dict``, ``train`` and ``eval`` are about the transforms. A transform that is given to the environment, at
+      whatever time, begins in evaluation mode.
 
     Args:
         base_env: the environment.
@@ -114,8 +115,10 @@ class TransformedEnv(TransformedSteps):
         transform = self.transform
         if not isinstance(transform, Compose):
             transform.reset_parent()
+            mode = transform.training
             transform = Compose(transform)
             self._set_transform(transform)
+            transform.train(mode)
         return transform
 
     def _set_transform(self, transform: Any) -> None:
@@ -256,6 +259,8 @@ class TransformedEnv(TransformedSteps):
             return super().__getattr__(name)
         except AttributeError:
             if name.startswith("_") or name in _BYPASSING or "_base" not in self.__dict__:
+                raise
+            if has_class_attribute(self, name):
                 raise
         return getattr(self.__dict__["_base"], name)
 

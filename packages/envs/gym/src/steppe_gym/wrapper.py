@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.envs import ActionCodec, GymLikeEnv, default_info_dict_reader
+from steppe.envs import ActionCodec, GymLikeEnv, Module, default_info_dict_reader, has_class_attribute
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
@@ -335,10 +335,10 @@ class GymWrapper(GymLikeEnv):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return torch.nn.Module.__getattr__(self, name)
+            return Module.__getattr__(self, name)
         except AttributeError:
             env = self.__dict__.get("_env")
-            if env is None or name.startswith("__"):
+            if env is None or name.startswith("__") or has_class_attribute(self, name):
                 raise
         found = find_attribute(env, name, _MISSING)
         if found is _MISSING:

@@ -1,0 +1,74 @@
+"""Errors inside properties of environments arrive as they were raised."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.envs import Module
+from steppe.transforms import TransformedEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv
+
+
+class Misspelt(CountingEnv):
+    """An environment with a typo in a property."""
+
+    @property
+    def level(self):
+        return self.nonsense
+
+    @property
+    def full_observation_spec(self):
+        return super().full_observation_spec.nonsense
+
+
+def test_a_typo_in_a_property_of_an_environment_is_named():
+    with pytest.raises(AttributeError, match="'Misspelt' object has no attribute 'nonsense'"):
+        _ = Misspelt().level
+
+
+def test_a_typo_in_a_spec_of_an_environment_is_named():
+    with pytest.raises(AttributeError, match="'Composite' object has no attribute 'nonsense'"):
+        Misspelt().rollout(2)
+
+
+def test_a_typo_in_a_property_is_named_through_a_transformed_environment():
+    with pytest.raises(AttributeError, match="'Misspelt' object has no attribute 'nonsense'"):
+        _ = TransformedEnv(Misspelt()).level
+
+
+@pytest.mark.parametrize("base", [SerialEnv, ParallelEnv])
+def test_a_typo_in_a_property_of_a_batch_is_not_looked_for_in_its_environments(base):
+    class Batch(base):
+        @property
+        def start_value(self):
+            return self.full_observation_spec.nonsense
+
+    with closing(Batch(2, ArrayCountingEnv)) as env:
+        env.start()
+        for wrapper in (env, TransformedEnv(env)):
+            with pytest.raises(AttributeError, match="'Composite' object has no attribute 'nonsense'"):
+                _ = wrapper.start_value
+
+
+def test_a_property_of_a_wrapper_is_not_looked_for_in_what_it_wraps():
+    class Wrapped(TransformedEnv):
+        @property
+        def start(self):
+            return self.nonsense
+
+    env = Wrapped(CountingEnv(3, start=1))
+
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = env.start
+
+
+def test_what_is_not_there_is_still_not_there():
+    class Plain(Module):
+        pass
+
+    assert not hasattr(Plain(), "level")
+    with pytest.raises(AttributeError, match="'Plain' object has no attribute 'level'"):
+        _ = Plain().level
