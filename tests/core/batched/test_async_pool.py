@@ -27,7 +27,16 @@ from steppe import (
     TransformedEnv,
     make_env,
 )
-from steppe.errors import ActionError, ClosedError, NotSupported, SpecError, StateError, WorkerError, WorkerTimeout
+from steppe.errors import (
+    ActionError,
+    ClosedError,
+    IgnoredArgumentWarning,
+    NotSupported,
+    SpecError,
+    StateError,
+    WorkerError,
+    WorkerTimeout,
+)
 from steppe_gym import GymEnv
 from steppe_testing import (
     ArrayCountingEnv,
@@ -81,13 +90,12 @@ def test_the_backend_decides_the_class() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"factories": CARTPOLE}, r"AsyncEnvPool\(\[make\] \* n\)"),
-        ({"factories": []}, "a list with a factory for each"),
-        ({"factories": [CARTPOLE], "backend": "asyncio"}, "'threading', 'multiprocessing', found 'asyncio'"),
-        ({"factories": [CARTPOLE], "stack": "loose"}, "'dense', 'maybe_dense', 'lazy', found 'loose'"),
-        ({"factories": [CARTPOLE], "step_timeout": 0}, "above 0"),
-        ({"factories": [CARTPOLE], "mp_start_method": "fork"}, "leave it out, or use backend="),
-        ({"factories": [CARTPOLE], "mp_start_method": "x", "backend": "multiprocessing"}, "found 'x'"),
+        ({"env_makers": []}, "a list with a factory for each"),
+        ({"env_makers": [CARTPOLE], "backend": "asyncio"}, "'threading', 'multiprocessing', found 'asyncio'"),
+        ({"env_makers": [CARTPOLE], "stack": "loose"}, "'dense', 'maybe_dense', 'lazy', found 'loose'"),
+        ({"env_makers": [CARTPOLE], "step_timeout": 0}, "above 0"),
+        ({"env_makers": [CARTPOLE], "mp_start_method": "fork"}, "leave it out, or use backend="),
+        ({"env_makers": [CARTPOLE], "mp_start_method": "x", "backend": "multiprocessing"}, "found 'x'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], text: str) -> None:
@@ -391,6 +399,45 @@ def test_at_most_max_get_are_returned_first_sent_first(pool: Any) -> None:
 
     assert env.async_step_recv(max_get=2)["env_index"].tolist() == [1, 2]
     assert env.async_step_recv(max_get=2)["env_index"].tolist() == [0]
+
+
+def test_a_most_and_a_time_collect_until_one_of_them_is_reached(pool: Any) -> None:
+    env = pool([ArrayCountingEnv] * 3)
+    td = env.rand_action(env.reset())
+    env.async_step_send(td)
+
+    # As soon as there are two, though a minute was given.
+    assert len(env.async_step_recv(min_get=1, max_get=2, timeout=60.0)) == 2
+    # All that are under way: more than that can not come.
+    assert len(env.async_step_recv(min_get=1, max_get=2, timeout=60.0)) == 1
+
+
+def test_a_pool_waits_for_min_get_results_where_a_call_does_not_say_how_many(pool: Any) -> None:
+    env = pool([ArrayCountingEnv] * 3)
+    td = env.rand_action(env.reset())
+    env.async_step_send(td)
+    env.min_get = 3
+
+    assert env.async_step_recv(min_get=None)["env_index"].tolist() == [0, 1, 2]
+
+
+def test_a_pool_takes_one_factory_and_environments_that_are_made(pool: Any) -> None:
+    made = ArrayCountingEnv(start=7)
+
+    assert pool(ArrayCountingEnv).batch_size == (1,)
+    assert pool([made, ArrayCountingEnv]).reset()["observation"].flatten().tolist() == [7, 0]
+    with pytest.raises(SpecError, match="The same environment is in the list twice"):
+        pool([made, made])
+
+
+def test_arguments_that_choose_how_a_pool_exchanges_data_are_taken_with_a_warning(pool: Any) -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="exchange has no effect: data of fixed shapes is in shared memory"):
+        env = pool([ArrayCountingEnv] * 2, exchange="shm")
+    assert (env.exchange, env.envs_per_worker, env.env_batch_sizes) == ("shm", 1, [torch.Size([])] * 2)
+
+    env.shutdown()
+    env.shutdown()
+    assert env.is_closed
 
 
 def wait_until_ended(env: Any, row: int) -> bool:

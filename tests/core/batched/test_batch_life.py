@@ -187,15 +187,6 @@ def test_ids_take_arguments_late() -> None:
     assert alone.unwrapped.g == 3.0
 
 
-def test_arguments_of_other_libraries_are_told_what_stands_in_their_place() -> None:
-    with pytest.raises(TypeError, match="'shared_memory': rows are in shared memory"):
-        ParallelEnv(2, ArrayCountingEnv, shared_memory=True)
-    with pytest.raises(TypeError, match="did you mean 'num_processes'"):
-        ParallelEnv(2, ArrayCountingEnv, num_proceses=2)
-    with pytest.raises(TypeError, match="'caller_share': it is an argument of ParallelEnv"):
-        SerialEnv(2, ArrayCountingEnv, caller_share=True)
-
-
 @env_creator
 def few_steps(most: int = 3) -> ArrayCountingEnv:
     return ArrayCountingEnv(max_steps=most)

@@ -44,3 +44,32 @@ def test_a_plugin_is_loaded_ahead_unless_it_cannot_be_forked(fake_dist: Any, run
     # 1 where the worker itself imported the plugin, 0 where the server had done so.
     assert out.split("\n")[:2] == ["[1.0, 1.0]", "[0.0, 0.0]"], err
     assert (out.split("\n")[2:4], err) == (["[1.0, 1.0]", "[1.0, 1.0]"], "")
+
+
+OTHER_WAY = """
+import os
+from steppe import ParallelEnv
+from usual_sim.envs import make
+for _ in range(2):
+    with ParallelEnv(2, lambda: make(), num_processes=2) as env:
+        print(env.reset()["observation"].flatten().tolist(), flush=True)
+"""
+
+
+def test_a_plugin_is_loaded_ahead_whichever_of_its_modules_makes_the_environments(
+    fake_dist: Any, run_script: Any
+) -> None:
+    envs = """
+import os
+from steppe_testing import ArrayCountingEnv
+LOADED_IN = os.getpid()
+def make():
+    return ArrayCountingEnv(start=LOADED_IN == os.getpid())
+"""
+    files = {"usual_sim/__init__.py": "", "usual_sim/plugin.py": PLUGIN.format(flag=""), "usual_sim/envs.py": envs}
+    fake_dist("usual-sim", envs={"usual": "usual_sim.plugin"}, files=files)
+    path = os.pathsep.join([str(fake_dist.path), os.environ.get("PYTHONPATH", "")])
+
+    out, err = run_script(OTHER_WAY, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=50)
+
+    assert out.split("\n")[:2] == ["[1.0, 1.0]", "[0.0, 0.0]"], err

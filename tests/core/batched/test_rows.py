@@ -250,6 +250,48 @@ def test_an_index_that_names_no_row_says_which_there_are() -> None:
         assert len(env) == len(list(env)) == 2
 
 
+# -- rows that are left alone
+
+
+@BOTH
+def test_the_text_of_a_row_that_is_not_stepped_stays(batch: Any) -> None:
+    with batch(2, TextCountingEnv) as env:
+        td = env.rand_action(env.step_mdp(env.rand_step(env.reset())))
+        td["_step"] = torch.tensor([True, False])
+        following = env.step(td)["next"]
+
+    assert following["observation"].flatten().tolist() == [2, 1]
+    assert following["text"].tolist() == ["2", "1"]
+
+
+@BOTH
+def test_the_text_of_a_row_that_is_not_reset_stays(batch: Any) -> None:
+    with batch(2, TextCountingEnv) as env:
+        root = env.step_mdp(env.rand_step(env.reset()))
+        root["_reset"] = torch.tensor([[True], [False]])
+        root = env.reset(root)
+
+    assert root["observation"].flatten().tolist() == [0, 1]
+    assert root["text"].tolist() == ["0", "1"]
+
+
+@BOTH
+def test_the_text_of_an_episode_that_has_ended_stays_while_others_go_on(batch: Any) -> None:
+    with batch(2, [partial(TextCountingEnv, 2), partial(TextCountingEnv, 4)]) as env:
+        data = env.rollout(9, break_when_any_done=False, break_when_all_done=True)
+
+    assert data["next", "text"].tolist() == [["1", "2", "2", "2"], ["1", "2", "3", "4"]]
+
+
+@BOTH
+def test_the_text_of_a_batch_of_batches_stays_where_it_is_not_stepped(batch: Any) -> None:
+    with batch(2, partial(TextCountingEnv, batch_size=(2,))) as env:
+        td = env.rand_action(env.reset())
+        td["_step"] = torch.tensor([[True, False], [False, True]])
+
+        assert env.step(td)["next", "text"].tolist() == [["1", "0"], ["0", "1"]]
+
+
 # -- what a reset is given
 
 

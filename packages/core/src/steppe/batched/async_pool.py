@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from steppe.batched.async_rows import stack_as
 from steppe.batched.async_work import AsyncWork
+from steppe.batched.creator import given_envs
 from steppe.batched.dispatch import HAS
 from steppe.batched.report import BatchLayout, EnvReport
 from steppe.errors import NotSupported, SpecError
@@ -49,7 +50,8 @@ class AsyncEnvPool(AsyncWork):
     all other calls, ``close`` too, need no other thread in one.
 
     Args:
-        factories: ids or callables, one for each environment.
+        env_makers: ids, callables or environments, one for each row; one alone makes a pool of one. An environment is
+            used as it is by ``"threading"``, and copied by pickling for ``"multiprocessing"``.
         backend: ``"threading"`` or ``"multiprocessing"``.
         stack: how rows become one TensorDict. ``"dense"``: contiguous; all environments must have equal specs.
             ``"lazy"``: a lazy stack, so that rows may differ. ``"maybe_dense"``: contiguous where possible.
@@ -57,6 +59,12 @@ class AsyncEnvPool(AsyncWork):
         step_timeout: seconds that an environment may be at work; None for no limit.
         mp_start_method: how processes start, see :class:`ParallelEnv`; for ``backend="multiprocessing"`` alone.
         device: where data comes out.
+        **ignored: arguments of TorchRL's pool that only choose how (``exchange``, ``envs_per_worker``,
+            ``worker_affinity``): taken, with a warning for each that says what is done.
+
+    Attributes:
+        min_get: how many results a receiving call waits for that is not told; 1.
+        env_makers: what the pool was made with.
 
     Raises:
         StateError: sending to an environment whose result was not received, or receiving what was not sent.
@@ -79,10 +87,17 @@ class AsyncEnvPool(AsyncWork):
         return object.__new__(ProcessorAsyncEnvPool if backend == "multiprocessing" else ThreadingAsyncEnvPool)
 
     backend: str
+    min_get: int
+    env_makers: list[Any]
+    _ignored: ClassVar[dict[str, tuple[Any, str]]] = {
+        "exchange": (None, "data of fixed shapes is in shared memory, other data is sent in messages"),
+        "envs_per_worker": (1, "each environment has a thread or process of its own"),
+        "worker_affinity": (None, "the system places workers; os.sched_setaffinity in a factory binds its own"),
+    }
 
     def __init__(
         self,
-        factories: Sequence[Any],
+        env_makers: Any,
         *,
         backend: str | None = None,
         stack: Stack = "dense",
@@ -90,21 +105,25 @@ class AsyncEnvPool(AsyncWork):
         step_timeout: float | None = None,
         mp_start_method: str | None = None,
         device: Any = None,
+        **ignored: Any,
     ) -> None:
         if backend not in (None, self.backend):
             raise SpecError(f"{type(self).__name__} has backend={self.backend!r}, found {backend!r}: leave it out.")
         if stack not in _STACKS:
             raise SpecError(f"stack is one of {', '.join(map(repr, _STACKS))}, found {stack!r}.")
-        if not isinstance(factories, (list, tuple)) or not factories:
+        makers = list(env_makers) if isinstance(env_makers, (list, tuple)) else [env_makers]
+        if not makers:
             raise SpecError(
-                f"AsyncEnvPool takes a list with a factory for each environment, found {factories!r}: "
-                "make it AsyncEnvPool([make] * n)."
+                "AsyncEnvPool takes a list with a factory for each environment, found an empty one: make it "
+                "AsyncEnvPool([make] * n)."
             )
         if step_timeout is not None and step_timeout <= 0:
             raise SpecError(f"step_timeout is a number of seconds above 0, or None, found {step_timeout!r}.")
-        more = self._start_arguments(len(factories), mp_start_method)
-        super().__init__(len(factories), list(factories), create_env_kwargs=create_env_kwargs, device=device, **more)
+        more = self._start_arguments(len(makers), mp_start_method)
+        factories = given_envs(makers)
+        super().__init__(len(makers), factories, create_env_kwargs=create_env_kwargs, device=device, **more, **ignored)
         state = self.__dict__
+        state["env_makers"], state["min_get"] = makers, 1
         state["stack"] = stack
         state["step_timeout"] = step_timeout
         self._begin_work()
@@ -117,6 +136,15 @@ class AsyncEnvPool(AsyncWork):
     def num_envs(self) -> int:
         """How many environments there are."""
         return int(self.num_workers)
+
+    @property
+    def env_batch_sizes(self) -> list[torch.Size]:
+        """The batch size of each environment itself. Makes the environments, if need be."""
+        return [self.batch_size[1:]] * self.num_envs
+
+    def shutdown(self) -> None:
+        """The same as ``close``, for a pool that may be closed already."""
+        self.close(raise_if_closed=False)
 
     # -- sending and receiving ------------------------------------------------------------------------------------
 
@@ -148,21 +176,32 @@ class AsyncEnvPool(AsyncWork):
         self._send("step_and_reset", tensordict, env_index)
 
     def async_reset_recv(
-        self, min_get: int = 1, env_index: Any = None, timeout: float | None = None, *, max_get: int | None = None
+        self,
+        min_get: int | None = None,
+        env_index: Any = None,
+        timeout: float | None = None,
+        *,
+        max_get: int | None = None,
     ) -> TensorDictBase:
         """Return the first data of the episodes that have begun, ``[k]``. See :meth:`async_step_recv`."""
         return self._receive("reset", min_get, env_index, timeout, max_get)
 
     def async_step_recv(
-        self, min_get: int = 1, env_index: Any = None, timeout: float | None = None, *, max_get: int | None = None
+        self,
+        min_get: int | None = None,
+        env_index: Any = None,
+        timeout: float | None = None,
+        *,
+        max_get: int | None = None,
     ) -> TensorDictBase:
         """Wait for steps and return all that have ended.
 
         Args:
-            min_get: how many to wait for.
+            min_get: how many to wait for; by default ``pool.min_get``.
             env_index: the environments to receive from, an int or a list; any by default.
             timeout: seconds to wait at most; 0 looks without waiting.
-            max_get: return at most as many, those that were sent first.
+            max_get: return at most as many, those that were sent first. With ``timeout`` too, the call waits until then
+                for as many to end, once ``min_get`` have.
 
         Returns:
             ``[k]`` data that was sent, with ``"next"`` and ``"env_index"``, sorted by the latter. It never changes.
@@ -176,7 +215,12 @@ class AsyncEnvPool(AsyncWork):
         return self._receive("step", min_get, env_index, timeout, max_get)
 
     def async_step_and_maybe_reset_recv(
-        self, min_get: int = 1, env_index: Any = None, timeout: float | None = None, *, max_get: int | None = None
+        self,
+        min_get: int | None = None,
+        env_index: Any = None,
+        timeout: float | None = None,
+        *,
+        max_get: int | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
         """Return steps, and the roots to go on from, as ``step_and_maybe_reset`` does. See :meth:`async_step_recv`."""
         return self._receive("step_and_reset", min_get, env_index, timeout, max_get)

@@ -23,7 +23,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool, ParallelEnv):
 
     def _start_arguments(self, n: int, mp_start_method: str | None) -> dict[str, Any]:
         self.__dict__["_leading"] = False
-        return {"num_processes": n, "mp_start_method": mp_start_method or "forkserver"}
+        return {"num_processes": n, "mp_start_method": mp_start_method}
 
     def _open(self) -> None:
         super()._open()

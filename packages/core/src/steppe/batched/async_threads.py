@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 import time
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 
 from steppe.batched.async_pool import AsyncEnvPool
 from steppe.batched.board import Flags
-from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE
+from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE, other_process
 from steppe.batched.dispatch import ask_row
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
@@ -63,6 +64,8 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
         threads: _Threads | None = self.__dict__.get("_threads")
         if threads is None:
             raise ClosedError(f"This {type(self).__name__} was stopped after an error: close it, make a new one.")
+        if threads.owner != os.getpid():
+            raise other_process(self, threads.owner)
         return threads
 
     def _check_usable(self, what: str) -> None:
@@ -171,6 +174,7 @@ class _Threads:
         self.lanes: list[Lanes] | None = None
         self.idents: set[int] = set()
         self.closing: dict[int, Future[Any]] | None = None
+        self.owner = os.getpid()
 
     def submit(self, row: int, call: Callable[[], Any]) -> Future[Any]:
         """Have a thread call something once it is free."""
@@ -234,6 +238,8 @@ class _Threads:
         Returns:
             The environments that are at work still. They are closed when they come back.
         """
+        if self.owner != os.getpid():
+            return []  # a forked child has no threads, and the environments are its parent's
         if self.closing is None:
             self.closing = {}
             for row, (executor, env) in enumerate(zip(self.executors, self.envs, strict=True)):

@@ -49,6 +49,7 @@ class AsyncWork(BatchedEnv):
 
     stack: str
     step_timeout: float | None
+    min_get: int
     _stop: Callable[..., None]
 
     def _begin_work(self) -> None:
@@ -177,8 +178,9 @@ class AsyncWork(BatchedEnv):
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
-    def _receive(self, op: str, min_get: int, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
+    def _receive(self, op: str, min_get: int | None, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
         what = f"async_{NAMES[op]}_recv"
+        min_get = self.min_get if min_get is None else min_get
         for name, number in (("min_get", min_get), ("max_get", min_get if max_get is None else max_get)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise SpecError(f"{what}: {name} is a whole number >= 1, found {number!r}.")
@@ -188,7 +190,7 @@ class AsyncWork(BatchedEnv):
         asked = None if env_index is None else set(indices_of(env_index, self.num_workers, what))
         with self._change:
             self._check_usable(what)
-            rows = self._wait_for(op, asked, min_get, timeout, what)
+            rows = self._wait_for(op, asked, min_get, timeout, what, max_get)
             if rows is not None:
                 if max_get is not None and len(rows) > max_get:
                     rows = sorted(sorted(rows, key=lambda row: self._jobs[row].since)[:max_get])
@@ -199,21 +201,25 @@ class AsyncWork(BatchedEnv):
         self._raise(self._failure)
 
     def _wait_for(
-        self, op: str, asked: set[int] | None, min_get: int, timeout: float | None, what: str
+        self, op: str, asked: set[int] | None, min_get: int, timeout: float | None, what: str, max_get: int | None
     ) -> list[int] | None:
         """The rows that have ended, sorted, once there are enough; None after an error."""
         end = None if timeout is None else time.monotonic() + timeout
+        # Who names both a most and a time collects until one of them is reached.
+        wanted = min_get if end is None or max_get is None else max_get
         while True:
             rows = self._under_way(op, asked, min_get, what)
             self._look()
             if self._failure is not None:
                 return None
             ready = [row for row in rows if self._jobs[row].ended]
-            if len(ready) >= min_get:
+            if len(ready) >= min(wanted, len(rows)):
                 return ready
             limit = self._limit(end)
             if self._failure is not None:
                 return None
+            if len(ready) >= min_get and end is not None and time.monotonic() >= end:
+                return ready
             if limit is not None and limit <= 0:
                 busy = [row for row in rows if row not in ready]
                 raise WorkerTimeout(

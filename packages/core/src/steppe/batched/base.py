@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import torch
 
 from steppe.batched.by_value import pickled
 from steppe.batched.creator import factories_of
-from steppe.batched.dispatch import HAS, Dispatched
-from steppe.batched.other_arguments import refuse
+from steppe.batched.dispatch import HAS, NO_CALL, Dispatched
+from steppe.batched.ignored import IGNORED, take_ignored
 from steppe.batched.report import KINDS, BatchLayout, EnvReport
 from steppe.batched.steps import BatchSteps
-from steppe.batched.view import BatchView
+from steppe.batched.view import BatchView, rows_of_index
 from steppe.envs import has_class_attribute, next_seed
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import Composite
@@ -30,6 +30,9 @@ _OF_A_START = frozenset(
 _OF_ONE_ENV = frozenset(
     {"array_plan", "array_program", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
 )
+
+
+_VARIADIC = ("self", "kwargs", "ignored")
 
 
 class BatchedEnv(BatchSteps):
@@ -48,25 +51,30 @@ class BatchedEnv(BatchSteps):
             each environment. Unequal specs are stacked, and data of unequal shapes too, lazily.
         create_env_kwargs: keyword arguments for the factory, one dict or a list of them.
         device: where data comes out.
+        **ignored: arguments of TorchRL's batches that only choose how (``shared_memory``, ``use_buffers``, ...): taken,
+            with a warning for each that says what is done, and readable as attributes.
 
     Raises:
         SpecError: a number or a factory is wrong.
+        TypeError: there is no such argument.
         NotSupported: the environments have different batch sizes.
     """
 
+    #: Arguments without an effect: name to (value that is read, what is done).
+    _ignored: ClassVar[dict[str, tuple[Any, str]]] = IGNORED
+
     def __init__(
-        self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **unknown: Any
+        self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **ignored: Any
     ) -> None:
-        if unknown:
-            own = inspect.signature(type(self).__init__).parameters
-            names = [name for name, one in own.items() if one.kind is not one.VAR_KEYWORD and name != "self"]
-            refuse(type(self), unknown, [*names, *({"create_env_kwargs", "device"} - {*names})])
+        known = [*inspect.signature(type(self).__init__).parameters, "create_env_kwargs", "device"]
+        given = take_ignored(type(self), ignored, self._ignored, [name for name in known if name not in _VARIADIC])
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
             raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
         super().__init__(batch_size=(num_workers,), device=device)
         self.__dict__["_factories"] = factories_of(create_env_fn, num_workers, create_env_kwargs)
         self.__dict__["num_workers"] = num_workers
         self.__dict__["_running"] = False
+        self.__dict__["_given"] = given
         self.__dict__["_device_asked_for"] = self.__dict__["_device"]
 
     # -- what the two classes do differently ---------------------------------------------------------------------
@@ -86,6 +94,8 @@ class BatchedEnv(BatchSteps):
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name in self._ignored:
+                return self.__dict__.get("_given", {}).get(name, self._ignored[name][0])
             if name.startswith("_") or name in _OF_ONE_ENV or self.__dict__.get("is_closed", True):
                 raise
             if has_class_attribute(self, name):
@@ -111,6 +121,45 @@ class BatchedEnv(BatchSteps):
             IndexError: there is no such row.
         """
         return BatchView(self, index)
+
+    def __setitem__(self, index: Any, source: Any) -> None:
+        """Put environments into the state of others: each row does ``env[:] = other``.
+
+        Args:
+            index: rows, as for reading.
+            source: an environment for each row: one, a list of them, or a SerialEnv.
+
+        Raises:
+            NotSupported: the environments do not define ``__setitem__``, or ``source`` is a ParallelEnv, whose
+                environments are in other processes.
+            SpecError: there are more or fewer of them than rows.
+            IndexError: there is no such row.
+        """
+        self._check_open("env[i] = other")
+        rows, _ = rows_of_index(index, self.num_workers)
+        others = self._sources(source)
+        if len(others) != len(rows):
+            raise SpecError(f"{len(rows)} rows need as many environments, found {len(others)}.")
+        able = self._ask((HAS, "__setitem__"), [None] * self.num_workers)
+        if not all(able[row] for row in rows):
+            raise NotSupported(
+                "env[i] = other needs environments whose class defines __setitem__(slice(None), other), which copies "
+                "the state of the other. Without it use load_state_dict, or reset to a state."
+            )
+        calls: list[Any] = [NO_CALL] * self.num_workers
+        for row, other in zip(rows, others, strict=True):
+            calls[row] = ((slice(None), other), {})
+        self._ask(("__setitem__",), calls)
+
+    def _sources(self, source: Any) -> list[Any]:
+        if isinstance(source, (list, tuple)):
+            return list(source)
+        if isinstance(source, BatchedEnv):
+            source.start()
+            if "_envs" not in source.__dict__:
+                raise NotSupported("The environments of a ParallelEnv are in other processes: use a SerialEnv.")
+            return list(source._envs)
+        return [source]
 
     def __len__(self) -> int:
         return self.num_workers
@@ -173,11 +222,14 @@ class BatchedEnv(BatchSteps):
             StateError: the environments have been made.
             SpecError: the list has another length.
         """
+        self._check_not_started("update_kwargs")
+        self.__dict__["_factories"] = factories_of(self._factories, self.num_workers, kwargs)
+
+    def _check_not_started(self, what: str) -> None:
         if self._running:
             raise StateError(
-                "update_kwargs comes before the first use: these environments are made already. Make a new batch."
+                f"{what} comes before the first use: these environments are made already. Make a new batch."
             )
-        self.__dict__["_factories"] = factories_of(self._factories, self.num_workers, kwargs)
 
     @property
     def _is_described(self) -> bool:  # type: ignore[override]

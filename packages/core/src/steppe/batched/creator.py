@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from steppe.arguments import ignored_argument
 from steppe.envs import EnvBase, EnvMetaData, get_env_metadata
 from steppe.errors import SpecError
 from steppe.registry import env_factory
 
-__all__ = ["EnvCreator", "as_factory", "env_creator", "factories_of"]
+__all__ = ["EnvCreator", "as_factory", "env_creator", "factories_of", "given_envs"]
 
 
 class EnvCreator:
@@ -19,9 +20,20 @@ class EnvCreator:
     Args:
         create_env_fn: a callable that makes an environment, or an id.
         create_env_kwargs: keyword arguments for it.
+        share_memory: taken for programs written for TorchRL, with a warning, and without an effect: workers share no
+            state of an environment.
+        **kwargs: more keyword arguments for it.
     """
 
-    def __init__(self, create_env_fn: Any, create_env_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        create_env_fn: Any,
+        create_env_kwargs: dict[str, Any] | None = None,
+        share_memory: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if share_memory is not None:
+            ignored_argument("EnvCreator", "share_memory", "each worker has its own environment and its state")
         self.create_env_fn = create_env_fn
         self.create_env_kwargs = {**(create_env_kwargs or {}), **kwargs}
 
@@ -33,6 +45,10 @@ class EnvCreator:
     def meta_data(self) -> EnvMetaData:
         """Specs, batch size, device and keys of an environment that is made, looked at and closed, each time anew."""
         return get_env_metadata(self)
+
+    def init_(self) -> EnvCreator:
+        """Do nothing, and return this factory: what TorchRL prepares here is found out when environments are made."""
+        return self
 
     def __call__(self, **kwargs: Any) -> Any:
         """Make an environment."""
@@ -69,6 +85,22 @@ def factories_of(create_env_fn: Any, n: int, kwargs: Any) -> list[Callable[[], A
     if len(arguments) != n:
         raise SpecError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
     return [_with_arguments(function, given or {}) for function, given in zip(functions, arguments, strict=True)]
+
+
+def given_envs(makers: list[Any]) -> list[Any]:
+    """Put a factory in the place of each environment that is there already.
+
+    Raises:
+        SpecError: an environment is named twice, which two rows would step.
+    """
+    envs = [maker for maker in makers if isinstance(maker, EnvBase)]
+    if len({id(env) for env in envs}) < len(envs):
+        raise SpecError("The same environment is in the list twice: pass a function that makes one for each row.")
+    return [partial(_itself, maker) if isinstance(maker, EnvBase) else maker for maker in makers]
+
+
+def _itself(env: EnvBase) -> EnvBase:
+    return env
 
 
 def _with_arguments(function: Any, given: dict[str, Any]) -> Callable[[], Any]:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
 from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter
 from steppe.batched.launch import Process, launch
-from steppe.errors import WorkerError, WorkerTimeout
+from steppe.errors import StateError, WorkerError, WorkerTimeout
 
-__all__ = ["PATIENCE", "PATIENCE_AFTER_FAILURE", "Crew"]
+__all__ = ["PATIENCE", "PATIENCE_AFTER_FAILURE", "Crew", "other_process"]
 
 # How long a worker may take to close its environments, and after a failure, when it may well hang.
 PATIENCE = 5.0
@@ -77,6 +77,11 @@ class Crew:
             failed.pop_all()
         self.connections.append(ours)
         self.signals.append((wake, answer))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process started the workers. A child that was forked later has copies of what leads to them."""
+        return self.owner == os.getpid()
 
     @property
     def pids(self) -> list[int]:
@@ -262,7 +267,7 @@ class Crew:
 
     def stop(self, patience: float = PATIENCE) -> None:
         """Let the workers close their environments and end; kill those that have not after ``patience`` seconds."""
-        if self.owner == os.getpid():
+        if self.is_ours:
             for connection in self.connections:
                 try:
                     connection.send(("stop",))
@@ -277,6 +282,15 @@ class Crew:
         for one in (*self.waiters, *self.connections, *(signal for pair in self.signals for signal in pair)):
             one.close()
         self.waiters, self.connections, self.signals = [], [], []
+
+
+def other_process(batch: object, owner: int) -> StateError:
+    """The error for a batch that is used in a process which was forked from its own."""
+    return StateError(
+        f"This {type(batch).__name__} was started in process {owner}, and this is process {os.getpid()}, forked from "
+        "it: two processes cannot lead the same workers. Make the batch in this process (in the worker_init_fn of a "
+        "DataLoader, or in the function that the child runs)."
+    )
 
 
 def _drained(connection: Connection, end: float) -> bool:

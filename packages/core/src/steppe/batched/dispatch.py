@@ -7,10 +7,12 @@ from typing import Any
 
 from steppe.batched.lanes import LaneError
 
-__all__ = ["HAS", "Dispatched", "ask_row"]
+__all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row"]
 
 #: First part of a path that asks whether there is an attribute.
 HAS = "?"
+#: In the place of a call: leave this environment alone.
+NO_CALL = "no call"
 
 
 class Dispatched:
@@ -65,7 +67,7 @@ class Dispatched:
 
 
 def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
-    """Read ``env.a.b``, and call it where ``call`` is not None but ``(args, kwargs)``.
+    """Read ``env.a.b``, and call it where ``call`` is not None but ``(args, kwargs)``; ``NO_CALL`` does nothing.
 
     Raises:
         LaneError: reading or calling raised.
@@ -78,6 +80,8 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
         except Exception:
             return True  # it is there, and reading it will say what is wrong
         return True
+    if call == NO_CALL:
+        return None
     try:
         value = env
         for name in path:

@@ -14,22 +14,25 @@ from steppe.batched.base import BatchedEnv
 from steppe.batched.board import Board
 from steppe.batched.by_value import pickled
 from steppe.batched.channel import usable_cores
-from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE, Crew
+from steppe.batched.crew import PATIENCE, PATIENCE_AFTER_FAILURE, Crew, other_process
 from steppe.batched.dispatch import ask_row
+from steppe.batched.ignored import take_ignored
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.launch import METHODS
 from steppe.batched.messages import run_rows
-from steppe.batched.other_arguments import refuse
 from steppe.batched.report import EnvReport, make_envs, report
 from steppe.batched.surroundings import gather
 from steppe.batched.worker import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET, describe
 from steppe.batched.zygote import fork_server
-from steppe.errors import ClosedError, SpecError, StateError, WorkerError
+from steppe.errors import ClosedError, SpecError, WorkerError
 from steppe.storage import Storage
 
 __all__ = ["ParallelEnv"]
 
-_OF_WORKERS = ["num_processes", "step_timeout", "mp_start_method", "caller_share", "num_threads"]
+_OF_WORKERS = (
+    *("num_processes", "step_timeout", "mp_start_method", "caller_share"),
+    *("num_threads", "num_sub_threads", "shutdown_timeout"),
+)
 OPS = {"step": STEP, "step_and_reset": STEP_AND_RESET, "reset": RESET, "reset_on_data": RESET_ON_DATA}
 
 
@@ -48,13 +51,16 @@ class ParallelEnv(BatchedEnv):
         create_env_fn: see :class:`BatchedEnv`.
         num_processes: how many processes share them; one for each usable core by default.
         step_timeout: seconds that a step or reset of the workers may take; None for no limit.
-        mp_start_method: ``"forkserver"``; ``"spawn"``: a new interpreter for each worker, seconds slower; ``"fork"``:
-            copies of this process as it is, threads excepted.
+        mp_start_method: ``"forkserver"``, the same as None; ``"spawn"``: a new interpreter for each worker, seconds
+            slower; ``"fork"``: copies of this process as it is, threads excepted.
         caller_share: this process is one of ``num_processes``: it steps the first environments itself while it waits.
             The fastest way where steps are short and all take as long. What those environments do to a process
             (crash, hang, print) they do to this one, and ``step_timeout`` does not cover them.
         num_threads: threads that torch uses in this process from the start of the workers on; None leaves them as they
-            are. Workers use one each.
+            are.
+        num_sub_threads: threads that torch uses in each worker. More than one cannot be had with
+            ``mp_start_method="fork"``, where torch may hang.
+        shutdown_timeout: seconds that ``close`` gives environments to close themselves; then their workers are killed.
         **kwargs: for :class:`BatchedEnv`.
 
     Raises:
@@ -71,9 +77,11 @@ class ParallelEnv(BatchedEnv):
         *,
         num_processes: int | None = None,
         step_timeout: float | None = None,
-        mp_start_method: str = "forkserver",
+        mp_start_method: str | None = None,
         caller_share: bool = False,
         num_threads: int | None = None,
+        num_sub_threads: int = 1,
+        shutdown_timeout: float = PATIENCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_workers, create_env_fn, **kwargs)
@@ -84,6 +92,8 @@ class ParallelEnv(BatchedEnv):
             mp_start_method=mp_start_method,
             caller_share=caller_share,
             num_threads=num_threads,
+            num_sub_threads=num_sub_threads,
+            shutdown_timeout=shutdown_timeout,
         )
         self.__dict__.update(settings, _crew=None, _own=None)
 
@@ -91,8 +101,9 @@ class ParallelEnv(BatchedEnv):
         """Change how the workers run, before they start.
 
         Args:
-            **kwargs: ``num_processes``, ``step_timeout``, ``mp_start_method``, ``caller_share``, ``num_threads``, as
-                in the constructor.
+            **kwargs: ``num_processes``, ``step_timeout``, ``mp_start_method``, ``caller_share``, ``num_threads``,
+                ``num_sub_threads``, ``shutdown_timeout``, as in the constructor; and those that have no effect, with
+                a warning.
 
         Returns:
             The batch itself.
@@ -100,15 +111,15 @@ class ParallelEnv(BatchedEnv):
         Raises:
             StateError: the workers have started.
             SpecError: a value is wrong; the batch stays as it was.
+            TypeError: there is no such argument.
         """
-        if self._running:
-            raise StateError(
-                "configure_parallel comes before the first use: these workers have started. Make a new batch."
-            )
-        if unknown := {name: value for name, value in kwargs.items() if name not in _OF_WORKERS}:
-            refuse(type(self), unknown, _OF_WORKERS)
+        self._check_not_started("configure_parallel")
+        others = {name: value for name, value in kwargs.items() if name not in _OF_WORKERS}
+        given = take_ignored(type(self), others, self._ignored, _OF_WORKERS)
         now = {name: getattr(self, name) for name in _OF_WORKERS}
-        self.__dict__.update(_settings(self.num_workers, **{**now, **kwargs}))
+        new = {name: kwargs[name] for name in _OF_WORKERS if name in kwargs}
+        self.__dict__.update(_settings(self.num_workers, **{**now, **new}))
+        self.__dict__["_given"].update(given)
         return self
 
     def _open(self) -> None:
@@ -119,7 +130,10 @@ class ParallelEnv(BatchedEnv):
         if self.num_threads is not None:
             torch.set_num_threads(self.num_threads)
         crew = Crew(bounds, self.mp_start_method)
-        self.__dict__["_crew"], self.__dict__["_finalizer"] = crew, weakref.finalize(self, crew.stop)
+        self.__dict__["_crew"], self.__dict__["_finalizer"] = (
+            crew,
+            weakref.finalize(self, crew.stop, self.shutdown_timeout),
+        )
         self.__dict__["_bounds"] = bounds
         try:
             self._begin(crew, own)
@@ -131,7 +145,8 @@ class ParallelEnv(BatchedEnv):
         surroundings = gather()
         for w, (first, end) in enumerate(crew.bounds):
             factories = pickled(self._factories[first:end])
-            crew.send(w, {"worker": w, "first_row": first, "factories": factories, "surroundings": surroundings})
+            message = {"worker": w, "first_row": first, "factories": factories, "surroundings": surroundings}
+            crew.send(w, {**message, "num_threads": self.num_sub_threads})
         self.__dict__["_own"] = _OwnShare(self._factories[:own]) if own else None
         reports = self._own.reports() if own else []
         for w in range(len(crew.bounds)):
@@ -171,6 +186,8 @@ class ParallelEnv(BatchedEnv):
         crew: Crew | None = self._crew
         if crew is None:
             raise ClosedError("The workers of this ParallelEnv were stopped after an error: close it, make a new one.")
+        if not crew.is_ours:
+            raise other_process(self, crew.owner)
         return crew
 
     def _run(self, op: str, rows: list[int] | None) -> int:
@@ -235,13 +252,13 @@ class ParallelEnv(BatchedEnv):
         """Process ids of the workers; empty before the start and after the end."""
         return self._crew.pids if self._crew is not None else []
 
-    def _stop(self, patience: float = PATIENCE) -> None:
+    def _stop(self, patience: float | None = None) -> None:
         finalizer = self.__dict__.pop("_finalizer", None)
         if finalizer is not None and finalizer.detach() is not None:
             crew, self.__dict__["_crew"] = self._crew, None
             own, self.__dict__["_own"] = self._own, None
-            crew.stop(patience)
-            if own is not None:
+            crew.stop(self.shutdown_timeout if patience is None else patience)
+            if own is not None and crew.is_ours:
                 own.close()
             self._forget_storage()
 
@@ -251,13 +268,22 @@ class ParallelEnv(BatchedEnv):
 
 
 def _settings(
-    n: int, *, num_processes: int | None, mp_start_method: str, caller_share: bool, **others: Any
+    n: int,
+    *,
+    num_processes: int | None,
+    mp_start_method: str | None,
+    caller_share: bool,
+    num_sub_threads: int,
+    shutdown_timeout: float,
+    **others: Any,
 ) -> dict[str, Any]:
     """What the constructor was given of the workers of ``n`` environments, with ``num_processes`` worked out.
 
     Raises:
         SpecError: a value is wrong, or contradicts another.
     """
+    if mp_start_method is None:
+        mp_start_method = "forkserver"
     if mp_start_method not in METHODS:
         raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {mp_start_method!r}.")
     share = bool(caller_share)
@@ -267,7 +293,20 @@ def _settings(
         raise SpecError(f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}.")
     if share and n < 2:
         raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
+    threads = 1 if num_sub_threads is None else num_sub_threads
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise SpecError(f"num_sub_threads is a whole number >= 1, found {threads!r}.")
+    if threads > 1 and mp_start_method == "fork":
+        raise SpecError(
+            f"num_sub_threads={threads} cannot be had with mp_start_method='fork': a forked worker would wait for "
+            "threads that exist only in this process. Leave mp_start_method out."
+        )
+    patience = PATIENCE if shutdown_timeout is None else float(shutdown_timeout)
+    if patience < 0:
+        raise SpecError(f"shutdown_timeout is a number of seconds >= 0, found {shutdown_timeout!r}.")
     return {
+        "num_sub_threads": threads,
+        "shutdown_timeout": patience,
         "num_processes": min(n, wanted),
         "mp_start_method": mp_start_method,
         "caller_share": share,

@@ -18,13 +18,23 @@ def loaded_since(before: set[str]) -> list[str]:
     A plugin whose module says ``fork_safe = False`` (its library starts threads when it is imported) is left out with
     its library, and so is everything that belongs to no plugin: the user's own code is never run ahead.
     """
+    used = {name.partition(".")[0] for name in sys.modules}
     roots: set[str] = set()
+    alone: set[str] = set()
     for record in list_plugins():
-        module = sys.modules.get(record.target.partition(":")[0])
-        if module is None or not getattr(module, "fork_safe", True):
+        name = record.target.partition(":")[0]
+        root = name.partition(".")[0]
+        if root not in used:
             continue
-        roots.add(record.target.partition(":")[0].partition(".")[0])
-        roots |= {*_needs(record)}
+        try:
+            # Whatever of a package was used, the module that makes its environments says whether it may be loaded
+            # ahead. It is light: it imports neither torch nor its library.
+            module = importlib.import_module(name) if record.kind == "env" else sys.modules.get(name)
+        except Exception:
+            continue
+        if module is not None:
+            (roots if getattr(module, "fork_safe", True) else alone).update((root, *_needs(record)))
+    roots -= alone
     roots -= {"steppe", "torch", "tensordict"}
     return [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in roots]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from steppe.batched.base import BatchedEnv
 from steppe.batched.board import Flags
 from steppe.batched.dispatch import ask_row
+from steppe.batched.ignored import IGNORED, IGNORED_IN_ONE_PROCESS, take_ignored
 from steppe.batched.lanes import LaneError, Lanes
 from steppe.batched.messages import run_rows
 from steppe.batched.outlet import is_host
@@ -25,6 +26,19 @@ class SerialEnv(BatchedEnv):
     """
 
     _differentiable = True
+    _ignored: ClassVar[dict[str, tuple[Any, str]]] = {**IGNORED, **IGNORED_IN_ONE_PROCESS}
+
+    def configure_parallel(self, **kwargs: Any) -> SerialEnv:
+        """Take the arguments of :meth:`ParallelEnv.configure_parallel`, with a warning: there are no workers here.
+
+        Raises:
+            StateError: the environments have been made.
+            TypeError: there is no such argument.
+        """
+        self._check_not_started("configure_parallel")
+        given = take_ignored(type(self), kwargs, self._ignored, [])
+        self.__dict__["_given"].update(given)
+        return self
 
     def _open(self) -> None:
         envs = self.__dict__["_envs"] = make_envs(self._factories, 0, _noted)

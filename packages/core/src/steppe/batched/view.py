@@ -17,7 +17,7 @@ from steppe.errors import NotSupported
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
 
-__all__ = ["BatchView"]
+__all__ = ["BatchView", "rows_of_index"]
 
 
 class BatchView(EnvBase):
@@ -34,7 +34,7 @@ class BatchView(EnvBase):
     """
 
     def __init__(self, batch: BatchedEnv, index: Any) -> None:
-        rows, one = _rows(index, batch.num_workers)
+        rows, one = rows_of_index(index, batch.num_workers)
         inner = batch.batch_size[1:]
         super().__init__(batch_size=inner if one else (len(rows), *inner), device=batch.device)
         state = self.__dict__
@@ -92,7 +92,7 @@ class BatchView(EnvBase):
         return f"<{'row' if self._one else 'rows'} {self._rows.tolist()} of {self._batch!r}>"
 
 
-def _rows(index: Any, n: int) -> tuple[list[int], bool]:
+def rows_of_index(index: Any, n: int) -> tuple[list[int], bool]:
     """The rows that an index names, and whether it names one without its dimension."""
     if isinstance(index, torch.Tensor):
         index = index.tolist()

@@ -8,6 +8,7 @@ import traceback
 from typing import Any
 
 import cloudpickle
+import torch
 
 from steppe.batched.board import ACK, COMMAND, CURRENT, FAILED, N_RESET, OP, PARTIAL, Board
 from steppe.batched.channel import Connection, Gone, Signal, SpinGate, Waiter
@@ -47,14 +48,16 @@ class _Worker:
     def run(self) -> None:
         """Make the environments, then obey."""
         payload, _ = self.connection.recv()
+        before = set(sys.modules)  # a factory may import a library when it is unpickled
         try:
             setup = self._surround(payload)
         except BaseException as error:
             self.connection.send(("failed", None, "start", describe(error)))
             return
         self.index, self.first_row = setup["worker"], setup["first_row"]
-        before = set(sys.modules)
         try:
+            if setup["num_threads"] > 1:
+                torch.set_num_threads(setup["num_threads"])
             self.envs = make_envs(setup["factories"], self.first_row, lambda row, _: LaneError(row, "__init__"))
             reports = [report(env) for env in self.envs]
         except LaneError as error:

@@ -78,6 +78,8 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
         new: data of batch size ``[*B, ...]``; its keys are those of the result.
         old: data that may lack keys; 0 stands in for them.
     """
+    if is_non_tensor(new):  # before lazy stacks, which a stack of non-tensors is too
+        return _merge_non_tensors(mask, new, old)
     if isinstance(new, LazyStackedTensorDict):
         dim = new.stack_dim
         rows = new.unbind(dim)
@@ -95,8 +97,18 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
             shaped = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
             out.set(key, torch.where(shaped, value, previous))
         else:
-            out.set(key, value if bool(mask.all()) or previous is None else torch.where(mask, value, previous))
+            out.set(key, value if previous is None else _merge_non_tensors(mask, value, previous))
     return out
+
+
+def _merge_non_tensors(mask: torch.Tensor, new: Any, old: Any) -> Any:
+    """The same for what is no tensor, row by row: ``torch.where`` would keep one value for all."""
+    if bool(mask.all()):
+        return new
+    if not bool(mask.any()):
+        return old
+    rows = zip(mask.unbind(0), new.unbind(0), old.unbind(0), strict=True)
+    return lazy_stack([_merge_non_tensors(*parts) for parts in rows], 0)
 
 
 def _is_leaf(cls: type) -> bool:

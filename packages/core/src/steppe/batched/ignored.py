@@ -1,0 +1,67 @@
+"""Arguments of TorchRL's batches that only choose how, and what is done here whatever they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe.arguments import ignored_argument, unknown_argument
+
+__all__ = ["IGNORED", "IGNORED_IN_ONE_PROCESS", "take_ignored"]
+
+#: Name to (the value that is read where none was given, what is done).
+IGNORED: dict[str, tuple[Any, str]] = {
+    "shared_memory": (True, "rows are in shared memory wherever processes need it"),
+    "memmap": (False, "rows are in shared memory wherever processes need it"),
+    "share_individual_td": (None, "rows that differ are stacked lazily, all others are contiguous"),
+    "use_buffers": (None, "the specs tell whether data has a fixed place in memory"),
+    "metadata_from_workers": (True, "specs always come from the workers"),
+    "consolidate": (True, "data without a fixed place is sent as it is"),
+    "pin_memory": (False, "memory is page-locked where data goes to a GPU"),
+    "non_blocking": (False, "a device gets its data in one transfer a step"),
+    "policy_proof": (None, "a batch does not depend on a policy"),
+    "auto_wrap_envs": (True, "lambdas and closures are sent by value as they are"),
+    "daemon": (True, "workers end when this process does"),
+    "allow_step_when_done": (False, "a step after the end of an episode is the environment's choice"),
+    "serial_for_single": (
+        False,
+        "a constructor returns its own class; SerialEnv(1, make) steps one environment without a worker",
+    ),
+}
+
+_NO_WORKERS = "a SerialEnv has no workers"
+#: What a SerialEnv does not choose either.
+IGNORED_IN_ONE_PROCESS: dict[str, tuple[Any, str]] = {
+    "num_threads": (None, f"{_NO_WORKERS}, and torch keeps the threads that it has"),
+    "num_sub_threads": (1, _NO_WORKERS),
+    "mp_start_method": (None, _NO_WORKERS),
+    "shutdown_timeout": (10.0, _NO_WORKERS),
+}
+
+# Of ParallelEnv alone, and more than a choice of how: who passes them wants processes.
+_OF_PROCESSES = ("num_processes", "step_timeout", "caller_share")
+
+
+def take_ignored(
+    owner: type, given: dict[str, Any], ignored: dict[str, tuple[Any, str]], known: Iterable[str]
+) -> dict[str, Any]:
+    """Warn of arguments that have no effect, and return them.
+
+    Args:
+        owner: the class that was given them.
+        given: name to value.
+        ignored: those that the class takes without an effect.
+        known: those that have one, to be suggested for a name that does not exist.
+
+    Raises:
+        TypeError: there is no such argument.
+    """
+    for name in given:
+        if name not in ignored:
+            error = unknown_argument(owner.__name__, name, [*known, *ignored])
+            if name in _OF_PROCESSES:
+                error = TypeError(f"{owner.__name__} has no argument {name!r}: it is an argument of ParallelEnv.")
+            raise error
+    for name in given:
+        ignored_argument(owner.__name__, name, ignored[name][1])
+    return given

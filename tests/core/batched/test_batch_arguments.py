@@ -1,0 +1,171 @@
+"""Arguments of a batch that programs for TorchRL pass: those that only choose how, and those that do something."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from steppe import EnvCreator, ParallelEnv, SerialEnv
+from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError, StateError
+from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
+
+BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
+
+ONLY_HOW = {
+    "shared_memory": False,
+    "memmap": True,
+    "share_individual_td": True,
+    "use_buffers": False,
+    "metadata_from_workers": False,
+    "consolidate": False,
+    "pin_memory": True,
+    "non_blocking": True,
+    "policy_proof": None,
+    "auto_wrap_envs": False,
+    "daemon": True,
+    "allow_step_when_done": True,
+}
+
+
+def warned(found: list[warnings.WarningMessage]) -> list[str]:
+    assert {each.category for each in found} <= {IgnoredArgumentWarning}
+    return [str(each.message).partition(" argument ")[2].partition(" ")[0] for each in found]
+
+
+@BOTH
+def test_arguments_that_only_choose_how_are_taken_with_one_warning_each_and_change_no_data(batch: Any) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        env, again = (batch(2, "gym:CartPole-v1", **ONLY_HOW) for _ in range(2))
+    with env, batch(2, "gym:CartPole-v1") as plain:
+        env.set_seed(0)
+        plain.set_seed(0)
+        assert_equal_data(env.rollout(5), plain.rollout(5))
+
+    assert warned(found) == list(ONLY_HOW)
+    assert {name: getattr(again, name) for name in ONLY_HOW} == ONLY_HOW
+    assert (plain.shared_memory, plain.share_individual_td, plain.serial_for_single) == (True, None, False)
+
+
+def test_arguments_of_workers_are_taken_by_a_serial_env() -> None:
+    of_workers = {"num_threads": 3, "num_sub_threads": 2, "mp_start_method": "spawn", "shutdown_timeout": 1.0}
+    before = torch.get_num_threads()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        env = SerialEnv(2, ArrayCountingEnv, **of_workers)
+        env.configure_parallel(use_buffers=True)
+    with env:
+        assert env.rollout(3).shape == (2, 3)
+
+    assert warned(found) == [*of_workers, "use_buffers"]
+    assert (env.mp_start_method, env.use_buffers) == ("spawn", True)
+    assert torch.get_num_threads() == before
+
+
+def test_one_environment_in_a_worker_says_what_is_faster() -> None:
+    with pytest.warns(IgnoredArgumentWarning, match=r"SerialEnv\(1, make\) steps one environment without a worker"):
+        env = ParallelEnv(1, ArrayCountingEnv, serial_for_single=True)
+
+    with env:
+        assert type(env) is ParallelEnv
+        assert env.rollout(3).shape == (1, 3)
+
+
+def test_arguments_that_do_not_exist_are_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="did you mean 'num_processes'"):
+        ParallelEnv(2, ArrayCountingEnv, num_proceses=2)
+    with pytest.raises(TypeError, match="did you mean 'shared_memory'"):
+        SerialEnv(2, ArrayCountingEnv, share_memory=True)
+    with pytest.raises(TypeError, match="'caller_share': it is an argument of ParallelEnv"):
+        SerialEnv(2, ArrayCountingEnv, caller_share=True)
+
+
+def test_a_configuration_before_the_start_takes_what_the_constructor_takes() -> None:
+    env = ParallelEnv(3, ArrayCountingEnv)
+    with pytest.warns(IgnoredArgumentWarning, match="memmap has no effect"):
+        env.configure_parallel(num_processes=1, mp_start_method=None, memmap=True)
+    with env:
+        assert env.memmap is True
+        env.start()
+        assert len(env.worker_pids) == 1
+        with pytest.raises(StateError, match="configure_parallel comes before the first use"):
+            env.configure_parallel(num_processes=2)
+
+
+class Threads(CountingEnv):
+    """Says how many threads torch uses where it is."""
+
+    @property
+    def torch_threads(self) -> int:
+        return torch.get_num_threads()
+
+
+def test_num_sub_threads_is_what_torch_uses_in_workers() -> None:
+    with ParallelEnv(2, Threads, num_processes=2) as one, ParallelEnv(2, Threads, num_sub_threads=2) as two:
+        assert (one.torch_threads, two.torch_threads) == ([1, 1], [2, 2])
+    with pytest.raises(SpecError, match="num_sub_threads=2 cannot be had with mp_start_method='fork'"):
+        ParallelEnv(2, Threads, num_sub_threads=2, mp_start_method="fork")
+
+
+class SlowToClose(ArrayCountingEnv):
+    """Never comes back from its end."""
+
+    def close(self, **kwargs: Any) -> None:
+        import threading
+
+        threading.Event().wait()
+
+
+def test_shutdown_timeout_is_how_long_environments_may_take_to_close() -> None:
+    import time
+
+    env = ParallelEnv(1, SlowToClose, shutdown_timeout=0.1)
+    env.reset()
+    started = time.monotonic()
+    env.close()
+
+    assert time.monotonic() - started < 3.0  # 5 s by default
+
+
+class Copying(CountingEnv):
+    """Takes over the state of another, ``env[:] = other``."""
+
+    def __setitem__(self, index: Any, other: Any) -> None:
+        assert index == slice(None)
+        self.count = other.count.clone()
+
+
+@BOTH
+def test_a_row_takes_over_the_state_of_another_environment(batch: Any) -> None:
+    other = Copying(100)
+    other.reset()
+    for _ in range(4):
+        other.rand_step()
+    with batch(3, partial(Copying, 100)) as env:
+        env.reset()
+        env[1] = other
+        counts = [int(count) for count in env.count]
+        env[[0, 2]] = [other, other]
+
+        assert counts == [0, 4, 0]
+        assert [int(count) for count in env.count] == [4, 4, 4]
+        with pytest.raises(SpecError, match="2 rows need as many environments, found 1"):
+            env[:2] = other
+
+
+@BOTH
+def test_a_row_of_environments_that_cannot_copy_says_what_they_lack(batch: Any) -> None:
+    with batch(2, ArrayCountingEnv) as env, pytest.raises(NotSupported, match="whose class defines __setitem__"):
+        env[0] = ArrayCountingEnv()
+
+
+def test_a_creator_takes_share_memory_with_a_warning_and_not_for_the_factory() -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="each worker has its own environment"):
+        creator = EnvCreator(ArrayCountingEnv, {"max_steps": 3}, share_memory=False)
+
+    assert creator.create_env_kwargs == {"max_steps": 3}
+    assert creator.init_()().max_steps == 3

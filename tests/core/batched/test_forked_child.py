@@ -1,0 +1,116 @@
+"""A batch in a child that was forked after its start: the workers stay the parent's."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
+from steppe.errors import StateError
+from steppe_testing import ArrayCountingEnv, TextCountingEnv
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.usefixtures("nothing_left"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of forking beside threads
+]
+
+BATCHES = {
+    "parallel": partial(ParallelEnv, 2, ArrayCountingEnv, num_processes=2),
+    "messages": partial(ParallelEnv, 2, TextCountingEnv, num_processes=1),
+    "share": partial(ParallelEnv, 2, ArrayCountingEnv, num_processes=2, caller_share=True),
+    "processes": partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="multiprocessing"),
+    "threads": partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="threading"),
+}
+
+
+def in_child(function: Any) -> str:
+    """What a function returns in a forked child."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            text = function()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, str(text).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        found = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return found
+
+
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+def test_a_child_is_told_to_make_the_batch_itself_and_its_parent_goes_on(make: Any) -> None:
+    with make() as env:
+        td = env.rand_action(env.reset())
+
+        calls = [lambda: env.step(td), env.reset, lambda: env.step_and_maybe_reset(td), lambda: env.set_seed(0)]
+        for call in calls:
+            assert in_child(call).startswith(
+                f"StateError: This {type(env).__name__} was started in process {os.getpid()}"
+            )
+
+        assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+def test_what_a_child_closes_is_not_closed_for_its_parent(make: Any) -> None:
+    with make() as env:
+        td = env.rand_action(env.reset())
+
+        assert in_child(lambda: env.close() or "closed") == "closed"
+        assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "threading"])
+def test_a_child_sends_nothing_to_a_pool_of_its_parent(backend: str) -> None:
+    with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
+        td = pool.rand_action(pool.reset())
+
+        assert in_child(lambda: pool.async_step_send(td)).startswith("StateError: This ")
+        pool.async_step_send(td)
+        assert in_child(lambda: pool.async_step_recv(min_get=2)).startswith("StateError: This ")
+        assert pool.async_step_recv(min_get=2)["next", "observation"].flatten().tolist() == [1, 1]
+
+
+def test_a_child_makes_batches_of_its_own() -> None:
+    with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as env:
+        env.reset()
+
+        def make() -> list[float]:
+            with ParallelEnv(2, partial(ArrayCountingEnv, start=5), num_processes=2) as own:
+                return own.reset()["observation"].flatten().tolist()
+
+        assert in_child(make) == "[5.0, 5.0]"
+        assert env.reset()["observation"].flatten().tolist() == [0, 0]
+
+
+def test_a_serial_env_is_a_copy_in_a_child() -> None:
+    with SerialEnv(2, ArrayCountingEnv) as env:
+        td = env.rand_action(env.reset())
+
+        assert in_child(lambda: env.step(td)["next", "observation"].flatten().tolist()) == "[1.0, 1.0]"
+        assert env.step(td)["next", "observation"].flatten().tolist() == [1, 1]
+
+
+def test_a_data_loader_whose_workers_step_a_batch_of_the_parent_is_told_so() -> None:
+    class Steps(torch.utils.data.IterableDataset[Any]):
+        def __init__(self, env: Any) -> None:
+            self.env = env
+
+        def __iter__(self) -> Any:
+            yield self.env.rollout(2)
+
+    with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as env:
+        env.reset()
+        loader = torch.utils.data.DataLoader(Steps(env), batch_size=None, num_workers=1, multiprocessing_context="fork")
+        with pytest.raises(StateError, match="worker_init_fn of a DataLoader"):
+            next(iter(loader))
+        assert env.rollout(2).shape == (2, 2)
