@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import EnvCreator, ParallelEnv, SerialEnv
-from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError, StateError
+from steppe import AsyncEnvPool, EnvCreator, ParallelEnv, SerialEnv
+from steppe.errors import ClosedError, IgnoredArgumentWarning, NotSupported, SpecError, StateError
 from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
@@ -96,6 +96,17 @@ def test_a_configuration_before_the_start_takes_what_the_constructor_takes() -> 
             env.configure_parallel(num_processes=2)
 
 
+@BOTH
+def test_what_a_batch_was_made_with_can_be_read_and_added_to(batch: Any) -> None:
+    make = partial(ArrayCountingEnv, 9)
+    env = batch(2, make, create_env_kwargs={"start": 4})
+    env.update_kwargs([{}, {"start": 5}])
+    with env:
+        assert env.create_env_fn == [make, make]
+        assert env.create_env_kwargs == [{"start": 4}, {"start": 5}]
+        assert env.reset()["observation"].flatten().tolist() == [4, 5]
+
+
 class Threads(CountingEnv):
     """Says how many threads torch uses where it is."""
 
@@ -137,6 +148,26 @@ class Copying(CountingEnv):
     def __setitem__(self, index: Any, other: Any) -> None:
         assert index == slice(None)
         self.count = other.count.clone()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(SerialEnv, 2, ArrayCountingEnv),
+        partial(ParallelEnv, 2, ArrayCountingEnv, num_processes=1),
+        partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="threading"),
+        partial(AsyncEnvPool, [ArrayCountingEnv] * 2, backend="multiprocessing"),
+    ],
+    ids=["serial", "parallel", "threads", "processes"],
+)
+def test_closing_twice_does_nothing_unless_asked(make: Any) -> None:
+    env = make()
+    env.reset()
+    env.close()
+    env.close()
+
+    with pytest.raises(ClosedError, match="is closed already"):
+        env.close(raise_if_closed=True)
 
 
 @BOTH

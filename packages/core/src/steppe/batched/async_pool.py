@@ -142,6 +142,10 @@ class AsyncEnvPool(AsyncWork):
         """The batch size of each environment itself. Makes the environments, if need be."""
         return [self.batch_size[1:]] * self.num_envs
 
+    def stats(self, *, reset: bool = False) -> dict[str, float | int]:
+        """Return nothing: TorchRL counts the waits of its exchange here, and of its queues nothing either."""
+        return {}
+
     def shutdown(self) -> None:
         """The same as ``close``, for a pool that may be closed already."""
         self.close(raise_if_closed=False)
@@ -257,7 +261,7 @@ class AsyncEnvPool(AsyncWork):
         ]
         return super()._adopt(reports)
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
+    def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._jobs.clear()
 

@@ -149,7 +149,7 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
                 self.__dict__["_left"] = threads
             self._forget_storage()
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
+    def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._stop()
         # Also what an error left behind.

@@ -9,7 +9,7 @@ import cloudpickle
 import torch
 
 from steppe.batched.by_value import pickled
-from steppe.batched.creator import factories_of
+from steppe.batched.creator import each_of, factories_of
 from steppe.batched.dispatch import HAS, NO_CALL, Dispatched
 from steppe.batched.ignored import IGNORED, take_ignored
 from steppe.batched.report import KINDS, BatchLayout, EnvReport
@@ -32,6 +32,7 @@ _OF_ONE_ENV = frozenset(
 )
 
 
+_MADE_OF = ("_factories", "create_env_fn", "create_env_kwargs")
 _VARIADIC = ("self", "kwargs", "ignored")
 
 
@@ -54,11 +55,18 @@ class BatchedEnv(BatchSteps):
         **ignored: arguments of TorchRL's batches that only choose how (``shared_memory``, ``use_buffers``, ...): taken,
             with a warning for each that says what is done, and readable as attributes.
 
+    Attributes:
+        create_env_fn: what makes each environment, a list.
+        create_env_kwargs: its arguments, a list of dicts.
+
     Raises:
         SpecError: a number or a factory is wrong.
         TypeError: there is no such argument.
         NotSupported: the environments have different batch sizes.
     """
+
+    create_env_fn: list[Any]
+    create_env_kwargs: list[dict[str, Any]]
 
     #: Arguments without an effect: name to (value that is read, what is done).
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = IGNORED
@@ -71,7 +79,9 @@ class BatchedEnv(BatchSteps):
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
             raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
         super().__init__(batch_size=(num_workers,), device=device)
-        self.__dict__["_factories"] = factories_of(create_env_fn, num_workers, create_env_kwargs)
+        functions, arguments = each_of(create_env_fn, num_workers, create_env_kwargs)
+        self.__dict__["_factories"] = factories_of(functions, arguments)
+        self.__dict__["create_env_fn"], self.__dict__["create_env_kwargs"] = functions, arguments
         self.__dict__["num_workers"] = num_workers
         self.__dict__["_running"] = False
         self.__dict__["_given"] = given
@@ -112,7 +122,7 @@ class BatchedEnv(BatchSteps):
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> BatchView:
-        """Some rows of the batch, as an environment that is stepped by the same workers.
+        """Some rows of the batch, as a batch that is stepped by the same workers; ``batch[1]`` is a batch of one.
 
         Args:
             index: a row, a slice, a list or tensor of rows, or a mask ``[num_workers]``.
@@ -136,7 +146,7 @@ class BatchedEnv(BatchSteps):
             IndexError: there is no such row.
         """
         self._check_open("env[i] = other")
-        rows, _ = rows_of_index(index, self.num_workers)
+        rows = rows_of_index(index, self.num_workers)
         others = self._sources(source)
         if len(others) != len(rows):
             raise SpecError(f"{len(rows)} rows need as many environments, found {len(others)}.")
@@ -191,11 +201,11 @@ class BatchedEnv(BatchSteps):
         state = {name: value for name, value in super().__getstate__().items() if name not in _OF_A_START}
         state["_batch_size"], state["_device"] = torch.Size((self.num_workers,)), state["_device_asked_for"]
         state["_running"], state["_validated"] = False, set()
-        state["_factories"] = pickled(self._factories)
+        state["_made_of"] = pickled({name: state.pop(name) for name in _MADE_OF})
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_factories": cloudpickle.loads(state["_factories"])})
+        super().__setstate__({**state, **cloudpickle.loads(state.pop("_made_of"))})
 
     def __repr__(self) -> str:
         started = f"batch_size={tuple(self.batch_size)}, device={self.device}" if self._running else "not started"
@@ -223,7 +233,10 @@ class BatchedEnv(BatchSteps):
             SpecError: the list has another length.
         """
         self._check_not_started("update_kwargs")
-        self.__dict__["_factories"] = factories_of(self._factories, self.num_workers, kwargs)
+        _, new = each_of(self.create_env_fn, self.num_workers, kwargs)
+        arguments = [{**old, **more} for old, more in zip(self.create_env_kwargs, new, strict=True)]
+        self.__dict__["_factories"] = factories_of(self.create_env_fn, arguments)
+        self.__dict__["create_env_kwargs"] = arguments
 
     def _check_not_started(self, what: str) -> None:
         if self._running:

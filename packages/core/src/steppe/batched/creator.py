@@ -11,7 +11,7 @@ from steppe.envs import EnvBase, EnvMetaData, get_env_metadata
 from steppe.errors import SpecError
 from steppe.registry import env_factory
 
-__all__ = ["EnvCreator", "as_factory", "env_creator", "factories_of", "given_envs"]
+__all__ = ["EnvCreator", "as_factory", "each_of", "env_creator", "factories_of", "given_envs"]
 
 
 class EnvCreator:
@@ -76,15 +76,20 @@ def as_factory(value: Any) -> Callable[..., Any]:
     return value
 
 
-def factories_of(create_env_fn: Any, n: int, kwargs: Any) -> list[Callable[[], Any]]:
-    """One factory for each of ``n`` environments."""
+def each_of(create_env_fn: Any, n: int, kwargs: Any) -> tuple[list[Any], list[dict[str, Any]]]:
+    """What makes each of ``n`` environments, and its arguments, from one for all or a list of them."""
     functions = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * n
     if len(functions) != n:
         raise SpecError(f"{n} environments need {n} factories, found {len(functions)}.")
     arguments = list(kwargs) if isinstance(kwargs, (list, tuple)) else [kwargs] * n
     if len(arguments) != n:
         raise SpecError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
-    return [_with_arguments(function, given or {}) for function, given in zip(functions, arguments, strict=True)]
+    return functions, [dict(given or {}) for given in arguments]
+
+
+def factories_of(functions: list[Any], arguments: list[dict[str, Any]]) -> list[Callable[[], Any]]:
+    """A callable without arguments for each environment."""
+    return [_with_arguments(function, given) for function, given in zip(functions, arguments, strict=True)]
 
 
 def given_envs(makers: list[Any]) -> list[Any]:

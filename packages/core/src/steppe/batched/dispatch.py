@@ -43,10 +43,10 @@ class Dispatched:
         values: list[Any] = self._batch._ask(self._path, [None] * self._batch.num_workers)
         return values
 
-    def of(self, rows: list[int], *, one: bool = False) -> Any:
-        """The same of some rows; of one alone, its value."""
+    def of(self, rows: list[int]) -> list[Any]:
+        """The same of some rows."""
         values = self.values()
-        return values[rows[0]] if one else [values[row] for row in rows]
+        return [values[row] for row in rows]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values())

@@ -18,7 +18,7 @@ IGNORED: dict[str, tuple[Any, str]] = {
     "metadata_from_workers": (True, "specs always come from the workers"),
     "consolidate": (True, "data without a fixed place is sent as it is"),
     "pin_memory": (False, "memory is page-locked where data goes to a GPU"),
-    "non_blocking": (False, "a device gets its data in one transfer a step"),
+    "non_blocking": (True, "a device gets its data in one transfer a step"),
     "policy_proof": (None, "a batch does not depend on a policy"),
     "auto_wrap_envs": (True, "lambdas and closures are sent by value as they are"),
     "daemon": (True, "workers end when this process does"),

@@ -262,7 +262,7 @@ class ParallelEnv(BatchedEnv):
                 own.close()
             self._forget_storage()
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
+    def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._stop()
 

@@ -89,7 +89,7 @@ class SerialEnv(BatchedEnv):
         self.__dict__.pop("_lanes", None)
         self._forget_storage()
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
+    def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._close_envs()
 

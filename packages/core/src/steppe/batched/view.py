@@ -9,7 +9,6 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.batched.dispatch import Dispatched
-from steppe.batched.messages import stack_rows
 from steppe.batched.report import KINDS
 from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported
@@ -21,7 +20,7 @@ __all__ = ["BatchView", "rows_of_index"]
 
 
 class BatchView(EnvBase):
-    """Some rows of a batch, or one of them without the batch dimension.
+    """Some rows of a batch, as a smaller batch: ``batch[1]`` is a batch of one.
 
     The batch goes on: a view closes nothing, and what is stepped through it is stepped in the batch.
 
@@ -34,27 +33,24 @@ class BatchView(EnvBase):
     """
 
     def __init__(self, batch: BatchedEnv, index: Any) -> None:
-        rows, one = rows_of_index(index, batch.num_workers)
-        inner = batch.batch_size[1:]
-        super().__init__(batch_size=inner if one else (len(rows), *inner), device=batch.device)
+        rows = rows_of_index(index, batch.num_workers)
+        super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
         state = self.__dict__
-        state["_batch"], state["_rows"], state["_one"] = batch, torch.tensor(rows, dtype=torch.int64), one
+        state["_batch"], state["_rows"] = batch, torch.tensor(rows, dtype=torch.int64)
         for kind in KINDS:
             spec = batch._full_spec(kind)
-            self._assign_spec(kind, spec[rows[0]] if one else torch.stack([spec[row] for row in rows], 0))
+            self._assign_spec(kind, torch.stack([spec[row] for row in rows], 0))
         info = batch.env_info_spec
         if not info.is_empty():
-            self.env_info_spec = info[rows[0]] if one else torch.stack([info[row] for row in rows], 0)
+            self.env_info_spec = torch.stack([info[row] for row in rows], 0)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if kwargs:
             raise NotSupported("A view takes no arguments for a reset: use batch.reset(list_of_kwargs=[...]).")
         info = tensordict.get("env_info", None) if tensordict is not None else None
         mask = tensordict.get("_reset", None) if tensordict is not None else None
-        if mask is None or self._one:
-            wide = stack_rows([info]) if info is not None and self._one else info
-            fresh = self._batch.reset_at(None, self._rows, env_info=wide)
-            return fresh[0] if self._one else fresh
+        if mask is None:
+            return self._batch.reset_at(None, self._rows, env_info=info)
         chosen = mask.reshape(len(self._rows), -1).any(-1)
         fresh = self._batch.reset_at(None, self._rows[chosen], env_info=None if info is None else info[chosen])
         # The caller replaces the rows that are left out.
@@ -65,8 +61,6 @@ class BatchView(EnvBase):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         mask = tensordict.get("_step", None)
         given = tensordict.exclude("next", "_step")
-        if self._one:
-            return self._batch.step_at(stack_rows([given]), self._rows).get("next")[0]
         if mask is None:
             return self._batch.step_at(given, self._rows).get("next")
         chosen = mask.reshape(len(self._rows), -1).any(-1)
@@ -86,18 +80,17 @@ class BatchView(EnvBase):
             if name.startswith("_") or "_batch" not in self.__dict__ or has_class_attribute(self, name):
                 raise
         value = getattr(self._batch, name)
-        return value.of(self._rows.tolist(), one=self._one) if isinstance(value, Dispatched) else value
+        return value.of(self._rows.tolist()) if isinstance(value, Dispatched) else value
 
     def __repr__(self) -> str:
-        return f"<{'row' if self._one else 'rows'} {self._rows.tolist()} of {self._batch!r}>"
+        return f"<rows {self._rows.tolist()} of {self._batch!r}>"
 
 
-def rows_of_index(index: Any, n: int) -> tuple[list[int], bool]:
-    """The rows that an index names, and whether it names one without its dimension."""
+def rows_of_index(index: Any, n: int) -> list[int]:
+    """The rows of ``n`` that an index names."""
     if isinstance(index, torch.Tensor):
         index = index.tolist()
-    one = isinstance(index, int) and not isinstance(index, bool)
-    if one:
+    if isinstance(index, int) and not isinstance(index, bool):
         found = [index]
     elif isinstance(index, slice):
         found = list(range(n))[index]
@@ -117,4 +110,4 @@ def rows_of_index(index: Any, n: int) -> tuple[list[int], bool]:
     found = [row % n for row in found]
     if len(set(found)) != len(found):
         raise IndexError(f"A row may be named once, found {found}.")
-    return found, one
+    return found
