@@ -19,6 +19,7 @@ BESIDE = {
     "versions": ("registry", "envs", "transforms", "batched", "collectors", "cli"),
     "cli": ("__main__",),
     "imports": ("batched", "cli"),
+    "compat": ("envs",),
 }
 
 # The only imports against the chain: inside a function, at the moment of the call.

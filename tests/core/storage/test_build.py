@@ -40,5 +40,7 @@ def test_another_tensordict_is_refused_with_the_command_that_mends_it():
         def __init__(self, source, batch_size):
             self.data = source
 
-    with pytest.raises(ImportError, match=r"cannot work with tensordict 9\.9.*pip install 'tensordict>=0\.15,<0\.16'"):
+    with pytest.raises(
+        ImportError, match=r"cannot work with tensordict 9\.9.*pip install 'tensordict>=0\.14\.3,<0\.16'"
+    ):
         check_tensordict(Other, "9.9")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tensordict.nn import InteractionType as ExplorationType
-from tensordict.nn import interaction_type as exploration_type
-from tensordict.nn import set_interaction_type as set_exploration_type
-
+from steppe.compat import InteractionType as ExplorationType
+from steppe.compat import interaction_type as exploration_type
+from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_codec import ActionCodec
 from steppe.envs.actions import draws_in_blocks, random_block
 from steppe.envs.array import ArrayEnv, ArrayPath

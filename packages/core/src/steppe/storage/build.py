@@ -32,8 +32,8 @@ def check_tensordict(cls: Any, version: str) -> None:
     parts = ("_new_unsafe", "_tensordict", "_batch_size", "_device", "_td_dim_names")
     if any(not hasattr(sample, name) for name in parts) or "nested" not in signature(cls._new_unsafe).parameters:
         raise ImportError(
-            f"steppe cannot work with tensordict {version}, which is built in another way than 0.15: "
-            "pip install 'tensordict>=0.15,<0.16'"
+            f"steppe cannot work with tensordict {version}, which is built in another way than 0.14.3 to 0.15: "
+            "pip install 'tensordict>=0.14.3,<0.16'"
         )
 
 
