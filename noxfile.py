@@ -1,7 +1,7 @@
 """Every check of this repository: ``nox -l`` lists them, ``nox -s tests`` runs one.
 
 A session that needs torch sees one shared environment (tools/base_env.py). Matrix rows stand in the pyproject.toml of
-the plugin that they test (tools/workspace.py).
+the package that they test (tools/workspace.py).
 """
 
 from __future__ import annotations
@@ -134,29 +134,24 @@ def sync(session: nox.Session) -> None:
     ],
 )
 def matrix(session: nox.Session, package: str, row: str) -> None:
-    """Test a plugin with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -s matrix -t gym``."""
-    plugin, chosen = next(found for found in all_rows() if (found[0].short, found[1].id) == (package, row))
+    """Test a package with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -s matrix -t gym``.
+
+    Of a plugin run the tests that are marked ``matrix``, of the core, whose library is tensordict, all.
+    """
+    tested, chosen = next(found for found in all_rows() if (found[0].short, found[1].id) == (package, row))
     running = str(session.run_install("python", "-c", "import platform as p; print(p.python_version())", silent=True))
     if running.strip() not in SpecifierSet(chosen.python):
         session.skip(f"{row} exists for Python {chosen.python} only")
     use_base(session)
-    install_local(session, "steppe", "steppe-testing", plugin.name, dependencies=False)
+    install_local(session, "steppe", "steppe-testing", tested.name, *chosen.local, dependencies=False)
     if chosen.build:
         session.install(*chosen.build)
     constraints = write_constraints(session, chosen)
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
-    session.run(
-        "python",
-        "-m",
-        "pytest",
-        "-m",
-        "matrix",
-        f"tests/envs/{package.replace('-', '_')}",
-        *session.posargs,
-        env=HEADLESS,
-    )
+    marked = [] if tested.name == "steppe" else ["-m", "matrix"]
+    session.run("python", "-m", "pytest", *marked, tested.tests, *session.posargs, env=HEADLESS)
 
 
 def editable(*names: str) -> list[str]:

@@ -38,6 +38,11 @@ class Package:
         return self.name.removeprefix("steppe-")
 
     @property
+    def tests(self) -> str:
+        """The folder with the tests that its matrix rows run."""
+        return "tests/core" if self.name == "steppe" else f"tests/envs/{self.short.replace('-', '_')}"
+
+    @property
     def version(self) -> str:
         return str(self.pyproject["project"]["version"])
 
@@ -69,6 +74,7 @@ class Row:
     Attributes:
         id: name of the row, such as ``"gym-0.26.2"``.
         install: requirements of the row.
+        local: further packages of this repository that the tests use.
         build: build tools for libraries whose sources no longer build with new ones; installed first, and the row is
             then installed without build isolation.
         dependencies: whether what the requirements depend on is installed too.
@@ -78,6 +84,7 @@ class Row:
 
     id: str
     install: tuple[str, ...]
+    local: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     dependencies: bool = True
     python: str = ""

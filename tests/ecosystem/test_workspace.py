@@ -8,6 +8,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from tools.workspace import ROOT, Package, packages, rows
 
@@ -55,7 +56,7 @@ def test_a_package_is_described_typed_and_for_the_pythons_of_the_core(package: P
     assert project["requires-python"].startswith(">=3.1")
 
 
-@named
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_matrix_rows_are_within_the_ranges_that_the_package_declares(package: Package):
     declared = {requirement.name: requirement.specifier for requirement in package.requirements}
     outside = []
@@ -74,6 +75,28 @@ def test_each_plugin_with_rows_has_some_for_every_submission():
 
     assert chosen["steppe-gym"] == ["gym-0.21.0", "gym-0.26.2", "gymnasium-0.29.1", "gymnasium-newest"]
     assert all(chosen.values())
+
+
+def test_the_core_is_tested_with_both_ends_of_its_range_of_tensordict():
+    core = PACKAGES[0]
+    specifier = next(each.specifier for each in core.requirements if each.name == "tensordict")
+    lowest = next(Version(pin.version) for pin in specifier if pin.operator == ">=")
+    usual = next(
+        Version(pin.version)
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line.startswith("tensordict==")
+        for pin in Requirement(line).specifier
+    )
+    found = {
+        Version(pin.version): row.ci
+        for row in rows(core)
+        for requirement in map(Requirement, row.install)
+        if requirement.name == "tensordict"
+        for pin in requirement.specifier
+    }
+
+    assert found == {lowest: True, usual: False}, "the session tests runs the usual version"
+    assert lowest < usual
 
 
 def test_the_readme_lists_every_plugin():

@@ -166,7 +166,7 @@ def test_text_travels_with_the_rows() -> None:
         data = env.rollout(12, break_when_any_done=False)
 
     assert data.batch_size == (2, 12)
-    assert data["mission"].tolist()[1][3] == "get to the green goal square"
+    assert data.get("mission").tolist()[1][3] == "get to the green goal square"
 
 
 def test_an_exception_among_rows_of_text_is_named_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from packaging.version import Version
 
 from steppe.cli import main
 
@@ -43,6 +44,13 @@ def steppe(capsys, steppe_registry):
         return Result(main(arguments), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def saved_time():
+    """The name of the time dimension in a saved TensorDict: tensordict keeps names since 0.15."""
+    tensordict = pytest.importorskip("tensordict")
+    return "time" if Version(tensordict.__version__) >= Version("0.15") else None
 
 
 @pytest.fixture

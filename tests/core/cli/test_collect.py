@@ -62,14 +62,14 @@ def table(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in cells}
 
 
-def test_a_data_set_and_a_table_come_out(collect, tmp_path):
+def test_a_data_set_and_a_table_come_out(collect, tmp_path, saved_time):
     status, out, err = collect("--num-envs", "2", "--num-processes", "2", "--max-steps", "5")
     data = TensorDict.load_memmap(tmp_path / "out")
     told = table(out)
 
     assert (status, err) == (0, "")
     assert data.batch_size == (2, 20)
-    assert data.names[-1] == "time"
+    assert data.names[-1] == saved_time
     assert (told["environment"], told["frames"], told["episodes"]) == ("gym:Pendulum-v1", "40", "8")
     assert told["plugin"].startswith("steppe-gym ")
     assert told["library"].startswith("gymnasium ")

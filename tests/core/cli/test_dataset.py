@@ -16,7 +16,7 @@ def batch(start, length, n=2):
     return TensorDict(data, [n, length], names=[None, "time"])
 
 
-def test_batches_become_one_memory_mapped_tensordict(tmp_path):
+def test_batches_become_one_memory_mapped_tensordict(tmp_path, saved_time):
     dataset = Dataset(tmp_path / "out", rows=5)
     for start in (0, 3):
         dataset.write(batch(start, 3))
@@ -24,7 +24,7 @@ def test_batches_become_one_memory_mapped_tensordict(tmp_path):
     dataset.discard()
     loaded = TensorDict.load_memmap(tmp_path / "out")
     assert loaded.batch_size == (2, 5)
-    assert loaded.names == [None, "time"]
+    assert loaded.names == [None, saved_time]
     assert isinstance(loaded["obs"], MemoryMappedTensor)
     assert (loaded == batch(0, 5)).all()
     assert dataset.frames == 10
