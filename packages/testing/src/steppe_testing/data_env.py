@@ -50,7 +50,7 @@ class DataEnv(EnvBase):
         self.count += 1
         data: TensorDictBase = self.full_observation_spec.rand(generator=self._draws)
         data.update(self.full_reward_spec.rand(generator=self._draws))
-        return data.set("terminated", torch.tensor([self.count >= self.max_steps], device=self.device))
+        return data.set("terminated", torch.tensor([self.count >= self.max_steps], device=self.device or "cpu"))
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is None:

@@ -263,7 +263,7 @@ class EnvConformance:
         actions, _ = self._two_actions(batch)
         others = _others(batch, actions)
         root = self._begin(batch)
-        mask = torch.zeros(root.batch_size, dtype=torch.bool, device=batch.device)
+        mask = torch.zeros(root.batch_size, dtype=torch.bool, device=batch.device or "cpu")
         mask[1] = True
         td = batch.step(root.update(actions).set("_step", mask))
         waited = batch.step(batch.step_mdp(td).update(actions).set("_step", ~mask))["next"]
@@ -455,7 +455,7 @@ def _others(batch: EnvBase, data: TensorDictBase) -> list[int]:
 
 def _ended(env: EnvBase, following: TensorDictBase) -> torch.Tensor:
     """``[B]``: rows in which some level has ended."""
-    ended = torch.zeros(following.batch_size, dtype=torch.bool, device=following.device)
+    ended = torch.zeros(following.batch_size, dtype=torch.bool, device=following.device or "cpu")
     for key in env.done_keys:
         ended |= following.get(key).reshape((*following.batch_size, -1)).any(-1)
     return ended

@@ -75,8 +75,8 @@ class CountingEnv(EnvBase):
         self.reward_spec = Unbounded(shape)
         if env_info:
             self.env_info_spec = Composite(start=Unbounded(shape, dtype=torch.int64), shape=batch_size)
-        self.count = torch.zeros(shape, dtype=torch.int64)
-        self.begin = torch.zeros(shape, dtype=torch.int64)
+        self.count = torch.zeros(shape, dtype=torch.int64, device="cpu")
+        self.begin = torch.zeros(shape, dtype=torch.int64, device="cpu")
         self.seed: int | None = None
         self._draws = torch.Generator().manual_seed(0)
 
@@ -84,7 +84,7 @@ class CountingEnv(EnvBase):
         shape = self.count.shape
         data = TensorDict({"observation": (self.begin + self.count).to(self.dtype)}, self.batch_size, self.device)
         if self.noise:
-            data["noise"] = torch.rand(shape, generator=self._draws)
+            data["noise"] = torch.rand(shape, generator=self._draws, device="cpu")
         return data
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -271,7 +271,10 @@ class StatelessCountingEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, *, set_state: bool = False) -> TensorDictBase:
         size = self.batch_size if tensordict is None else tensordict.batch_size
-        count = tensordict["count"].clone() if set_state and tensordict is not None else torch.zeros((*size, 1)).long()
+        if set_state and tensordict is not None:
+            count = tensordict["count"].clone()
+        else:
+            count = torch.zeros((*size, 1), dtype=torch.int64, device="cpu")
         return TensorDict({"count": count}, size, self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -301,7 +304,7 @@ class DoNothingEnv(EnvBase):
         return TensorDict({}, self.batch_size, self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return TensorDict({"reward": torch.zeros(*self.batch_size, 1)}, self.batch_size, self.device)
+        return TensorDict({"reward": torch.zeros(*self.batch_size, 1, device="cpu")}, self.batch_size, self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         """Nothing is random."""

@@ -38,14 +38,14 @@ class ModelCountingEnv(ModelBasedEnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         size = self.batch_size if tensordict is None else tensordict.batch_size
-        return TensorDict({"count": torch.zeros(*size, 1, device=self.device)}, size, self.device)
+        return TensorDict({"count": torch.zeros(*size, 1, device=self.device or "cpu")}, size, self.device)
 
 
 class _Adds(torch.nn.Module):
     def __init__(self, max_steps: int) -> None:
         super().__init__()
         self.max_steps = max_steps
-        self.step = torch.nn.Parameter(torch.ones(()))
+        self.step = torch.nn.Parameter(torch.ones((), device="cpu"))
 
     def forward(self, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         count = count + self.step

@@ -75,8 +75,8 @@ class NestedCountingEnv(EnvBase):
         if group_done:
             done[group] = Composite(_done_leaves((*rows, 1)), shape=rows)
         self.full_done_spec = Composite(done, shape=batch_size)
-        self.count = torch.zeros((*rows, 1), dtype=torch.int64)
-        self.limit = (max_steps + spread * torch.arange(n_agents)).reshape(n_agents, 1).expand(*rows, 1)
+        self.count = torch.zeros((*rows, 1), dtype=torch.int64, device="cpu")
+        self.limit = (max_steps + spread * torch.arange(n_agents, device="cpu")).reshape(n_agents, 1).expand(*rows, 1)
 
     def _grouped(self, entries: dict[str, Any], rows: tuple[int, ...]) -> Composite:
         return Composite({self.group: Composite(entries, shape=rows)}, shape=self.batch_size)
@@ -169,7 +169,7 @@ class MultiKeyCountingEnv(EnvBase):
             {"action": action_leaf("one_hot", batch_size)}, {"action": action_leaf("categorical", batch_size)}
         )
         self.full_done_spec = per_group(_done_leaves(shape), {})
-        self.counts = {name: torch.zeros(shape, dtype=torch.int64) for name in ("", *max_groups)}
+        self.counts = {name: torch.zeros(shape, dtype=torch.int64, device="cpu") for name in ("", *max_groups)}
 
     def _data(self) -> TensorDict:
         data = TensorDict({"observation": self.counts[""].float()}, self.batch_size, self.device)
@@ -241,7 +241,7 @@ class HeterogeneousCountingEnv(EnvBase):
             agents=Composite(action=action_leaf("one_hot", rows), shape=rows), shape=batch_size
         )
         self.reward_spec = Composite(agents=Composite(reward=Unbounded((*rows, 1)), shape=rows), shape=batch_size)
-        self.count = torch.zeros((*batch_size, 1), dtype=torch.int64)
+        self.count = torch.zeros((*batch_size, 1), dtype=torch.int64, device="cpu")
 
     def _data(self) -> TensorDict:
         size, count = self.batch_size, self.count.float()

@@ -82,7 +82,8 @@ class DynamicSpecEnv(EnvBase):
         self.reward_spec = Unbounded((1,))
 
     def _data(self) -> TensorDict:
-        return TensorDict({"observation": torch.full((3, 1 + self.count, 2), float(self.count))}, [], self.device)
+        observation = torch.full((3, 1 + self.count, 2), float(self.count), device="cpu")
+        return TensorDict({"observation": observation}, [], self.device)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         self.count = 0
@@ -92,7 +93,7 @@ class DynamicSpecEnv(EnvBase):
         self.count += 1
         data = self._data()
         data["reward"] = tensordict["action"].sum(-1, keepdim=True)
-        data["terminated"] = torch.tensor([self.count >= self.max_steps])
+        data["terminated"] = torch.tensor([self.count >= self.max_steps], device="cpu")
         return data
 
     def _set_seed(self, seed: int | None) -> None:
@@ -164,7 +165,7 @@ class EchoEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         word = tensordict["action"]
-        reward = torch.tensor([float(len(word))])
+        reward = torch.tensor([float(len(word))], device="cpu")
         return TensorDict({"observation": NonTensorData(word), "reward": reward}, [], self.device)
 
     def _set_seed(self, seed: int | None) -> None:

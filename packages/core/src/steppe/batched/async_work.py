@@ -16,6 +16,7 @@ from steppe.batched.async_rows import indices_of, rows_of, stack_as
 from steppe.batched.base import BatchedEnv
 from steppe.batched.crew import PATIENCE_AFTER_FAILURE
 from steppe.errors import ActionError, ClosedError, SpecError, StateError, WorkerTimeout
+from steppe.specs import CPU
 
 __all__ = ["AsyncWork", "Job"]
 
@@ -280,7 +281,7 @@ class AsyncWork(BatchedEnv):
 
     def _gather(self, op: str, rows: list[int], jobs: list[Job]) -> Any:
         """What has ended, as the caller gets it: data, and for ``"step_and_reset"`` the following root too."""
-        index = torch.tensor(rows, device=self.device)
+        index = torch.tensor(rows, device=self.device or CPU)
         empty = TensorDict({}, [], device=self.device)
         # Copies, because the rows stay as they are where they cannot be stacked.
         sent = [(job.data if job.data is not None else empty).copy() for job in jobs]

@@ -14,7 +14,7 @@ from steppe.batched.outlet import outlet
 from steppe.batched.report import BatchLayout, below, merge
 from steppe.envs import EnvBase
 from steppe.errors import ActionError, SpecError
-from steppe.specs import Composite
+from steppe.specs import CPU, Composite
 from steppe.storage import Storage, TensorDictBuilder, entries
 
 __all__ = ["BatchSteps"]
@@ -270,7 +270,9 @@ class BatchSteps(EnvBase):
             found, names = sorted(map(str, env_info.keys())), sorted(map(str, self.env_info_spec.keys()))
             if found != names:
                 raise KeyError(f"env_info holds {found}, but this environment's env_info_spec has {names}.")
-            values = {key: torch.as_tensor(env_info[key], dtype=self.env_info_spec[key].dtype) for key in found}
+            values = {
+                key: torch.as_tensor(env_info[key], dtype=self.env_info_spec[key].dtype, device=CPU) for key in found
+            }
             given = TensorDict({"env_info": TensorDict(values, [len(at)])}, [len(at)])
             self._write_info(given, at.tolist(), whole=True)
         self._run("reset", at.tolist())
@@ -357,7 +359,7 @@ def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None
     elif rows is None:
         tensor.copy_(value.detach())
     else:
-        tensor[torch.as_tensor(rows)] = value.detach().to(tensor.device)
+        tensor[torch.as_tensor(rows, device=CPU)] = value.detach().to(tensor.device)
 
 
 def _true_rows(mask: torch.Tensor) -> list[int]:

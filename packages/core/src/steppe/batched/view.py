@@ -12,6 +12,7 @@ from steppe.batched.dispatch import Dispatched
 from steppe.batched.report import KINDS
 from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported
+from steppe.specs import CPU
 
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
@@ -36,7 +37,7 @@ class BatchView(EnvBase):
         rows = rows_of_index(index, batch.num_workers)
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
         state = self.__dict__
-        state["_batch"], state["_rows"] = batch, torch.tensor(rows, dtype=torch.int64)
+        state["_batch"], state["_rows"] = batch, torch.tensor(rows, dtype=torch.int64, device=CPU)
         for kind in KINDS:
             spec = batch._full_spec(kind)
             self._assign_spec(kind, torch.stack([spec[row] for row in rows], 0))

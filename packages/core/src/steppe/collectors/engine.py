@@ -305,7 +305,7 @@ class Collector(DataCollectorBase):
         batch = stored.clone() if own and self._stays(stored) else stored
         if self.storing_device is not None and batch.device != self.storing_device:
             batch = batch.to(self.storing_device)
-        version = torch.full(ids.shape, self._policy_version, dtype=torch.int64)
+        version = torch.full_like(ids, self._policy_version)
         collector = TensorDict({"traj_ids": ids, "policy_version": version}, batch_size=ids.shape)
         batch.set("collector", collector if batch.device is None else collector.to(batch.device))
         batch.names = [None] * (batch.batch_dims - 1) + ["time"]

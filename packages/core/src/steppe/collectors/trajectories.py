@@ -9,6 +9,7 @@ from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from steppe.envs import DoneGroup
 from steppe.errors import SpecError
+from steppe.specs import CPU
 
 __all__ = ["TrajectoryIds", "row_ends", "split_trajectories"]
 
@@ -21,12 +22,12 @@ class TrajectoryIds:
     """
 
     def __init__(self, batch_size: torch.Size) -> None:
-        self._current = torch.arange(batch_size.numel())
+        self._current = torch.arange(batch_size.numel(), device=CPU)
         self.begun = batch_size.numel()
 
     def begin_all(self) -> None:
         """Begin a new trajectory in each row."""
-        self._current = torch.arange(self.begun, self.begun + len(self._current))
+        self._current = torch.arange(self.begun, self.begun + len(self._current), device=CPU)
         self.begun += len(self._current)
 
     def advance(self, ends: torch.Tensor) -> torch.Tensor:
@@ -53,10 +54,8 @@ def row_ends(following: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor
         groups: the levels that have done entries, the root first.
     """
     deciding = groups[:1] if not groups[0].prefix else groups
-    ended = torch.zeros(following.batch_size, dtype=torch.bool, device=following.device)
-    for group in deciding:
-        ended = ended | following.get(group.key("done")).reshape((*following.batch_size, -1)).any(-1)
-    return ended
+    levels = [following.get(group.key("done")).reshape((*following.batch_size, -1)).any(-1) for group in deciding]
+    return torch.stack(levels).any(0)
 
 
 def split_trajectories(
@@ -93,7 +92,7 @@ def split_trajectories(
     prefix, ids = _ids(data, prefix, trajectory_key)
     steps = data.batch_size[-1]
     count = data.batch_size.numel()
-    new = torch.zeros((count // steps if steps else 0, steps), dtype=torch.bool, device=data.device)
+    new = torch.zeros((count // steps if steps else 0, steps), dtype=torch.bool, device=data.device or CPU)
     if count:
         new[:, 0] = True
         if ids is not None:
@@ -108,9 +107,9 @@ def split_trajectories(
         return _nested(flat, lengths)
     number = new.reshape(-1).cumsum(0) - 1
     longest = int(lengths.max()) if count else 0
-    slots = number * longest + torch.arange(count, device=data.device) - starts[number]
+    slots = number * longest + torch.arange(count, device=data.device or CPU) - starts[number]
     padded = _scatter(flat, slots, len(starts), longest)
-    mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device)
+    mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device or CPU)
     mask[slots] = True
     padded.set((*prefix, "mask") if prefix else "mask", mask.reshape(len(starts), longest))
     padded.names = [None, "time"]
@@ -167,7 +166,7 @@ def _nested(flat: TensorDictBase, lengths: torch.Tensor) -> TensorDict:
         if isinstance(value, TensorDictBase):
             out[name] = _nested(value, lengths)
         else:
-            out[name] = torch.nested.nested_tensor(list(value.split(sizes)))
+            out[name] = torch.nested.nested_tensor(list(value.split(sizes)), device=value.device)
     return TensorDict(out, batch_size=(len(sizes),), device=flat.device)
 
 

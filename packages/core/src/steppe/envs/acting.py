@@ -8,6 +8,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.envs.seeding import next_seed
+from steppe.specs import CPU
 
 __all__ = ["Acting"]
 
@@ -52,7 +53,7 @@ class Acting:
         """The generator of random actions: the one ``set_seed`` seeded, or a new one drawn from torch's global one."""
         generator: torch.Generator | None = self.__dict__["_generator"]
         if generator is None:
-            generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+            generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), device=CPU)))
         return generator
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:

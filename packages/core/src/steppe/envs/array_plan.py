@@ -145,7 +145,7 @@ class ArrayPlan:
         env.reset_into(out, env.take_seed(), env_info)
         data: dict[Any, Any] = {key: _from_numpy(array) for key, array in out.items()}
         for name, shape in self._done_shapes:
-            data[name] = torch.zeros(shape, dtype=torch.bool)
+            data[name] = _from_numpy(np.zeros(shape, bool))
         if self._flat:
             if root is None:
                 return build_td(data, _NO_BATCH, self.device)

@@ -55,12 +55,12 @@ class AutoResetMemory:
 
 def _root_done(following: TensorDictBase, env: EnvBase) -> torch.Tensor:
     """``[*B]``: rows in which some level has ended."""
-    found = torch.zeros(following.batch_size, dtype=torch.bool, device=following.device)
-    for key in env.done_keys:
-        if (key if isinstance(key, str) else key[-1]) == "done":
-            value = following.get(key)
-            found = found | value.reshape((*following.batch_size, -1)).any(-1)
-    return found
+    levels = [
+        following.get(key).reshape((*following.batch_size, -1)).any(-1)
+        for key in env.done_keys
+        if (key if isinstance(key, str) else key[-1]) == "done"
+    ]
+    return torch.stack(levels).any(0)
 
 
 def observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> TensorDictBase:

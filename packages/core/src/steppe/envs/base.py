@@ -24,7 +24,7 @@ from steppe.envs.stepping import StepPlan, put_next
 from steppe.envs.uses import Uses
 from steppe.envs.validate import Expectation, check_reset_done, validate
 from steppe.errors import ActionError, ClosedError, NotSupported, SpecError
-from steppe.specs import Composite
+from steppe.specs import CPU, Composite
 from steppe.storage import entries
 
 __all__ = ["EnvBase"]
@@ -294,7 +294,7 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         values = {}
         for name in names:
             leaf = spec[name]
-            value = torch.as_tensor(env_info[name], dtype=leaf.dtype)
+            value = torch.as_tensor(env_info[name], dtype=leaf.dtype, device=leaf.device or CPU)
             if self.batch_locked and tuple(value.shape) != tuple(leaf.shape):
                 raise SpecError(f"env_info[{name!r}] must have shape {tuple(leaf.shape)}, found {tuple(value.shape)}.")
             values[name] = value

@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Categorical, Composite
+from steppe.specs import CPU, Categorical, Composite
 from steppe.storage import entries
 
 __all__ = ["DoneGroup", "any_done", "complete_done", "complete_done_spec", "done_groups", "reset_mask"]
@@ -130,7 +130,7 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
                     shape, device = done.shape, done.device
                 elif tensordict.batch_size[: len(shape)] != shape[: tensordict.batch_dims] and not spec.shape:
                     shape = torch.Size((*tensordict.batch_size, *shape))
-                value = torch.zeros(shape, dtype=torch.bool, device=device)
+                value = torch.zeros(shape, dtype=torch.bool, device=device or tensordict.device or CPU)
             if group.prefix or type(tensordict) is not TensorDict or value.device != tensordict.device:
                 tensordict.set(group.key(name), value)
             else:

@@ -15,7 +15,7 @@ from steppe.envs.array_plan import ArrayPlan
 from steppe.envs.info import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
 from steppe.errors import SpecError
-from steppe.specs import Composite, NonTensor
+from steppe.specs import CPU, Composite, NonTensor
 
 __all__ = ["GymLikeEnv"]
 
@@ -135,7 +135,7 @@ class GymLikeEnv(ArrayEnv):
     def read_reward(self, reward: Any) -> torch.Tensor:
         """Turn the library's reward into a tensor of the reward spec's shape and dtype."""
         spec = self.full_reward_spec[self.reward_keys[0]]
-        value = torch.as_tensor(np.asarray(reward)).to(dtype=spec.dtype, device=self.device)
+        value = torch.from_numpy(np.asarray(reward)).to(dtype=spec.dtype, device=self.device)
         return value.reshape(spec.shape)
 
     def read_done(self, terminated: Any = None, truncated: Any = None, done: Any = None) -> tuple[Any, Any, Any, bool]:
@@ -181,7 +181,7 @@ class GymLikeEnv(ArrayEnv):
         flags = {"done": done, "terminated": terminated, "truncated": truncated}
         for name in self.done_keys:
             shape = self.full_done_spec[name].shape
-            data.set(name, torch.as_tensor(np.asarray(flags[name], bool), device=self.device).reshape(shape))
+            data.set(name, torch.as_tensor(np.asarray(flags[name], bool), device=self.device or CPU).reshape(shape))
         return self._read_info(info, data)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:

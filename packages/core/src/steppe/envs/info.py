@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Composite, Spec, Unbounded
+from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
 __all__ = ["InfoReader", "default_info_dict_reader"]
 
@@ -75,7 +75,7 @@ class default_info_dict_reader:
         out = {}
         for key, spec in self._info_spec.items():
             value = info.get(key)
-            dtype = torch.empty(0, dtype=spec.dtype).numpy().dtype
+            dtype = torch_to_numpy_dtype_dict[spec.dtype]
             if value is None:
                 self.missing.add(key)
                 out[key] = np.zeros(tuple(spec.shape), dtype)

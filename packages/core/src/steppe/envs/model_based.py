@@ -10,6 +10,7 @@ from torch import nn
 
 from steppe.envs.base import EnvBase
 from steppe.errors import SpecError
+from steppe.specs import CPU
 
 if TYPE_CHECKING:
     from tensordict.nn import TensorDictModuleBase
@@ -89,7 +90,7 @@ class ModelBasedEnvBase(EnvBase):
             if following.get(key, None) is None and not any(k in written for k in self.done_keys):
                 leaf = self.full_done_spec[key]
                 shape = (*tensordict.batch_size, *leaf.shape[len(self.batch_size) :])
-                following.set(key, torch.zeros(shape, dtype=torch.bool, device=leaf.device))
+                following.set(key, torch.zeros(shape, dtype=torch.bool, device=leaf.device or CPU))
         return following
 
     def _set_seed(self, seed: int | None) -> None:

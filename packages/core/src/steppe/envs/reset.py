@@ -10,6 +10,7 @@ from tensordict import TensorDict, TensorDictBase, is_non_tensor
 from steppe.envs.done import DoneGroup, reset_mask
 from steppe.envs.partial import merge_rows
 from steppe.errors import NotSupported, SpecError
+from steppe.specs import CPU
 from steppe.storage import entries
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict
             if group.prefix not in masks:
                 done = tensordict.get(group.key("done"), None)
                 shape = done.shape if done is not None else torch.Size((*tensordict.batch_size, 1))
-                masks[group.prefix] = torch.ones(shape, dtype=torch.bool, device=tensordict.device)
+                where = tensordict.device or (CPU if done is None else done.device)
+                masks[group.prefix] = torch.ones(shape, dtype=torch.bool, device=where)
     return masks
 
 

@@ -14,6 +14,7 @@ from steppe.envs.done import any_done
 from steppe.envs.policies import Policy, as_policy, with_written
 from steppe.envs.stacking import Frames
 from steppe.errors import SpecError
+from steppe.specs import CPU
 from steppe.storage import build_td, entries
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     device = plan.policy_device
     if device is None:
         return lambda td: with_written(td, policy(td))
-    home = env.device if env.device is not None else torch.device("cpu")
+    home = env.device if env.device is not None else CPU
 
     def cast(td: TensorDictBase) -> TensorDictBase:
         moved = td.to(device)
@@ -197,10 +198,8 @@ def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
     groups = env._groups
     if groups and not groups[0].prefix:
         return data.get("done").reshape(data.batch_size)
-    ended = torch.ones(data.batch_size, dtype=torch.bool, device=data.device)
-    for group in groups:
-        ended &= data.get(group.key("done")).reshape((*data.batch_size, -1)).all(-1)
-    return ended
+    levels = [data.get(group.key("done")).reshape((*data.batch_size, -1)).all(-1) for group in groups]
+    return torch.stack(levels).all(0)
 
 
 def _ended(env: EnvBase, following: TensorDictBase, *, every: bool) -> bool:

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
+from steppe.specs import CPU
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -68,7 +69,7 @@ def reset_at(env: EnvBase, tensordict: TensorDictBase | None, rows: Any, *, env_
 
 
 def _mask(env: EnvBase, index: torch.Tensor) -> torch.Tensor:
-    mask = torch.zeros(env.batch_size, dtype=torch.bool)
+    mask = torch.zeros(env.batch_size, dtype=torch.bool, device=CPU)
     mask[index] = True
     return mask if env.device is None else mask.to(env.device)
 

@@ -16,13 +16,14 @@ from .composite import Composite
 from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec
 from .continuous import Bounded, Unbounded
 from .discrete import Categorical, OneHot
-from .dtypes import numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
+from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
 from .multi import MultiCategorical, MultiOneHot
 from .nontensor import NonTensor
 from .stacked import Stacked
 from .stacked_composite import StackedComposite
 
 __all__ = [
+    "CPU",
     "Binary",
     "BinaryBox",
     "Bounded",

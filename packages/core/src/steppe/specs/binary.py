@@ -11,6 +11,7 @@ from steppe.errors import SpecError
 from . import sampling, shapes
 from .base import DeviceLike
 from .boxes import BinaryBox
+from .dtypes import CPU
 from .leaf import Leaf
 from .shapes import ShapeLike
 
@@ -69,7 +70,7 @@ class Binary(Leaf):
         return (val if val.dtype is torch.bool else val.to(torch.int64) >= 1).to(self._dtype)
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-        last = torch.tensor(1)
+        last = torch.tensor(1, device=CPU)
         return sampling.integers(
             torch.zeros_like(last), last, self._full(lead), dtype=self._dtype, generator=generator, device=device
         )
@@ -103,7 +104,8 @@ class Binary(Leaf):
         if self.n > 24:
             raise self._unsupported("enumerate", f"it has 2**{self.n} data")
         n = abs(self.n)
-        bits = torch.arange(2**n, device=self._device).unsqueeze(-1) >> torch.arange(n - 1, -1, -1, device=self._device)
+        where = self._device or CPU
+        bits = torch.arange(2**n, device=where).unsqueeze(-1) >> torch.arange(n - 1, -1, -1, device=where)
         rows = (bits & 1).to(self._dtype)
         if not self._shape:
             return rows.squeeze(-1)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from . import shapes
+from .dtypes import CPU
 
 __all__ = ["BinaryBox", "Box", "BoxList", "CategoricalBox", "ContinuousBox", "DiscreteBox"]
 
@@ -30,7 +31,7 @@ class ContinuousBox(Box):
     """
 
     def __init__(self, low: torch.Tensor, high: torch.Tensor, shape: torch.Size | None = None) -> None:
-        low, high = torch.as_tensor(low), torch.as_tensor(high)
+        low, high = _tensor(low), _tensor(high)
         self.shape = shapes.broadcast(low.shape, high.shape) if shape is None else shape
         self.least = shapes.compress(low)
         self.most = shapes.compress(high)
@@ -95,7 +96,7 @@ class BoxList(Box):
     @classmethod
     def from_nvec(cls, nvec: torch.Tensor | Sequence[int]) -> BoxList:
         """Make the list for numbers of categories ``nvec`` (nested ones are read in order)."""
-        counts: list[int] = torch.as_tensor(nvec).flatten().tolist()
+        counts: list[int] = _tensor(nvec).flatten().tolist()
         return cls([CategoricalBox(n) for n in counts])
 
     def __iter__(self) -> Iterator[CategoricalBox]:
@@ -112,6 +113,11 @@ class BoxList(Box):
 
     def __repr__(self) -> str:
         return f"BoxList({self.boxes})"
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    """A tensor stays where it is; numbers and lists go to the CPU."""
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device=CPU)
 
 
 def _close(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -13,6 +13,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Spec, named
+from .dtypes import CPU
 from .nontensor import NonTensor
 from .shapes import ShapeLike
 
@@ -106,7 +107,7 @@ class Choice(Spec):
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
         """Draw data ``[*shape, *spec.shape]``, with a choice of its own for each of ``shape``."""
         lead = shapes.size(shape)
-        where = None if generator is None else generator.device
+        where = CPU if generator is None else generator.device
         picked = torch.randint(0, len(self._choices), lead, generator=generator, device=where).cpu()
         drawn = [choice.rand(lead, generator=generator) for choice in self._choices]
         if not lead:
@@ -114,7 +115,7 @@ class Choice(Spec):
         if isinstance(self._choices[0], NonTensor):
             return _nested(picked.tolist(), self._choices)
         flat = [value.reshape(-1, *value.shape[len(lead) :]) for value in drawn]
-        rows = torch.arange(picked.numel())
+        rows = torch.arange(picked.numel(), device=CPU)
         options = stack_tensordicts(flat, 0) if is_tensor_collection(flat[0]) else torch.stack(flat)
         chosen = options[picked.flatten().to(options.device), rows.to(options.device)]
         return chosen.reshape(*lead, *chosen.shape[1:])

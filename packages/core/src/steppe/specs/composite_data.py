@@ -14,6 +14,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Spec, named
+from .dtypes import CPU
 from .locking import Lockable
 from .shapes import ShapeLike
 
@@ -223,7 +224,7 @@ class CompositeData(Lockable, Spec):
             NotSupported: an entry cannot be enumerated.
         """
         columns = {name: child.enumerate(use_mask) for name, child in self._children.items() if child is not None}
-        counts = [torch.arange(len(column)) for column in columns.values()]
+        counts = [torch.arange(len(column), device=CPU) for column in columns.values()]
         grid = [axis.flatten() for axis in torch.meshgrid(*counts, indexing="ij")] if counts else []
         n = torch.Size((math.prod(len(count) for count in counts),))
         rows = {name: column[at.to(column.device)] for (name, column), at in zip(columns.items(), grid, strict=True)}

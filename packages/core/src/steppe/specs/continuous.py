@@ -14,7 +14,7 @@ from steppe.errors import SpecError
 from . import sampling, shapes
 from .base import DeviceLike, Spec
 from .boxes import ContinuousBox, brief
-from .dtypes import to_torch_dtype
+from .dtypes import CPU, to_torch_dtype
 from .leaf import Leaf
 from .shapes import Change, ShapeLike
 
@@ -186,8 +186,9 @@ class Bounded(Leaf):
                 "enumerate", "its values are not countable" if n == math.inf else f"it has {n} data"
             )
         low, high = self._box.low.flatten().tolist(), self._box.high.flatten().tolist()
-        columns = [torch.arange(int(a), int(b) + 1, device=self._device) for a, b in zip(low, high, strict=True)]
-        grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0)
+        where = self._device or CPU
+        columns = [torch.arange(int(a), int(b) + 1, device=where) for a, b in zip(low, high, strict=True)]
+        grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0, device=where)
         return grid.reshape(-1, *self._box.low.shape).to(self._dtype)
 
     def _same(self, other: Any) -> bool:
@@ -267,8 +268,8 @@ class Unbounded(Leaf):
         dtype = torch.float64 if self._dtype.is_complex else self._dtype
         least, most = _limits(dtype)
         held = torch.float64 if dtype is torch.uint64 else dtype
-        low = torch.tensor(least, dtype=held, device=self._device)
-        return ContinuousBox(low, torch.tensor(most, dtype=held, device=self._device), self._shape)
+        low, high = (torch.tensor(limit, dtype=held, device=self._device or CPU) for limit in (least, most))
+        return ContinuousBox(low, high, self._shape)
 
     def _contains(self, val: torch.Tensor) -> bool:
         return True
@@ -281,7 +282,7 @@ class Unbounded(Leaf):
         if self._dtype.is_floating_point or self._dtype.is_complex:
             return sampling.normal(size, dtype=self._dtype, generator=generator, device=device)
         dtype = torch.int64 if self._dtype is torch.uint64 else self._dtype
-        least, most = (torch.tensor(int(limit)) for limit in _limits(dtype))
+        least, most = (torch.tensor(int(limit), device=CPU) for limit in _limits(dtype))
         out = sampling.integers(least, most, size, dtype=dtype, generator=generator, device=device)
         return out.view(torch.uint64) if self._dtype is torch.uint64 else out
 

@@ -11,6 +11,7 @@ from steppe.errors import NotSupported, SpecError
 from . import masks, sampling, shapes
 from .base import DeviceLike, Key, Spec, named
 from .boxes import CategoricalBox
+from .dtypes import CPU
 from .leaf import Leaf, shape_fault
 from .shapes import Change, ShapeLike
 
@@ -139,7 +140,7 @@ class Categorical(Leaf):
         n = self._known_n("rand")
         if self._mask is not None:
             return masks.draw(self._mask, lead, generator=generator, device=device).to(self._dtype)
-        last = torch.tensor(n - 1)
+        last = torch.tensor(n - 1, device=CPU)
         return sampling.integers(
             torch.zeros_like(last), last, self._full(lead), dtype=self._dtype, generator=generator, device=device
         )

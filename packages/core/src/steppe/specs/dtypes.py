@@ -1,4 +1,4 @@
-"""The dtypes of numpy and torch, each under the name of the other."""
+"""The dtypes of numpy and torch, each under the name of the other, and the device of data that names none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 
 from steppe.errors import SpecError
 
-__all__ = ["numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
+__all__ = ["CPU", "numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
+
+CPU: Final = torch.device("cpu")
+"""Where data is made whose spec names no device, whatever ``torch.set_default_device`` says."""
 
 _NAMES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",

@@ -14,7 +14,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import DeviceLike, Key, named
-from .dtypes import to_torch_dtype
+from .dtypes import CPU, to_torch_dtype
 from .shapes import ShapeLike
 from .shaping import Shaped, as_device
 
@@ -91,18 +91,18 @@ class Leaf(Shaped):
 
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> torch.Tensor:
         """Draw data ``[*shape, *spec.shape]`` from the spec in one vectorised call; see :meth:`Spec.rand`."""
-        own = self._device or torch.get_default_device()
+        own = self._device or CPU
         where = own if generator is None else generator.device
         out = self._draw(shapes.size(shape), generator, where)
         return out if where == own else out.to(own)
 
     def zero(self, shape: ShapeLike = ()) -> torch.Tensor:
         """Return zeros ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
-        return torch.zeros(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device)
+        return torch.zeros(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device or CPU)
 
     def one(self, shape: ShapeLike = ()) -> torch.Tensor:
         """Return ones ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
-        return torch.ones(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device)
+        return torch.ones(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device or CPU)
 
     def _full(self, lead: torch.Size) -> torch.Size:
         return torch.Size((*lead, *shapes.static(self._shape)))
@@ -164,7 +164,7 @@ class Leaf(Shaped):
             return val
         try:
             if isinstance(val, numbers.Number):
-                return torch.tensor(val, dtype=self._dtype)
+                return torch.tensor(val, dtype=self._dtype, device=CPU)
             if isinstance(val, (list, tuple)) and val and isinstance(val[0], torch.Tensor):
                 return torch.stack(list(val))
             return torch.from_numpy(np.array(val))

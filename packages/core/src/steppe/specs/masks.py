@@ -12,6 +12,8 @@ import torch
 
 from steppe.errors import NotSupported, SpecError
 
+from .dtypes import CPU
+
 __all__ = ["allowed", "allowed_categories", "checked", "draw", "moved", "nearest"]
 
 
@@ -25,7 +27,7 @@ def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | No
         return None
     if -1 in full:
         raise SpecError(f"{name}: a mask needs static sizes, found shape {tuple(full[:-1])} and {full[-1]} categories.")
-    mask = torch.as_tensor(mask, device=device)
+    mask = mask.to(device) if isinstance(mask, torch.Tensor) else torch.as_tensor(mask, device=device or CPU)
     if mask.dtype is not torch.bool:
         raise SpecError(f"{name}: expected a mask of dtype torch.bool, found {mask.dtype}. Use mask.bool().")
     try:
@@ -77,7 +79,7 @@ def allowed_categories(
         NotSupported: rows allow different categories.
     """
     if not use_mask or mask is None:
-        return torch.arange(n, device=device)
+        return torch.arange(n, device=device or CPU)
     rows = allowed(mask).reshape(-1, n)
     if len(rows) > 1 and not bool((rows == rows[0]).all()):
         raise NotSupported("The rows allow different categories, so there is no one list of them: enumerate spec[i].")

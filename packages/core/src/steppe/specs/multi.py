@@ -14,6 +14,7 @@ from . import masks, sampling, shapes
 from .base import DeviceLike, Key, Spec, named
 from .boxes import BoxList
 from .discrete import Categorical, is_whole, most_categories, whole
+from .dtypes import CPU
 from .leaf import Leaf, shape_fault
 from .shapes import Change, ShapeLike
 
@@ -221,7 +222,7 @@ class MultiCategorical(Leaf):
         if use_mask and self._mask is not None:
             pieces = shapes.split(self._mask, _parts(self._nvec))
         else:
-            pieces = tuple(torch.ones(n, dtype=torch.bool) for n in _parts(self._nvec.flatten()))
+            pieces = tuple(torch.ones(n, dtype=torch.bool, device=CPU) for n in _parts(self._nvec.flatten()))
         columns = [masks.allowed_categories(m, m.shape[-1], use_mask=True, device=None) for m in pieces]
         rows = torch.cartesian_prod(*columns).reshape(-1, *self._nvec.shape).to(self._device, self._dtype)
         batch = shapes.static(self._shape[: self.ndim - self._nvec.ndim])
@@ -278,7 +279,7 @@ class MultiOneHot(Leaf):
     @property
     def nvec(self) -> torch.Tensor:
         """Number of categories of each choice, ``[k]`` int64 on the CPU."""
-        return torch.tensor(self._parts)
+        return torch.tensor(self._parts, device=CPU)
 
     @property
     def space(self) -> BoxList:
@@ -424,7 +425,7 @@ class MultiOneHot(Leaf):
 
 def _starts(parts: list[int]) -> torch.Tensor:
     """Where each choice begins in the last dimension."""
-    return torch.tensor([0, *parts[:-1]]).cumsum(0)
+    return torch.tensor([0, *parts[:-1]], device=CPU).cumsum(0)
 
 
 def _hot(index: torch.Tensor, parts: list[int], dtype: torch.dtype) -> torch.Tensor:

@@ -17,6 +17,8 @@ import torch
 
 from steppe.errors import SpecError
 
+from .dtypes import CPU
+
 __all__ = [
     "Change",
     "ShapeLike",
@@ -117,7 +119,7 @@ def _probe_shape(shape: torch.Size) -> torch.Size:
 
 def shape_after(shape: torch.Size, change: Change) -> torch.Size:
     """Return the shape that ``change`` gives a tensor of ``shape``."""
-    out = change(torch.zeros((), dtype=torch.int8).expand(_probe_shape(shape))).shape
+    out = change(torch.zeros((), dtype=torch.int8, device=CPU).expand(_probe_shape(shape))).shape
     if -1 not in shape:
         return out
     limit = _sentinel(shape) // 2
@@ -139,14 +141,14 @@ def change_param(param: torch.Tensor, shape: torch.Size, change: Change) -> torc
 
 def event_survives(shape: torch.Size, change: Change) -> bool:
     """Whether ``change`` leaves the last dimension last, whole and in order."""
-    mark = torch.arange(shape[-1])
+    mark = torch.arange(shape[-1], device=CPU)
     out = change(mark.expand(_probe_shape(shape)))
     return out.ndim > 0 and out.shape[-1] == shape[-1] and bool((out == mark).all())
 
 
 def positions(shape: torch.Size, change: Change) -> torch.Tensor:
     """Return, for every element after ``change``, where in the flattened tensor of ``shape`` it stood."""
-    return change(torch.arange(math.prod(shape)).view(shape))
+    return change(torch.arange(math.prod(shape), device=CPU).view(shape))
 
 
 def is_index(value: Any) -> bool:
@@ -167,7 +169,7 @@ def torch_index(index: Any) -> Any:
             f"Cannot index a spec with {index!r}: expected ints, slices, None, ..., lists, arrays or tensors."
         )
     if isinstance(index, (list, range, np.ndarray)):
-        as_tensor = torch.as_tensor(np.asarray(index))
+        as_tensor = torch.from_numpy(np.asarray(index))
         return as_tensor.long() if as_tensor.numel() == 0 and not isinstance(index, np.ndarray) else as_tensor
     if isinstance(index, (np.integer, np.bool_)):
         return index.item()

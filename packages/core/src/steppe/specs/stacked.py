@@ -164,7 +164,7 @@ class Stacked(LazyStack):
                 return list(val.unbind())
         else:
             if isinstance(val, (list, tuple, np.ndarray)):
-                val = torch.as_tensor(np.asarray(val))
+                val = torch.from_numpy(np.asarray(val))
             at = val.ndim - self.ndim + self._dim if hasattr(val, "unbind") else -1
             if at >= 0 and val.shape[at] == n:
                 return list(val.unbind(at))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from steppe.errors import NotSupported
-from steppe.specs import Composite, NonTensor, Spec, Stacked, StackedComposite
+from steppe.specs import Composite, NonTensor, Spec, Stacked, StackedComposite, torch_to_numpy_dtype_dict
 
 __all__ = ["Field", "Layout", "storage_problem"]
 
@@ -30,10 +30,7 @@ class Field:
     @property
     def numpy_dtype(self) -> np.dtype[Any] | None:
         """The numpy dtype, or None where numpy has none (bfloat16)."""
-        try:
-            return np.dtype(torch.empty(0, dtype=self.dtype).numpy().dtype)
-        except TypeError:
-            return None
+        return torch_to_numpy_dtype_dict.get(self.dtype)
 
 
 @dataclass(frozen=True)

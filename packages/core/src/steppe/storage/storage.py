@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Composite
+from steppe.specs import CPU, Composite
 from steppe.storage.build import TensorDictBuilder
 from steppe.storage.layout import Field, Layout
 
@@ -144,14 +144,14 @@ class Storage:
             for field in self.layout.fields:
                 shape = (*self.rows, *field.shape)
                 if field.numpy_dtype is None:
-                    self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype)
+                    self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype, device=CPU)
                 else:
                     self._view(field, np.zeros(shape, field.numpy_dtype))
             return
         if not torch.cuda.is_available():
             raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")
         if self.kind == "pinned":
-            self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, pin_memory=True))
+            self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, device=CPU, pin_memory=True))
         else:
             self._lay(torch.zeros(self.layout.nbytes, dtype=torch.uint8, device=self._device or "cuda"))
 

@@ -54,11 +54,8 @@ class AutoResetTransform(PlannedTransform):
         done_spec: Composite = specs.done
 
         def ended(data: TensorDictBase) -> torch.Tensor:
-            rows = torch.zeros(data.batch_size, dtype=torch.bool, device=data.device)
-            for group in groups:
-                done = data.get(group.key("done"))
-                rows = rows | done.reshape((*data.batch_size, -1)).any(-1)
-            return rows
+            levels = [data.get(group.key("done")).reshape((*data.batch_size, -1)).any(-1) for group in groups]
+            return torch.stack(levels).any(0)
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             rows = ended(following)

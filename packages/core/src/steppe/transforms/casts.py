@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.specs import Composite
+from steppe.specs import Composite, torch_to_numpy_dtype_dict
 from steppe.transforms.base import Transform
 from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, pair_hook
 
@@ -96,10 +96,8 @@ class DTypeCastTransform(Transform):
     def _array_hooks(
         self, forward: list[tuple[Any, Any]], inverse: list[tuple[Any, Any]], specs: EnvSpecs
     ) -> ArrayHooks | None:
-        try:
-            dtype = torch.empty(0, dtype=self.dtype_in).numpy().dtype
-            torch.empty(0, dtype=self.dtype_out).numpy()
-        except TypeError:
+        dtype = torch_to_numpy_dtype_dict.get(self.dtype_in)
+        if dtype is None or self.dtype_out not in torch_to_numpy_dtype_dict:
             return None
         if not (self.dtype_in.is_floating_point and self.dtype_out.is_floating_point):
             return None

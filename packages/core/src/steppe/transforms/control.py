@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
+from steppe.specs import CPU
 from steppe.transforms.base import Transform
 
 __all__ = ["ConditionalSkip"]
@@ -36,7 +37,7 @@ class ConditionalSkip(Transform):
         skipped = self.cond(tensordict)
         shape = tensordict.batch_size
         if not isinstance(skipped, torch.Tensor):
-            steps = torch.full(shape, not skipped, dtype=torch.bool, device=tensordict.device)
+            steps = torch.full(shape, not skipped, dtype=torch.bool, device=tensordict.device or CPU)
         elif skipped.dtype is not torch.bool or skipped.numel() != shape.numel():
             raise SpecError(
                 f"ConditionalSkip: cond must return a bool, or a bool tensor of shape {tuple(shape)}; found "

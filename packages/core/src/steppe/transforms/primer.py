@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Composite, Spec
+from steppe.specs import CPU, Composite, Spec
 from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import as_key
 from steppe.transforms.planned import PlannedTransform
@@ -154,7 +154,7 @@ class TensorDictPrimer(PlannedTransform):
         if not isinstance(value, torch.Tensor):
             if leaf.dtype is None:
                 return value
-            return torch.full(shape, value, dtype=leaf.dtype, device=leaf.device)
+            return torch.full(shape, value, dtype=leaf.dtype, device=leaf.device or CPU)
         value = value.to(dtype=leaf.dtype, device=leaf.device or value.device)
         # A copy, because a default that is a tensor is used again at the next reset.
         return value.expand(shape).clone()

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Unbounded
+from steppe.specs import CPU, Unbounded
 from steppe.storage import Layout, entries, storage_problem
 from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import as_keys, names_of, replace_last
@@ -91,7 +91,7 @@ class RewardSum(PlannedTransform):
             lead = fresh.batch_size
             for i, (out_key, leaf) in enumerate(leaves):
                 shape = (*lead, *leaf.shape[batch_dims:])
-                zero = torch.zeros(shape, dtype=leaf.dtype, device=leaf.device or fresh.device)
+                zero = torch.zeros(shape, dtype=leaf.dtype, device=leaf.device or fresh.device or CPU)
                 if self.reset_keys is not None and td is not None:
                     mask, before = td.get(self.reset_keys[i], None), td.get(out_key, None)
                     if mask is not None and before is not None:

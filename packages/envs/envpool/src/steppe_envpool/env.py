@@ -89,7 +89,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         leaf = self.full_action_spec["action"]
         state["_action_shape"], state["_action_torch"] = leaf.shape, leaf.dtype
         state["_obs_dtypes"] = {
-            key: torch.empty(0, dtype=leaf.dtype).numpy().dtype
+            key: torch.empty(0, dtype=leaf.dtype, device="cpu").numpy().dtype
             for key, leaf in self.full_observation_spec.items(include_nested=True, leaves_only=True)
             if key != "valid"
         }
@@ -224,7 +224,7 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def _put_flags(self, root: TensorDictBase, n: int) -> None:
         level = entries(root) if type(root) is TensorDict and self.device is None else None
-        flags = torch.zeros((len(_FLAGS), n, 1), dtype=torch.bool, device=self.device)
+        flags = torch.zeros((len(_FLAGS), n, 1), dtype=torch.bool, device=self.device or "cpu")
         for name, value in zip(_FLAGS, flags.unbind(0), strict=True):
             if level is not None:
                 level[name] = value

@@ -93,7 +93,7 @@ class EndOfLifeTransform(Transform):
                 "number of lives to the observations of each environment with set_info_dict_reader(['lives'])."
             )
         value = reduce(getattr, self.eol_attribute.split("."), getattr(env, "base_env", env))
-        lives = torch.tensor(int(value() if callable(value) else value), device=data.device)
+        lives = torch.tensor(int(value() if callable(value) else value), device=data.device or "cpu")
         data.set(self.lives_key, lives)
         return lives
 

@@ -110,7 +110,7 @@ def _multi_discrete(space: Any, *, categorical_action_encoding: bool, device: An
         return OneHot(n, shape=(*counts.shape, n), device=device, dtype=dtype)
     if counts.ndim > 1:
         # No one-hot layout of a grid of unequal counts is a rectangle.
-        high = torch.as_tensor(counts - 1).to(dtype)
+        high = torch.from_numpy(counts - 1).to(dtype)
         return Bounded(torch.zeros_like(high), high, shape=counts.shape, device=device, dtype=dtype)
     if categorical_action_encoding:
         return MultiCategorical(counts.tolist(), device=device, dtype=dtype)
@@ -190,7 +190,7 @@ def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
         array = np.minimum(array.astype(np.uint64), np.uint64(torch.iinfo(dtype).max)).astype(np.int64)
     if array.dtype.name == "float128":
         array = array.astype(np.float64)
-    return torch.tensor(np.array(array), dtype=dtype)
+    return torch.from_numpy(np.array(array)).to(dtype)
 
 
 def _stack(parts: list[Spec]) -> Spec | None:

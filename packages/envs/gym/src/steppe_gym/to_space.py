@@ -90,7 +90,7 @@ def _discrete(spaces: Any, n: int, shape: torch.Size) -> Any:
 
 
 def _unbounded(spaces: Any, spec: Spec) -> Any:
-    dtype = torch.empty(0, dtype=spec.dtype).numpy().dtype
+    dtype = torch.empty(0, dtype=spec.dtype, device="cpu").numpy().dtype
     if dtype.kind == "b":
         return spaces.MultiBinary(_count(spec.shape))
     low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

@@ -77,7 +77,7 @@ class Leaf:
                 rows = [element.tensor(element.find(row)) for row in value]
             if rows:
                 return torch.stack(rows)
-            return torch.zeros((0, *element.spec.shape), dtype=element.spec.dtype)
+            return torch.zeros((0, *element.spec.shape), dtype=element.spec.dtype, device="cpu")
         array = np.empty(tuple(self.spec.shape), dtype)
         if self.encode is None:
             array[...] = value
@@ -339,5 +339,5 @@ def kind_of(space: Any) -> str | None:
 
 @cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    found: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
+    found: np.dtype[Any] = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
     return found

@@ -245,10 +245,8 @@ class GymWrapper(GymLikeEnv):
     def _finish_rows(self, data: TensorDictBase, info: Any, valid: Any) -> TensorDictBase:
         """Add what a batch has beside its observations: infos, and which rows are transitions."""
         if self._vector.has_invalid_rows:
-            found = (
-                torch.ones(self._vector.n, 1, dtype=torch.bool) if valid is None else torch.from_numpy(valid[:, None])
-            )
-            data.set("valid", found)
+            found = np.ones(self._vector.n, bool) if valid is None else valid
+            data.set("valid", torch.from_numpy(found[:, None]))
         return self._read_info(self._vector.rows_of_info(info), data) if self.info_dict_reader else data
 
     def read_action(self, action: Any) -> Any:
