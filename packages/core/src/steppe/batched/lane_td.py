@@ -37,6 +37,8 @@ class TensorDictLane:
         obs, done, reward = env.observation_keys, env.done_keys, env.reward_keys
         self._root_out = [(key, views[key]) for key in (*obs, *done)]
         self._next_out = [(key, views[below(key)]) for key in dict.fromkeys((*obs, *reward, *done))]
+        # A caller that sees something else in their place does not hand them back.
+        self._carried = [(views[key], views[below(key)]) for key in obs]
 
     def _root(self, informed: bool) -> TensorDict:
         build = self._build if informed else self._build_without_info
@@ -59,6 +61,8 @@ class TensorDictLane:
             td.set("_step", self._step_mask.clone())
         td = env.step(td)
         self._write(td.get("next"), self._next_out, "next")
+        for root_view, next_view in self._carried:
+            root_view.copy_(next_view)
         if not reset:
             return None
         root: TensorDict = env.step_mdp(td)

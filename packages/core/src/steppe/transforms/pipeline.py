@@ -17,7 +17,7 @@ from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose
 from steppe.transforms.hooks import EnvSpecs, Hooks
 
-__all__ = ["Pipeline", "leaves"]
+__all__ = ["Pipeline", "leaves", "version"]
 
 
 def leaves(transform: Transform) -> Iterator[Transform]:
@@ -52,7 +52,8 @@ class Pipeline:
         specs = self.base_specs = EnvSpecs.of(base)
         found: list[Hooks] = []
         before: list[EnvSpecs] = []
-        for part in leaves(transform):
+        parts = list(leaves(transform))
+        for part in parts:
             before.append(specs)
             found.append(part.hooks(specs))
             specs = part.transform_specs(specs)
@@ -121,6 +122,54 @@ class Pipeline:
             and type(base).step_and_maybe_reset is not ArrayPath.step_and_maybe_reset
         )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
+        self._refuse_changed_states(parts)
+        self._own = self._keys_of_base(parts)
+        #: Observations of the base that a transform replaces, which the base is not to take for its own.
+        self.hidden: set[Any] = set()
+        for key in [key for key in self._own if self._is_replaced(key, parts)]:
+            self._hide(key)
+
+    def _refuse_changed_states(self, parts: list[Transform]) -> None:
+        """Refuse a transform of what each step reads from the root, without an inverse of it."""
+        undone = {key for part in parts for key in part.in_keys_inv}
+        if self.inverses and not undone:
+            return  # what these write is not known
+        for key, state in self.specs.state.items(include_nested=True, leaves_only=True):
+            seen = self.specs.observation.get(key, None)
+            if seen is None or state is None or key in undone or self.base_specs.state.get(key, None) is None:
+                continue
+            if (seen.shape, seen.dtype) != (state.shape, state.dtype):
+                raise SpecError(
+                    f"{key!r} is a state, which each step reads from the data, and a transform makes it "
+                    f"{tuple(seen.shape)} of {seen.dtype} where the environment needs {tuple(state.shape)} of "
+                    f"{state.dtype}. Give the transform an inverse, in_keys_inv=[{key!r}], or other out_keys."
+                )
+
+    def _keys_of_base(self, parts: list[Transform]) -> list[Any]:
+        """Observations that the base may look for in the root without having declared them as states."""
+        if self.array_base:
+            return []
+        undone = {key for part in parts for key in part.in_keys_inv}
+        known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
+        return sorted(known, key=str)
+
+    def _is_replaced(self, key: Any, parts: list[Transform]) -> bool:
+        after = self.specs.observation.get(key, None)
+        return after != self.base_specs.observation[key] or any(key in part.out_keys for part in parts)
+
+    def _hide(self, key: Any) -> None:
+        self.hidden.add(key)
+        self._own.remove(key)
+
+    def _seen(self, data: TensorDictBase) -> list[Any]:
+        """What tells later whether a transform has replaced an observation, or written into it."""
+        return [(value := _entry(data, key), version(value)) for key in self._own]
+
+    def _note_replaced(self, seen: list[Any], data: TensorDictBase) -> None:
+        for key, (value, before) in zip(list(self._own), seen, strict=True):
+            after = _entry(data, key)
+            if value is not None and after is not None and (after is not value or version(after) != before):
+                self._hide(key)
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
         """The root as the caller gave it, and after each inverse; the last is for the base."""
@@ -140,14 +189,20 @@ class Pipeline:
 
     def outward(self, views: list[TensorDictBase], following: TensorDictBase) -> TensorDictBase:
         """Take the data of a step through the transforms."""
+        seen = self._seen(following) if self._own else None
         for step, view in self.steps:
             following = step(views[view], following)
+        if seen is not None:
+            self._note_replaced(seen, following)
         return following
 
     def outward_reset(self, views: list[TensorDictBase | None], fresh: TensorDictBase) -> TensorDictBase:
         """Take the data of a reset through the transforms."""
+        seen = self._seen(fresh) if self._own else None
         for reset, view in self.resets:
             fresh = reset(views[view], fresh)
+        if seen is not None:
+            self._note_replaced(seen, fresh)
         return fresh
 
     def done_entries(self, following: TensorDictBase) -> list[Any]:
@@ -183,13 +238,45 @@ class Pipeline:
         }
         return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
 
+    def root(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """A copy without ``next``, and without what the base must not see, for the base to write into."""
+        return self._without(tensordict, ("next", *self.hidden))
+
+    def shown(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What the base may see of the root; not to be written into."""
+        return self._without(tensordict, (*self.hidden,)) if self.hidden else tensordict
+
+    def explain_hidden(self, error: KeyError) -> None:
+        """Note in an error of the base why it does not see an entry."""
+        if hasattr(error, "add_note"):
+            error.add_note(
+                f"The environment is not shown {sorted(map(str, self.hidden))}, because a transform has replaced it in "
+                "the data. What a step reads beside the action belongs into the environment's state_spec, and the "
+                "transform then needs an inverse (in_keys_inv)."
+            )
+
     @staticmethod
-    def root(tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy of the first level without ``next``, for the base to write into."""
-        if type(tensordict) is not TensorDict:
-            return tensordict.exclude("next")
-        level = {name: value for name, value in entries(tensordict).items() if name != "next"}
+    def _without(tensordict: TensorDictBase, keys: tuple[Any, ...]) -> TensorDictBase:
+        if type(tensordict) is not TensorDict or not all(type(key) is str for key in keys):
+            return tensordict.exclude(*keys)
+        level = {name: value for name, value in entries(tensordict).items() if name not in keys}
         return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
+
+
+def _entry(data: Any, key: Any) -> Any:
+    """The entry itself, or None where there is none, or where reading it would make a new one (a lazy stack)."""
+    for name in (key,) if type(key) is str else key:
+        if type(data) is not TensorDict:
+            return None
+        data = entries(data).get(name)
+    return data
+
+
+def version(value: Any) -> int:
+    """How often a tensor has been written into."""
+    if not isinstance(value, torch.Tensor) or value.is_inference():
+        return 0
+    return value._version
 
 
 def _outputs(specs: EnvSpecs) -> set[Any]:

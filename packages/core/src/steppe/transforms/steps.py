@@ -11,7 +11,7 @@ from steppe.envs import ArrayPath, ArrayPlan, EnvBase
 from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.arrays import TransformedPlan
-from steppe.transforms.pipeline import Pipeline
+from steppe.transforms.pipeline import Pipeline, version
 
 __all__ = ["TransformedSteps"]
 
@@ -107,10 +107,7 @@ class TransformedSteps(ArrayPath):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         pipeline = self.__dict__["_pipeline"] or self._compiled
         if not pipeline.inverses:
-            following = self._base_next(pipeline, tensordict)
-            for step, _ in pipeline.steps:
-                following = step(tensordict, following)
-            return following
+            return pipeline.outward([tensordict], self._base_next(pipeline, tensordict))
         views = pipeline.views(tensordict)
         if pipeline.writes_step:
             mask, written = tensordict.get("_step", None), views[-1].get("_step", None)
@@ -142,7 +139,15 @@ class TransformedSteps(ArrayPath):
         if pipeline.plain_step and not base.__dict__["is_closed"]:
             # Its step would do no more than this, and put the result into a copy of the root.
             arrays = base.array_plan if pipeline.array_base else None
-            return base._whole_step(given) if arrays is None or given.batch_size else arrays.step(base, given)[0]
+            if arrays is not None and not given.batch_size:
+                return arrays.step(base, given)[0]
+            if not pipeline.hidden:
+                return base._whole_step(given)
+            try:
+                return base._whole_step(pipeline.shown(given))
+            except KeyError as error:
+                pipeline.explain_hidden(error)
+                raise
         return base.step(pipeline.root(given)).get("next")
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -239,13 +244,13 @@ class TransformedSteps(ArrayPath):
             The root of the next step.
         """
         given = tensordict
-        if "next" in entries(tensordict) or tensordict.is_locked:
+        if "next" in entries(tensordict) or tensordict.is_locked or pipeline.hidden:
             given = pipeline.root(tensordict)
         _, root = self.__dict__["_base"].step_and_maybe_reset(given)
         following = made = entries(given)["next"]
         before = dict(entries(following))
-        for step, _ in pipeline.steps:
-            following = step(tensordict, following)
+        versions = {name: version(value) for name, value in before.items()}
+        following = pipeline.outward([tensordict], following)
         done = following.get("done")
         ended = bool(done.any())
         if done is not before["done"] and not pipeline.may_end:
@@ -258,7 +263,8 @@ class TransformedSteps(ArrayPath):
         level = entries(root)
         after = entries(following) if type(following) is TensorDict else dict(following.items())
         for name, value in after.items():
-            if before.get(name) is not value and name not in pipeline.left_behind:
+            kept = before.get(name) is value and versions[name] == version(value)
+            if not kept and name not in pipeline.left_behind:
                 level[name] = value
         for name in before:
             if name not in after:
@@ -268,7 +274,7 @@ class TransformedSteps(ArrayPath):
         level["_reset"] = done.clone()
         if done is not before["done"]:
             outputs = self._reset_the_rest(outputs, {"done": before["done"]}, root)
-        known = dict(entries(outputs))
+        known = {name: (value, version(value)) for name, value in entries(outputs).items()}
         fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
         if not self._merge_flat(root, fresh, known):
             self._settle_reset(root, fresh)
@@ -285,7 +291,7 @@ class TransformedSteps(ArrayPath):
         level = entries(root)
         mask = level.pop("_reset")
         for name, value in entries(fresh).items():
-            if value is known.get(name):
+            if name in known and value is known[name][0] and version(value) == known[name][1]:
                 level[name] = value
             else:
                 shaped = mask

@@ -1,0 +1,255 @@
+"""What the base environment is shown of the root: never what a transform has written in place of its own entries."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.envs import EnvBase
+from steppe.errors import SpecError
+from steppe.specs import Bounded, Composite, Unbounded
+from steppe.transforms import (
+    ObservationTransform,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+    apply_to_composite,
+    apply_to_composite_inv,
+)
+from steppe_testing import ArrayCountingEnv, StatelessCountingEnv
+
+
+class Watching(EnvBase):
+    """Counts to ``length`` in a 2 x 3 observation, and returns what it was shown of it: -1 for nothing."""
+
+    def __init__(self, length=4):
+        super().__init__()
+        self.length, self.count = length, 0
+        self.observation_spec = Composite(observation=Unbounded((2, 3)), seen=Unbounded((1,)))
+        self.action_spec = Bounded(-1.0, 1.0, (1,))
+
+    def _reset(self, tensordict=None, **kwargs):
+        self.count = 0
+        return TensorDict(observation=torch.zeros(2, 3), seen=torch.zeros(1))
+
+    def _step(self, tensordict):
+        self.count += 1
+        shown = tensordict.get("observation", None)
+        seen = torch.tensor([-1.0]) if shown is None else shown.reshape(-1)[:1].to(torch.float32, copy=True)
+        observation = torch.full((2, 3), float(self.count))
+        done = torch.tensor([self.count >= self.length])
+        return TensorDict(observation=observation, seen=seen, reward=torch.ones(1), done=done)
+
+    def _set_seed(self, seed):
+        pass
+
+
+class Flat(ObservationTransform):
+    """Another shape."""
+
+    def _apply_transform(self, value):
+        return value.flatten(-2) + 100
+
+    @apply_to_composite
+    def transform_observation_spec(self, spec):
+        return Unbounded((*spec.shape[:-2], spec.shape[-2] * spec.shape[-1]), dtype=spec.dtype)
+
+
+class Whole(ObservationTransform):
+    """Another dtype."""
+
+    def _apply_transform(self, value):
+        return value.to(torch.int64) + 100
+
+    @apply_to_composite
+    def transform_observation_spec(self, spec):
+        return Unbounded(spec.shape, dtype=torch.int64)
+
+
+class Shifted(ObservationTransform):
+    """Another value."""
+
+    def _apply_transform(self, value):
+        return value + 100
+
+
+class ShiftedWhole(Transform):
+    """The same, written for all data at once, which says nothing about keys."""
+
+    def _call(self, next_tensordict):
+        return next_tensordict.set("observation", next_tensordict["observation"] + 100)
+
+    def _reset(self, tensordict, tensordict_reset):
+        return self._call(tensordict_reset)
+
+
+class ShiftedInPlace(ShiftedWhole):
+    """The same in place."""
+
+    def _call(self, next_tensordict):
+        next_tensordict["observation"] += 100
+        return next_tensordict
+
+
+def steps(env):
+    """Whole steps, one call each."""
+    td = env.reset()
+    for _ in range(3):
+        td = env.rand_step(td)
+        yield td["next"]
+        td = env.step_mdp(td)
+
+
+def steps_with_resets(env):
+    td = env.reset()
+    for _ in range(6):
+        td, following = env.step_and_maybe_reset(env.rand_action(td))
+        yield td["next"]
+        td = following
+
+
+def partial_steps(env):
+    td = env.reset()
+    for row in (0, 1, 0, 1):
+        if env.batch_size:
+            td["_step"] = torch.arange(env.batch_size[0]) == row
+        td = env.rand_step(td)
+        yield td["next"][row] if env.batch_size else td["next"]
+        td = env.step_mdp(td)
+
+
+def steps_of_rows(env):
+    if not env.batch_size:
+        return
+    rows = torch.tensor([1])
+    td = env.reset_at(None, rows)
+    for _ in range(3):
+        td["action"] = torch.zeros(1, 1)
+        env.step_at(td, rows)
+        yield td["next"]
+        td = env.step_mdp(td)
+
+
+def rollout(env):
+    data = env.rollout(6, break_when_any_done=False)
+    yield from data["next"].unbind(-1)
+
+
+TRANSFORMS = (Flat, Whole, Shifted, ShiftedWhole, ShiftedInPlace)
+WAYS = (steps, steps_with_resets, partial_steps, steps_of_rows, rollout)
+PLACES = {
+    "alone": lambda transform: TransformedEnv(Watching(), transform()),
+    "SerialEnv, outside": lambda transform: TransformedEnv(SerialEnv(2, Watching), transform()),
+    "SerialEnv, inside": lambda transform: SerialEnv(2, lambda: TransformedEnv(Watching(), transform())),
+    "ParallelEnv, outside": lambda transform: TransformedEnv(ParallelEnv(2, Watching, num_processes=1), transform()),
+    "ParallelEnv, inside": lambda transform: ParallelEnv(
+        2, lambda: TransformedEnv(Watching(), transform()), num_processes=1
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "transform"),
+    [
+        pytest.param(PLACES[name], transform, id=f"{transform.__name__}, {name}")
+        for name in PLACES
+        for transform in (TRANSFORMS if "Parallel" not in name else (Flat, ShiftedWhole))
+    ],
+)
+def test_an_observation_that_a_transform_replaces_does_not_reach_the_environment(place, transform):
+    with closing(place(transform)) as env:
+        for way in WAYS:
+            for following in way(env):
+                seen = following["seen"].flatten().tolist()
+                shown = following["observation"].flatten(following.batch_dims)[..., 0].flatten().tolist()
+
+                assert all(value >= 101 for value in shown), way.__name__
+                # Its own, of the step before; or nothing.
+                assert all(value in (-1, own - 101) for value, own in zip(seen, shown, strict=True)), way.__name__
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_an_observation_that_no_transform_touches_reaches_the_environment(place):
+    with closing(place(StepCounter)) as env:
+        for way in (steps, steps_with_resets, rollout):
+            for following in way(env):
+                own = following["observation"].flatten(following.batch_dims)[..., :1]
+                assert torch.equal(following["seen"].flatten(), own.flatten() - 1), way.__name__
+
+
+@pytest.mark.parametrize("transform", [Flat, Whole])
+def test_array_environments_in_batches_take_transforms_that_change_shape_or_dtype(transform):
+    def make():
+        return ArrayCountingEnv(3, pixels=(2, 3))
+
+    def replaced(env):
+        return TransformedEnv(env, transform(["pixels"]))
+
+    expected = replaced(make()).rollout(5, break_when_any_done=False)["next", "pixels"]
+
+    for env in (replaced(SerialEnv(2, make)), SerialEnv(2, lambda: replaced(make()))):
+        env.check_env_specs()
+        data = env.rollout(5, break_when_any_done=False)
+        assert torch.equal(data["next", "pixels"][0], expected)
+
+
+def test_an_error_for_a_missing_observation_says_that_a_transform_replaces_it():
+    class Reading(Watching):
+        def _step(self, tensordict):
+            tensordict["observation"] + 1
+            return super()._step(tensordict)
+
+    env = TransformedEnv(Reading(), Flat())
+
+    with pytest.raises(KeyError) as caught:
+        env.rand_step(env.reset())
+    assert "because a transform has replaced it" in "".join(getattr(caught.value, "__notes__", ["a transform has"]))
+
+
+def test_an_inverse_gives_the_environment_its_own_observation():
+    class Both(Shifted):
+        def __init__(self):
+            super().__init__(["observation"], in_keys_inv=["observation"])
+
+        def _inv_apply_transform(self, value):
+            return value - 100
+
+    for env in (TransformedEnv(Watching(), Both()), TransformedEnv(SerialEnv(2, Watching), Both())):
+        assert [following["seen"].flatten()[0].item() for following in steps(env)] == [0, 1, 2]
+
+
+class Spread(Transform):
+    """Adds a dimension."""
+
+    def _apply_transform(self, value):
+        return value.unsqueeze(-1)
+
+    def _inv_apply_transform(self, value):
+        return value.squeeze(-1)
+
+    @apply_to_composite
+    def transform_observation_spec(self, spec):
+        return spec.unsqueeze(-1)
+
+    @apply_to_composite_inv
+    def transform_state_spec(self, spec):
+        return spec.unsqueeze(-1)
+
+
+def test_a_state_that_is_given_another_shape_needs_an_inverse():
+    env = TransformedEnv(StatelessCountingEnv(), Spread(["count"]))
+
+    with pytest.raises(SpecError, match=r"'count' is a state.*in_keys_inv=\['count'\]"):
+        env.reset()
+
+
+@pytest.mark.parametrize("batch_size", [(), (2,)])
+def test_a_state_with_an_inverse_reaches_the_environment(batch_size):
+    env = TransformedEnv(StatelessCountingEnv(batch_size=batch_size), Spread(["count"], in_keys_inv=["count"]))
+
+    env.check_env_specs()
+    assert env.rollout(3)["next", "count"][..., :, 0, 0].flatten().tolist() == [1, 2, 3] * env.numel()
