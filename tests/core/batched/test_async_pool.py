@@ -356,7 +356,7 @@ def test_a_refused_action_starts_no_environment(pool: Any) -> None:
 
     with pytest.raises(ActionError, match="no action"):
         env.async_step_send(td.exclude("action"))
-    with pytest.raises(ActionError, match="environment 0 must have shape"):
+    with pytest.raises(ActionError, match="Environment 0: The action 'action' must have shape"):
         env.async_step_send(td.exclude("action").set("action", torch.zeros(2, 7)))
 
     assert env.step(td)["next", "observation"].tolist() == [[1.0], [1.0]]

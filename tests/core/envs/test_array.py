@@ -92,7 +92,7 @@ def test_a_policy_sees_equal_data_on_both_paths(variant):
     fast, slow = pair(**VARIANTS[variant])
 
     def policy(td):
-        td.update(fast.full_action_spec.one())
+        td.update(fast.full_action_spec.rand(generator=torch.Generator().manual_seed(0)))
         for key in fast.observation_keys:
             td.set(("seen", *((key,) if isinstance(key, str) else key)), td[key].clone())
         return td

@@ -227,7 +227,7 @@ def test_actions_of_a_group_are_played():
 
 @BOTH
 def test_wrong_given_actions_say_so(make):
-    with pytest.raises(ActionError, match="dtype"):
+    with pytest.raises(ActionError, match="must be one-hot"):
         make().rollout(2, actions=torch.ones(2, 3))
 
 

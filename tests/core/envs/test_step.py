@@ -63,9 +63,11 @@ def test_a_step_without_its_action_says_so(make):
 @BOTH
 def test_an_action_of_the_wrong_dtype_says_so(make):
     env = make()
-    td = env.reset().set("action", torch.tensor([0.0, 1.0, 0.0]))
+    td = env.reset().set("action", torch.tensor([0.0, 0.5, 0.5]))
 
-    with pytest.raises(ActionError, match=r"'action' must have dtype torch.bool, found torch.float32"):
+    with pytest.raises(
+        ActionError, match=r"'action' must have dtype torch.bool, found torch.float32 with the value 0.5"
+    ):
         env.step(td)
 
 
@@ -98,7 +100,7 @@ def test_a_missing_nested_action_is_named():
 def test_several_array_actions_are_each_checked():
     env = ArrayCountingEnv(actions=True)
     td = env.rand_action(env.reset())
-    td["arm", "action"] = td["arm", "action"].float()
+    td["arm", "action"] = td["arm", "action"].float() / 2
 
     with pytest.raises(ActionError, match=r"\('arm', 'action'\)"):
         env.step(td)
@@ -107,7 +109,7 @@ def test_several_array_actions_are_each_checked():
 def test_a_one_hot_action_without_a_one_says_so():
     env = ArrayCountingEnv()
 
-    with pytest.raises(ActionError, match="needs a 1"):
+    with pytest.raises(ActionError, match="must be one-hot, a single 1 among 3 entries"):
         env.step(env.reset().set("action", torch.zeros(3, dtype=torch.bool)))
 
 

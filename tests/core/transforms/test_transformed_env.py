@@ -285,7 +285,7 @@ def test_a_missing_or_wrong_action_is_an_error():
         with pytest.raises(ActionError, match="There is no action at 'action'"):
             env.step(env.reset())
         env.rollout(2)
-        with pytest.raises(ActionError, match="dtype"):
+        with pytest.raises(ActionError, match="one-hot"):
             env.step(env.reset().set("action", torch.zeros(3)))
 
 

@@ -12,6 +12,7 @@ from steppe.batched.async_work import AsyncWork
 from steppe.batched.creator import given_envs
 from steppe.batched.dispatch import HAS
 from steppe.batched.report import BatchLayout, EnvReport
+from steppe.envs import action_rules
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
 
@@ -171,7 +172,8 @@ class AsyncEnvPool(AsyncWork):
 
         Raises:
             StateError: one of them is at work, or its last result was not received. None is started then.
-            ActionError: an action is missing, or of the wrong shape or dtype. None is started then.
+            ActionError: an action is missing, or does not fit; see :meth:`~steppe.envs.EnvBase.step`. None is started
+                then.
         """
         self._send("step", tensordict, env_index)
 
@@ -252,13 +254,7 @@ class AsyncEnvPool(AsyncWork):
                     f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
                     "the pool with stack='lazy' or stack='maybe_dense'."
                 )
-        self.__dict__["_row_actions"] = [
-            [
-                (key, None if any(size < 0 for size in leaf.shape) else leaf.shape, leaf.dtype)
-                for key, leaf in one.specs["action"].items(include_nested=True, leaves_only=True)
-            ]
-            for one in reports
-        ]
+        self.__dict__["_row_actions"] = [action_rules(one.specs["action"], one.specs["done"]) for one in reports]
         return super()._adopt(reports)
 
     def close(self, *, raise_if_closed: bool = False) -> None:

@@ -15,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.batched.async_rows import indices_of, rows_of, stack_as
 from steppe.batched.base import BatchedEnv
 from steppe.batched.crew import PATIENCE_AFTER_FAILURE
+from steppe.envs import missing_action
 from steppe.errors import ActionError, ClosedError, SpecError, StateError, WorkerTimeout
 from steppe.specs import CPU
 
@@ -141,15 +142,16 @@ class AsyncWork(BatchedEnv):
             del failure  # it refers to this frame, and storage should not have to wait for the garbage collector
 
     def _check_action(self, row: int, td: Any) -> None:
-        for key, shape, dtype in self._row_actions[row]:
-            value = td.get(key, None)
+        for rule in self._row_actions[row]:
+            value = td.get(rule.key, None)
             if value is None:
-                raise self._missing_action(td, key)
-            if dtype is not None and (value.dtype is not dtype or (shape is not None and value.shape != shape)):
-                raise ActionError(
-                    f"The action {key!r} of environment {row} must have shape {tuple(shape or ())} and dtype {dtype}, "
-                    f"found {tuple(value.shape)} and {value.dtype}."
-                )
+                raise missing_action(td, rule.key)
+            try:
+                fitted = rule.fit(value, td.batch_size)
+            except ActionError as error:
+                raise ActionError(f"Environment {row}: {error}") from None
+            if fitted is not value:
+                td.set(rule.key, fitted)
 
     def _written(self, op: str, row: int, td: Any) -> tuple[str, tuple[Any, dict[str, Any]] | None]:
         """Write a row into storage; what to order, and the message where storage does not do."""
@@ -305,7 +307,7 @@ class AsyncWork(BatchedEnv):
             return data, self._root_after(data, flat, rows)
         roots = []
         for row, td, outcome in zip(rows, sent, outcomes, strict=True):
-            kept = td.select(*(key for key, *_ in self._row_actions[row]))  # as step_mdp does
+            kept = td.select(*(rule.key for rule in self._row_actions[row]))  # as step_mdp does
             roots.append(kept.update(self._placed(outcome[1])))
         return data, stack_as(self.stack, roots).set("env_index", index.clone())
 

@@ -12,12 +12,14 @@ from steppe.batched.board import Flags
 from steppe.batched.messages import stack_rows
 from steppe.batched.outlet import outlet
 from steppe.batched.report import BatchLayout, below, merge
-from steppe.envs import EnvBase
-from steppe.errors import ActionError, SpecError
+from steppe.envs import EnvBase, action_rules, missing_action
+from steppe.errors import SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage import Storage, TensorDictBuilder, entries
 
 __all__ = ["BatchSteps"]
+
+_Tensor = torch.Tensor
 
 
 class BatchSteps(EnvBase):
@@ -56,9 +58,10 @@ class BatchSteps(EnvBase):
         # Array environments read nothing but the action; for others a step is a function of the whole root.
         carried = () if self._on_arrays else (*self.state_keys, *self.observation_keys, *self.done_keys)
         state["_carried"] = [(key, storage.arrays.get(key), storage.tensors[key]) for key in dict.fromkeys(carried)]
-        specs = {key: self.full_action_spec[key] for key in self.action_keys}
+        size = self.batch_size
         state["_actions"] = [
-            (key, spec.shape, spec.dtype, storage.arrays.get(key), storage.tensors[key]) for key, spec in specs.items()
+            (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
+            for rule in action_rules(self.full_action_spec, self.full_done_spec, batch_dims=len(size))
         ]
         self._make_outlets()
 
@@ -90,19 +93,21 @@ class BatchSteps(EnvBase):
     # -- data into storage ----------------------------------------------------------------------------------------
 
     def _write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
+        """Write actions into storage, after holding them against the rule for actions."""
         level = entries(tensordict) if type(tensordict) is TensorDict else None
-        for key, shape, dtype, array, tensor in self._actions:
+        for key, rule, whole, array, tensor in self._actions:
             value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
             if value is None:
-                raise self._missing_action(tensordict, key)
-            if rows is not None:
-                shape = torch.Size((len(rows), *shape[1:]))
-            if value.shape != shape or value.dtype is not dtype:
-                raise ActionError(
-                    f"The action {key!r} must have shape {tuple(shape)} and dtype {dtype}, "
-                    f"found {tuple(value.shape)} and {value.dtype}."
-                )
-            _put(value, array, tensor, rows)
+                raise missing_action(tensordict, key)
+            if rows is None and type(value) is _Tensor and value.dtype is rule.dtype and value.shape == whole:
+                # What it chooses is looked at where it is written, which is cheaper.
+                _put(value, array, tensor)
+                if rule.allows is None or (array is not None and rule.allows(array)):
+                    continue
+            fitted = rule.fit(value, tensordict.batch_size, rows=rows)
+            if fitted is not value:
+                tensordict.set(key, fitted)
+            _put(fitted, array, tensor, rows)
 
     def _write_carried(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
         """Write what else a step or reset depends on; whether all of it was there."""
@@ -147,7 +152,8 @@ class BatchSteps(EnvBase):
         rows = None if mask is None else _true_rows(mask)
         if not self._buffered or self._wants_gradients(tensordict):
             return self._stacked("step", tensordict, rows)[0]
-        self._write_action(tensordict)
+        for key, *_, array, tensor in self._actions:  # which the step has checked
+            _put(tensordict.get(key), array, tensor)
         self._write_carried(tensordict)
         if mask is not None and self._layout.masked:
             self._storage.tensors["_step"].copy_(mask)

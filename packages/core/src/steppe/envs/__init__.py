@@ -6,6 +6,7 @@ from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_codec import ActionCodec
+from steppe.envs.action_rules import ActionRule, action_rules, missing_action
 from steppe.envs.actions import draws_in_blocks, random_block
 from steppe.envs.array import ArrayEnv, ArrayPath
 from steppe.envs.array_plan import ArrayPlan
@@ -28,6 +29,7 @@ from steppe.specs import make_composite_from_td
 
 __all__ = [
     "ActionCodec",
+    "ActionRule",
     "ArrayEnv",
     "ArrayPath",
     "ArrayPlan",
@@ -41,6 +43,7 @@ __all__ = [
     "ModelBasedEnvBase",
     "Module",
     "RandomPolicy",
+    "action_rules",
     "as_policy",
     "check_env_specs",
     "check_marl_grouping",
@@ -51,6 +54,7 @@ __all__ = [
     "get_env_metadata",
     "has_class_attribute",
     "make_composite_from_td",
+    "missing_action",
     "next_seed",
     "random_block",
     "set_exploration_type",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
+from steppe.envs.action_rules import ActionRule, missing_action
 from steppe.errors import ActionError
 from steppe.specs import Binary, Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
 
@@ -16,34 +17,55 @@ __all__ = ["ActionCodec"]
 
 
 class _Decoder:
-    """One action key: ``one`` decodes a tensor, ``many`` decodes rows of an array."""
+    """One action key: ``one`` decodes a tensor, ``many`` decodes rows of an array.
 
-    def __init__(self, one: Callable[[torch.Tensor], Any], many: Callable[[np.ndarray[Any, Any]], list[Any]]) -> None:
+    Attributes:
+        one: holds what it decodes against the rule for choices, if ``judges`` says so.
+        many: does not; see :meth:`ActionCodec.fit`.
+    """
+
+    def __init__(
+        self,
+        one: Callable[[torch.Tensor], Any],
+        many: Callable[[np.ndarray[Any, Any]], list[Any]],
+        *,
+        judges: bool = False,
+    ) -> None:
         self.one = one
         self.many = many
+        self.judges = judges
 
 
-def _one_hot(leaf: Spec) -> _Decoder:
+def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
+    others = leaf.n - 1
+
     def one(action: torch.Tensor) -> int:
         row: list[Any] = action.tolist()
-        try:
-            return row.index(1)
-        except ValueError:
-            raise ActionError(f"A one-hot action needs a 1 among its {len(row)} entries, found {row}.") from None
+        if row.count(0) != others or 1 not in row:
+            rule.fit(action)
+        return row.index(1)
 
     def many(rows: np.ndarray[Any, Any]) -> list[Any]:
         found: list[Any] = rows.argmax(-1).tolist()
         return found
 
-    return _Decoder(one, many)
+    return _Decoder(one, many, judges=True)
 
 
-def _categorical(leaf: Spec) -> _Decoder:
+def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
+    limit = leaf.n if leaf.n > 0 else float("inf")
+
+    def one(action: torch.Tensor) -> Any:
+        number = action.item()
+        if not 0 <= number < limit:
+            rule.fit(action)
+        return number
+
     def many(rows: np.ndarray[Any, Any]) -> list[Any]:
         found: list[Any] = rows.reshape(len(rows)).tolist()
         return found
 
-    return _Decoder(lambda action: action.item(), many)
+    return _Decoder(one, many, judges=True)
 
 
 def _multi_one_hot(leaf: Spec) -> _Decoder:
@@ -63,16 +85,16 @@ def _non_tensor(leaf: Spec) -> _Decoder:
     return _Decoder(lambda action: action.data if is_tensor_collection(action) else action, list)
 
 
-def _decoder(leaf: Spec) -> _Decoder:
+def _decoder(leaf: Spec, rule: ActionRule) -> _Decoder:
     if isinstance(leaf, NonTensor):
         return _non_tensor(leaf)
     if isinstance(leaf, MultiOneHot):
         return _multi_one_hot(leaf)
     if isinstance(leaf, OneHot) and leaf.ndim == 1:
-        return _one_hot(leaf)
+        return _one_hot(leaf, rule)
     # Binary is a Categorical of two, and its actions are arrays.
     if isinstance(leaf, Categorical) and not isinstance(leaf, (OneHot, Binary)) and leaf.shape.numel() == 1:
-        return _categorical(leaf)
+        return _categorical(leaf, rule)
     return _array(leaf)
 
 
@@ -86,54 +108,64 @@ class ActionCodec:
     def __init__(self, spec: Composite) -> None:
         self.spec = spec
         self.keys = list(spec.keys(include_nested=True, leaves_only=True))
-        self.decoders = {key: _decoder(spec[key]) for key in self.keys}
+        self.rules = {key: ActionRule(key, spec[key]) for key in self.keys}
+        self.decoders = {key: _decoder(spec[key], self.rules[key]) for key in self.keys}
         self._only = self.keys[0] if len(self.keys) == 1 else None
 
     def decode(self, arrays: dict[Any, np.ndarray[Any, Any]]) -> list[Any]:
-        """Decode rows ``{key: [k, *shape]}`` into ``k`` native actions."""
+        """Decode rows ``{key: [k, *shape]}`` into ``k`` native actions. They are taken to be right: see :meth:`fit`."""
         if self._only is not None:
             return self.decoders[self._only].many(arrays[self._only])
         columns = [self.decoders[key].many(arrays[key]) for key in self.keys]
         return [dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def check(self, block: dict[Any, torch.Tensor]) -> None:
-        """Refuse rows ``{key: [k, *shape]}`` that do not fit the spec.
+    def fit(self, block: dict[Any, Any]) -> dict[Any, Any]:
+        """Return rows ``{key: [k, *shape]}`` as the spec has them, converted where their dtype is another.
 
         Raises:
-            ActionError: naming the key, what is expected and what was found.
+            ActionError: one does not fit; see :mod:`steppe.envs.action_rules`.
         """
-        for key in self.keys:
-            leaf, rows = self.spec[key], block[key]
-            if rows.shape[1:] != leaf.shape or rows.dtype is not leaf.dtype:
-                raise ActionError(
-                    f"The action {key!r} must have shape {tuple(leaf.shape)} and dtype {leaf.dtype}, "
-                    f"found {tuple(rows.shape[1:])} and {rows.dtype}."
-                )
+        return {key: rule.fit(block[key], block[key].shape[:1]) for key, rule in self.rules.items()}
+
+    def fit_steps(self, steps: dict[Any, list[Any]], *, first: int = 0) -> dict[Any, torch.Tensor]:
+        """Put the actions of ``k`` steps, given one by one, together as :meth:`fit` returns them.
+
+        Args:
+            steps: for each key a list of actions ``[*shape]``, None where there is none.
+            first: what the first of these steps is called in errors.
+
+        Raises:
+            ActionError: one does not fit; the text says in which step.
+        """
+        try:
+            return self.fit({key: torch.stack(values) for key, values in steps.items()})
+        except (ActionError, RuntimeError, TypeError):
+            return {key: torch.stack(self._fit_each(key, values, first)) for key, values in steps.items()}
+
+    def _fit_each(self, key: Any, values: list[Any], first: int) -> list[torch.Tensor]:
+        fitted = []
+        for step, value in enumerate(values, first):
+            if value is None:
+                raise ActionError(f"Step {step}: there is no action at {key!r}. Write one for each step.")
+            try:
+                fitted.append(self.rules[key].fit(value))
+            except ActionError as error:
+                raise ActionError(f"Step {step}: {error}") from None
+        return fitted
 
     def from_tensordict(self, tensordict: TensorDictBase) -> Any:
-        """Decode the actions of one environment.
+        """Decode the actions of one environment. One whose dtype is another is converted in ``tensordict`` too.
 
         Raises:
-            ActionError: one is missing, or of the wrong shape or dtype.
+            ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
         """
         native = {}
-        for key in self.keys:
-            leaf, action = self.spec[key], tensordict.get(key, None)
+        for key, rule in self.rules.items():
+            action = tensordict.get(key, None)
             if action is None:
-                raise ActionError(f"There is no action at {key!r}. Found {sorted(map(str, tensordict.keys(True)))}.")
-            if not _fits(action, leaf):
-                raise ActionError(
-                    f"The action {key!r} must have shape {tuple(leaf.shape)} and dtype {leaf.dtype}, "
-                    f"found {tuple(action.shape)} and {action.dtype}."
-                )
-            native[key] = self.decoders[key].one(action)
+                raise missing_action(tensordict, key)
+            fitted = rule.fit(action)
+            if fitted is not action:
+                tensordict.set(key, fitted)
+            native[key] = self.decoders[key].one(fitted)
         return native[self._only] if self._only is not None else native
-
-
-def _fits(action: Any, leaf: Spec) -> bool:
-    """Whether an action has the shape and dtype of its leaf; a size of -1 stands for any, and text has neither."""
-    if isinstance(leaf, NonTensor):
-        return True
-    if action.dtype is not leaf.dtype or action.ndim != leaf.ndim:
-        return False
-    return all(wanted in (-1, found) for wanted, found in zip(leaf.shape, action.shape, strict=True))

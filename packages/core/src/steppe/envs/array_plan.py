@@ -9,7 +9,6 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.action_codec import ActionCodec
-from steppe.errors import ActionError
 from steppe.specs import Composite
 from steppe.storage import Layout, TensorDictBuilder, build_td, entries, storage_problem
 
@@ -21,6 +20,7 @@ __all__ = ["ArrayPlan"]
 _NO_BATCH = torch.Size([])
 _empty = np.empty
 _from_numpy = torch.from_numpy
+_Tensor = torch.Tensor
 
 
 class ArrayPlan:
@@ -83,40 +83,33 @@ class ArrayPlan:
             return None
         key = self.action_keys[0]
         leaf = env.full_action_spec[key]
-        return key, torch.Size(leaf.shape), leaf.dtype, self.codec.decoders[key].one
+        decoder, allows = self.codec.decoders[key], self.codec.rules[key].allows
+        return key, torch.Size(leaf.shape), leaf.dtype, decoder.one, None if decoder.judges else allows
 
     def decode(self, arrays: dict[Any, np.ndarray[Any, Any]]) -> list[Any]:
-        """Turn rows of actions, ``{key: [k, *shape]}``, into ``k`` native actions."""
+        """Turn rows of actions, ``{key: [k, *shape]}``, which ``codec.fit`` has seen, into ``k`` native actions."""
         return self.codec.decode(arrays)
 
     def native(self, tensordict: TensorDictBase) -> Any:
-        """Return the native action in ``tensordict``.
+        """Return the native action in ``tensordict``. One whose dtype is another is converted there too.
 
         Raises:
-            ActionError: it is missing, or of the wrong shape or dtype.
+            ActionError: it is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
         """
         single = self._action
         if single is None:
             return self.codec.from_tensordict(tensordict)
-        key, shape, dtype, decode = single
+        key, shape, dtype, decode, allows = single
         action = entries(tensordict).get(key) if type(tensordict) is TensorDict else tensordict.get(key, None)
-        if action is None or action.shape != shape or action.dtype is not dtype:
-            raise self.refusal(tensordict, key, action, shape, dtype)
+        if (
+            action is None
+            or type(action) is not _Tensor
+            or action.dtype is not dtype
+            or action.shape != shape
+            or allows is not None
+        ):
+            return self.codec.from_tensordict(tensordict)
         return decode(action)
-
-    def refusal(self, tensordict: TensorDictBase, key: Any, action: Any, shape: Any, dtype: Any) -> ActionError:
-        """Say what is wrong with an action."""
-        if action is None:
-            return ActionError(
-                f"There is no action at {key!r} in the data given to step. "
-                f"Found {sorted(map(str, tensordict.keys()))}. "
-                "Write one first: env.rand_action(td), policy(td), or td['action'] = ..."
-            )
-        if action.dtype is not dtype:
-            return ActionError(
-                f"The action {key!r} must have dtype {dtype}, found {action.dtype}. Convert it with .to({dtype})."
-            )
-        return ActionError(f"The action {key!r} must have shape {tuple(shape)}, found {tuple(action.shape)}.")
 
     def step(self, env: ArrayEnv, tensordict: TensorDictBase) -> tuple[TensorDict, bool, bool]:
         """Act, and return ``next`` in memory of its own with the library's two bools."""

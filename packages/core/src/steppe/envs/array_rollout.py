@@ -69,11 +69,10 @@ def _given_blocks(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> Iterat
             raise out_of_actions()
         left -= len(entries_)
         if isinstance(entries_[0], TensorDictBase):
-            block = {key: torch.stack([entry.get(key) for entry in entries_]) for key in arrays.action_keys}
+            columns = {key: [entry.get(key, None) for entry in entries_] for key in arrays.action_keys}
         else:
-            block = {env.action_key: torch.stack(entries_)}
-        arrays.codec.check(block)
-        yield block
+            columns = {env.action_key: entries_}
+        yield arrays.codec.fit_steps(columns, first=plan.max_steps - left - len(entries_))
 
 
 class _Rollout:

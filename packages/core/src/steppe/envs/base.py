@@ -23,7 +23,7 @@ from steppe.envs.spec_views import SpecViews
 from steppe.envs.stepping import StepPlan, put_next
 from steppe.envs.uses import Uses
 from steppe.envs.validate import Expectation, check_reset_done, validate
-from steppe.errors import ActionError, ClosedError, NotSupported, SpecError
+from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage import entries
 
@@ -312,15 +312,18 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         """Act once.
 
         Args:
-            tensordict: data with the action (shape and dtype of ``action_spec``), and the state where the environment
-                has one. A mask ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values,
-                or 0 where the data has none. Entries of ``"next"`` that the environment does not write are kept.
+            tensordict: data with the action, of the shape of ``action_spec``, and the state where the environment has
+                one. An action of another dtype is converted, in ``tensordict`` too, if that loses nothing. A mask
+                ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values, or 0 where the
+                data has none. Entries of ``"next"`` that the environment does not write are kept.
 
         Returns:
             ``tensordict`` itself, with the outcome under ``"next"``.
 
         Raises:
-            ActionError: the action is missing, or of the wrong shape or dtype.
+            ActionError: the action is missing, of the wrong shape, of a dtype whose values the spec's does not hold, or
+                chooses what is not there: a one-hot row without a single 1, a category out of range. Bounds of
+                continuous actions are left to the environment.
             SpecError: the data does not have the environment's batch size, or what ``_step`` returned does not fit.
             ClosedError: the environment is closed.
         """
@@ -358,6 +361,7 @@ class EnvBase(SpecViews, Acting, Uses, Module):
             return self._whole_step(tensordict)
         previous = skipped_next(self, tensordict)
         if not self.batch_locked and not self.batch_size:
+            self._expectation.check_action(tensordict, acting=mask)
             stepped = self._whole_step(tensordict[mask])
             following = previous.clone()
             following[mask] = stepped
@@ -714,12 +718,4 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         raise SpecError(
             f"{type(self).__name__}.{what} needs data of batch size {tuple(own)}, found {tuple(found)}."
             + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
-        )
-
-    # Static, so that what keeps it does not keep the environment.
-    @staticmethod
-    def _missing_action(tensordict: TensorDictBase, key: Any) -> ActionError:
-        return ActionError(
-            f"There is no action at {key!r} in the data given to step. Found {sorted(map(str, tensordict.keys()))}. "
-            "Write one first: env.rand_action(td), policy(td), or td['action'] = ..."
         )

@@ -39,10 +39,8 @@ def step_at(env: EnvBase, tensordict: TensorDictBase, rows: Any) -> TensorDictBa
     index = check_rows(env, rows, "step_at")
     if not env.batch_locked and not env.batch_size:
         return env.step(tensordict)
+    env._expectation.check_action(tensordict, rows=index)
     full = _full_width(env, tensordict.exclude("next"), index)
-    for key in env.action_keys:
-        if tensordict.get(key, None) is None:
-            raise env._missing_action(tensordict, key)
     full.set("_step", _mask(env, index))
     tensordict.set("next", env.step(full).get("next")[index])
     return tensordict

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.envs.action_rules import action_rules, missing_action
 from steppe.envs.done import DoneGroup, complete_done
 from steppe.errors import ActionError, SpecError
 from steppe.specs import Stacked
@@ -29,11 +30,10 @@ class Expectation:
         self.batch_dims = len(env.batch_size)
         self.groups = env._groups
         self.done_spec = env.full_done_spec
-        self.actions = self._leaves(env, env.full_action_spec)
+        self.actions = action_rules(env.full_action_spec, env.full_done_spec, batch_dims=self.batch_dims)
         self.observations = self._leaves(env, env.full_observation_spec)
         self.rewards = self._leaves(env, env.full_reward_spec)
         self.dones = self._leaves(env, env.full_done_spec)
-        self.missing_action = env._missing_action
         # Environments that return flat data with all their done entries need no completing: one set operation tells.
         self._flat_done = (
             frozenset(key for key, *_ in self.dones) if all(isinstance(d[0], str) for d in self.dones) else None
@@ -50,29 +50,36 @@ class Expectation:
                 found.append((key, leaf.shape[self.batch_dims :], leaf.dtype))
         return found
 
-    def check_action(self, tensordict: TensorDictBase) -> None:
-        """Refuse data whose action is missing or does not fit.
+    def check_action(self, tensordict: TensorDictBase, *, acting: Any = None, rows: Any = None) -> None:
+        """Refuse data whose action is missing or does not fit; convert in it what has another dtype.
+
+        Args:
+            tensordict: data with the actions. Where it has a mask ``"_step"``, only rows that are True count.
+            acting: the same mask, where the data does not have it.
+            rows: ``[k]``, the rows of the batch that the data is of, where it is not of all.
 
         Raises:
             ActionError: naming the key, what is expected and what was found.
         """
         lead = tensordict.batch_size
         level = entries(tensordict) if type(tensordict) is TensorDict else None
-        for key, shape, dtype in self.actions:
+        for rule in self.actions:
+            key = rule.key
             try:
                 value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
             except RuntimeError:  # it is there, in rows that cannot be read as one tensor; each row's own check follows
                 continue
             if value is None:
-                raise self.missing_action(tensordict, key)
-            if dtype is not None and value.dtype is not dtype:
-                raise ActionError(
-                    self._says(f"the action {key!r}", f"dtype {dtype}", str(value.dtype), f".to({dtype})")
-                )
-            if shape is not None and value.shape != (lead + shape if lead else shape):
-                raise ActionError(
-                    self._says(f"the action {key!r}", f"shape {tuple(lead + shape)}", str(tuple(value.shape)), None)
-                )
+                raise missing_action(tensordict, key)
+            try:
+                fitted = rule.fit(value, lead, rows=rows)
+            except ActionError:
+                mask = tensordict.get("_step", acting)
+                if mask is None:
+                    raise
+                fitted = rule.fit(value, lead, acting=mask.reshape(lead))
+            if fitted is not value:
+                tensordict.set(key, fitted)
 
     def complete(self, following: TensorDictBase) -> None:
         """Fill in done entries and give rewards the shape of their spec."""
@@ -95,10 +102,6 @@ class Expectation:
             expected = lead + shape if lead else shape
             if reward.shape != expected and reward.numel() == expected.numel():
                 following.set(key, reward.reshape(expected))
-
-    def _says(self, what: str, expected: str, found: str, mend: str | None) -> str:
-        hint = f" Convert it with {mend}." if mend else ""
-        return f"{self.name}: {what} must have {expected}, found {found}.{hint}"
 
 
 def validate(

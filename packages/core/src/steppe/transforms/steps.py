@@ -99,8 +99,11 @@ class TransformedSteps(ArrayPath):
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         # What the base has checked is not checked again, once a first step has shown what the transforms make of it.
-        state = self.__dict__
-        if "step" in state["_validated"] and not state["run_type_checks"] and not self._compiled.inverses:
+        state, pipeline = self.__dict__, self._compiled
+        if "step" in state["_validated"] and not state["run_type_checks"] and not pipeline.inverses:
+            if not pipeline.plain_step or "_step" in tensordict.keys():
+                # The base is given a copy, and the caller's action is to be converted too.
+                self._expectation.check_action(tensordict)
             return self._step(tensordict)
         return super()._whole_step(tensordict)
 
@@ -219,8 +222,7 @@ class TransformedSteps(ArrayPath):
         self._check_batch(tensordict, "step_and_maybe_reset")
         if pipeline.overlays and type(tensordict) is TensorDict:
             return tensordict, self._overlay(pipeline, tensordict)
-        if pipeline.inverses:
-            self._expectation.check_action(tensordict)
+        self._expectation.check_action(tensordict)  # the base is given a copy
         views = pipeline.views(tensordict)
         stepped, base_root = self._base.step_and_maybe_reset(pipeline.root(views[-1]))
         following = stepped.get("next")
@@ -245,6 +247,7 @@ class TransformedSteps(ArrayPath):
         """
         given = tensordict
         if "next" in entries(tensordict) or tensordict.is_locked or pipeline.hidden:
+            self._expectation.check_action(tensordict)
             given = pipeline.root(tensordict)
         _, root = self.__dict__["_base"].step_and_maybe_reset(given)
         following = made = entries(given)["next"]
@@ -331,7 +334,7 @@ class TransformedSteps(ArrayPath):
         if type(base).step_at is EnvBase.step_at or pipeline.writes_step or not pipeline.same_batch:
             return super().step_at(tensordict, rows)
         self._check_open("step_at")
-        self._expectation.check_action(tensordict)
+        self._expectation.check_action(tensordict, rows=self._checked_rows(rows, "step_at"))
         views = pipeline.views(tensordict)
         following = base.step_at(pipeline.root(views[-1]), rows).get("next")
         return self._put_next(tensordict, pipeline.outward(views, following))

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase
-from steppe.errors import ActionError, NotSupported, SpecError
+from steppe.envs import ActionRule, EnvBase, missing_action
+from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_not_found
 from steppe.specs import Binary, Composite, OneHot, Spec, Unbounded
 from steppe.storage import build_td, entries
@@ -86,8 +86,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         state = self.__dict__
         state["_one_hot"] = isinstance(action, OneHot)
         state["_dict_obs"] = isinstance(observation, Composite)
-        leaf = self.full_action_spec["action"]
-        state["_action_shape"], state["_action_torch"] = leaf.shape, leaf.dtype
+        state["_rule"] = ActionRule("action", self.full_action_spec["action"], batch_dims=1)
         state["_obs_dtypes"] = {
             key: torch.empty(0, dtype=leaf.dtype, device="cpu").numpy().dtype
             for key, leaf in self.full_observation_spec.items(include_nested=True, leaves_only=True)
@@ -109,17 +108,12 @@ class MultiThreadedEnvWrapper(EnvBase):
         return found
 
     def _native_action(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any]:
-        action = entries(tensordict).get("action") if type(tensordict) is TensorDict else tensordict.get("action", None)
-        if action is None:
-            raise ActionError(
-                "There is no action at 'action' in the data given to step. "
-                f"Found {sorted(map(str, tensordict.keys()))}. Write one first: env.rand_action(td)."
-            )
-        if action.shape != self._action_shape or action.dtype is not self._action_torch:
-            raise ActionError(
-                f"The action 'action' must have shape {tuple(self._action_shape)} and dtype {self._action_torch}, "
-                f"found {tuple(action.shape)} and {action.dtype}."
-            )
+        given = entries(tensordict).get("action") if type(tensordict) is TensorDict else tensordict.get("action", None)
+        if given is None:
+            raise missing_action(tensordict, "action")
+        action = self._rule.fit(given, self.batch_size)
+        if action is not given:
+            tensordict.set("action", action)
         array = action.detach().cpu().numpy()
         if self._one_hot:
             # The second of two entries is the number of the action itself.

@@ -1,0 +1,261 @@
+"""What an action must be, and what is said of one that is not."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe import SerialEnv
+from steppe.envs import ActionRule, EnvBase
+from steppe.errors import ActionError
+from steppe.specs import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Unbounded,
+)
+from steppe_testing import ACTION_KINDS, ArrayCountingEnv, CountingEnv, StatelessCountingEnv
+
+T, F = True, False
+
+
+def fit(leaf, value, lead=()):
+    return ActionRule("action", leaf).fit(value, torch.Size(lead))
+
+
+def refusal(leaf, value, lead=()):
+    with pytest.raises(ActionError) as caught:
+        fit(leaf, value, lead)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ACTION_KINDS)
+def test_an_action_of_the_specs_dtype_is_the_same_tensor(kind):
+    leaf = CountingEnv(action=kind).action_spec
+    actions = leaf.rand((7,))
+
+    assert fit(leaf, actions[0]) is not None
+    assert fit(leaf, actions, (7,)) is actions
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "expected"),
+    [
+        (OneHot(3), torch.tensor([0, 1, 0]), [F, T, F]),
+        (OneHot(3), torch.tensor([0.0, -0.0, 1.0]), [F, F, T]),
+        (OneHot(3, dtype=torch.int64), torch.tensor([F, T, F]), [0, 1, 0]),
+        (Categorical(4), torch.tensor(3.0), 3),
+        (Categorical(4), torch.tensor(True), 1),
+        (Categorical(4, dtype=torch.uint8), torch.tensor(3), 3),
+        (MultiCategorical([2, 5]), torch.tensor([1.0, 4.0]), [1, 4]),
+        (MultiOneHot([2, 3]), torch.tensor([0, 1, 0, 0, 1]), [F, T, F, F, T]),
+        (Binary(2), torch.tensor([1, 0]), [T, F]),
+        (Bounded(-1, 1, (2,)), torch.tensor([0.5, -0.25], dtype=torch.float64), [0.5, -0.25]),
+        (Bounded(-1, 1, (2,)), torch.tensor([1, 0]), [1.0, 0.0]),
+        (Bounded(0, 9, (1,), dtype=torch.int64), torch.tensor([4.0]), [4]),
+    ],
+)
+def test_another_dtype_with_the_same_values_is_converted(leaf, value, expected):
+    fitted = fit(leaf, value)
+
+    assert fitted.dtype is leaf.dtype
+    assert fitted.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "found", "fix"),
+    [
+        (Categorical(4), torch.tensor(1.5), "torch.float32 with the value 1.5", "action.round()"),
+        (Categorical(4), torch.tensor(float("nan")), "the value nan", "action.round()"),
+        (OneHot(2), torch.tensor([0.3, 0.7]), "the value 0.3", "env.action_spec.project(action)"),
+        (OneHot(2), torch.tensor([2, 0]), "torch.int64 with the value 2", "env.action_spec.project(action)"),
+        (Categorical(4, dtype=torch.uint8), torch.tensor(300), "the value 300", "action.to(torch.uint8)"),
+        (Bounded(0, 9, (1,), dtype=torch.int64), torch.tensor([0.5]), "the value 0.5", "action.round()"),
+        (Bounded(-1, 1, (1,)), torch.tensor([1e300], dtype=torch.float64), "the value 1e+300", "action.to("),
+        (Bounded(-1, 1, (1,)), torch.tensor([1 + 1j]), "torch.complex64", "action.to("),
+    ],
+)
+def test_a_dtype_that_loses_something_is_refused(leaf, value, found, fix):
+    text = refusal(leaf, value)
+
+    assert text.startswith(f"The action 'action' must have dtype {leaf.dtype}, found")
+    assert found in text
+    assert fix in text
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "expected"),
+    [
+        (OneHot(2), [F, F], "must be one-hot, a single 1 among 2 entries, found [False, False]"),
+        (OneHot(3, dtype=torch.int64), [0, 2, 0], "must be one-hot, a single 1 among 3 entries, found [0, 2, 0]"),
+        (OneHot(3, dtype=torch.int64), [1, -1, 1], "must be one-hot"),
+        (OneHot(2, shape=(2, 2)), [[T, F], [F, F]], "must be one-hot"),
+        (MultiOneHot([2, 2]), [T, F, F, F], "one-hot rows of [2, 2] entries, with a single 1 in each"),
+        (Categorical(3), 3, "must be a whole number from 0 to 2, found 3"),
+        (Categorical(3), -1, "must be a whole number from 0 to 2, found -1"),
+        (Categorical(3, shape=(2,)), [0, 3], "must be a whole number from 0 to 2, found [0, 3]"),
+        (MultiCategorical([2, 3]), [1, 3], "must be whole numbers from 0 to [1, 2], found [1, 3]"),
+        (Binary(2, dtype=torch.int8), [0, 2], "must be 0 or 1, found [0, 2]"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_refused(leaf, value, expected):
+    assert expected in refusal(leaf, torch.tensor(value, dtype=leaf.dtype))
+
+
+def test_bounds_of_continuous_actions_are_left_to_the_environment():
+    value = torch.tensor([5.0, -7.0])
+
+    assert fit(Bounded(-1, 1, (2,)), value) is value
+
+
+@pytest.mark.parametrize("n", [3, 100])
+def test_the_row_with_the_wrong_choice_is_named(n):
+    numbers, rows = torch.zeros(n, dtype=torch.int64), torch.zeros(n, 2, dtype=torch.bool)
+    rows[:, 0] = True
+    assert fit(Categorical(2), numbers, (n,)) is numbers
+    assert fit(OneHot(2), rows, (n,)) is rows
+    numbers[2], rows[2] = 9, True
+
+    assert "of row 2 must be a whole number from 0 to 1, found 9" in refusal(Categorical(2), numbers, (n,))
+    assert "of row 2 must be one-hot" in refusal(OneHot(2), rows, (n,))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "hint"),
+    [
+        (OneHot(3), torch.tensor(1), "Make one-hot rows of numbers with env.action_spec.encode(number)."),
+        (Categorical(3), torch.tensor([F, T, F]), "Make numbers of one-hot rows with action.int().argmax(-1)."),
+        (Bounded(-1, 1, (1,)), torch.tensor(0.5), "Write action.reshape((1,))."),
+        (Bounded(-1, 1, (3,)), torch.zeros(2), "must have shape (3,), found (2,)."),
+    ],
+)
+def test_another_shape_says_how_to_come_to_the_right_one(leaf, value, hint):
+    assert hint in refusal(leaf, value)
+
+
+def test_what_is_no_tensor_is_refused():
+    assert "must be a tensor of dtype torch.float32, found list" in refusal(Bounded(-1, 1, (1,)), [0.5])
+    assert "found ndarray" in refusal(Bounded(-1, 1, (1,)), np.zeros(1))
+
+
+def test_gradients_pass_through_a_conversion():
+    value = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    fit(Bounded(-1, 1, (1,)), value).sum().backward()
+
+    assert value.grad.tolist() == [1.0]
+
+
+def test_rows_that_do_not_act_may_hold_anything():
+    env = CountingEnv(batch_size=(2,))
+    td = env.reset().set("action", torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, float("nan")]]))
+    td = env.step(td.set("_step", torch.tensor([True, False])))
+
+    assert td["next", "observation"].flatten().tolist() == [1, 0]
+    td = env.reset().set("action", torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    with pytest.raises(ActionError, match="of row 1 must be one-hot"):
+        env.step(td.set("_step", torch.tensor([False, True])))
+
+
+def test_a_stateless_environment_converts_the_actions_of_rows_that_wait_too():
+    env = StatelessCountingEnv()
+    td = env.reset(TensorDict({}, [2])).set("action", torch.tensor([[1, 0, 0], [0, 0, 0]]))
+    td = env.step(td.set("_step", torch.tensor([True, False])))
+
+    assert td["action"].dtype is torch.bool
+    assert td["next", "count"].flatten().tolist() == [1, 0]
+
+
+def test_rows_with_specs_of_their_own_are_held_against_these():
+    def make(n):
+        env = ArrayCountingEnv(50)
+        env.action_spec = Categorical(n)
+        return env
+
+    env = SerialEnv(2, [lambda: make(3), lambda: make(6)])
+    root = env.reset()
+
+    assert env.step(root.copy().set("action", torch.tensor([2, 5])))["next", "reward"].flatten().tolist() == [2, 5]
+    with pytest.raises(ActionError, match="of row 0 must be a whole number from 0 to 2, found 5"):
+        env.step(root.copy().set("action", torch.tensor([5, 5])))
+    assert env.step_at(root[1:].set("action", torch.tensor([5])), [1])["next", "reward"].item() == 5
+    with pytest.raises(ActionError, match="of row 0 must be a whole number from 0 to 2, found 5"):
+        env.step_at(root[:1].set("action", torch.tensor([5])), [0])
+
+
+class Agents(EnvBase):
+    """Two agents that choose among three, and end together or each on its own."""
+
+    def __init__(self, *, alone: bool) -> None:
+        super().__init__()
+        agents = Composite(observation=Unbounded((2, 1)), shape=(2,))
+        self.observation_spec = Composite(agents=agents)
+        self.action_spec = Composite(agents=Composite(action=Categorical(3, shape=(2,)), shape=(2,)))
+        self.reward_spec = Composite(agents=Composite(reward=Unbounded((2, 1)), shape=(2,)))
+        flag = Binary(shape=(2, 1) if alone else (1,), dtype=torch.bool)
+        done = Composite(terminated=flag, shape=(2,) if alone else ())
+        self.done_spec = Composite(agents=done) if alone else done
+
+    def _reset(self, tensordict=None):
+        return TensorDict({"agents": TensorDict({"observation": torch.zeros(2, 1)}, [2])})
+
+    def _step(self, tensordict):
+        chosen = tensordict["agents", "action"].unsqueeze(-1).float()
+        return TensorDict({"agents": TensorDict({"observation": chosen, "reward": chosen}, [2])})
+
+    def _set_seed(self, seed):
+        """Nothing is random."""
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_choices_of_a_group_are_judged_where_its_agents_end_together(alone):
+    env = Agents(alone=alone)
+    td = env.reset().set(("agents", "action"), torch.tensor([1, -1]))
+
+    if alone:
+        assert env.step(td)["next", "agents", "reward"].flatten().tolist() == [1, -1]
+    else:
+        with pytest.raises(ActionError, match=r"\('agents', 'action'\) must be a whole number from 0 to 2"):
+            env.step(td)
+
+
+def test_an_environment_with_several_actions_converts_each_and_names_the_wrong_one():
+    env = ArrayCountingEnv(actions=True)
+    td = env.rand_action(env.reset())
+    td["arm", "action"] = td["arm", "action"].float()
+
+    assert env.step(td)["arm", "action"].dtype is torch.bool
+    with pytest.raises(ActionError, match=r"\('arm', 'action'\) must be one-hot"):
+        env.step(env.rand_action(env.reset()).set(("arm", "action"), torch.zeros(3)))
+
+
+def test_given_actions_name_the_step_that_is_wrong():
+    rows = [torch.tensor([1, 0, 0])] * 150
+    for wrong, text in (
+        (torch.tensor([1, 1, 0]), "Step 140: The action 'action' must be one-hot"),
+        (torch.zeros(2), "Step 140: The action 'action' must have shape"),
+        (3, "Step 140: The action 'action' must be a tensor"),
+    ):
+        with pytest.raises(ActionError, match=text):
+            ArrayCountingEnv(1000).rollout(150, actions=[*rows[:140], wrong, *rows[141:]])
+
+
+def test_a_given_tensordict_without_the_action_names_the_step():
+    rows = [TensorDict({"action": torch.tensor([1, 0, 0])}), TensorDict({})]
+
+    with pytest.raises(ActionError, match="Step 1: there is no action at 'action'"):
+        ArrayCountingEnv(10).rollout(2, actions=rows)
+
+
+def test_an_environment_that_has_stepped_can_be_pickled():
+    env = CountingEnv(50)
+    env.rollout(2)
+
+    assert pickle.loads(pickle.dumps(env)).rollout(2).batch_size == (2,)
