@@ -101,7 +101,7 @@ class TransformedSteps(ArrayPath):
         # What the base has checked is not checked again, once a first step has shown what the transforms make of it.
         state, pipeline = self.__dict__, self._compiled
         if "step" in state["_validated"] and not state["run_type_checks"] and not pipeline.inverses:
-            if not pipeline.plain_step or "_step" in tensordict.keys():
+            if not pipeline.plain_step or pipeline.hidden or "_step" in tensordict.keys():
                 # The base is given a copy, and the caller's action is to be converted too.
                 self._expectation.check_action(tensordict)
             return self._step(tensordict)
