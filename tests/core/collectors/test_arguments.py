@@ -85,10 +85,10 @@ def test_a_factory_makes_the_policy() -> None:
 
     def factory() -> Any:
         made.append(1)
-        return lambda td: td.set("action", spec.encode(2))
+        return lambda td: td.set("action", spec.encode(1))
 
     with Collector(CountingEnv, policy_factory=factory, frames_per_batch=4) as collector:
-        assert next(collector)["action"][:, 2].all()
+        assert next(collector)["action"][:, 1].all()
     assert made == [1]
     with pytest.raises(PolicyError, match="returned None"):
         Collector(CountingEnv, policy_factory=lambda: None, frames_per_batch=4)
