@@ -60,8 +60,8 @@ def rollouts(*envs, **kwargs):
 @pytest.mark.parametrize("break_any", [True, False])
 def test_both_paths_give_equal_rollouts(variant, break_any):
     fast, slow = pair(**variant)
-    assert fast.array_plan is not None
-    assert slow.array_plan is None
+    assert fast.row_writer is not None
+    assert slow.row_writer is None
     assert_equal_data(*rollouts(fast, slow, break_when_any_done=break_any))
 
 
@@ -120,7 +120,7 @@ def test_overriding_a_method_leaves_the_array_path(method):
     env_class = type("Mine", (ArrayCountingEnv,), {method: override})
     env = env_class(3)
 
-    assert env.array_plan is None
+    assert env.row_writer is None
     assert_equal_data(*rollouts(env, ArrayCountingEnv(3), break_when_any_done=False))
     assert calls
 
@@ -129,18 +129,18 @@ def test_overriding_a_method_leaves_the_array_path(method):
 def test_each_listed_override_leaves_the_array_path(method):
     env_class = type("Mine", (ArrayCountingEnv,), {method: lambda self, *args, **kwargs: None})
 
-    assert env_class().array_plan is None
+    assert env_class().row_writer is None
 
 
 @pytest.mark.parametrize("method", OVERRIDES)
 def test_giving_an_instance_such_a_method_leaves_the_array_path(method):
     env = ArrayCountingEnv()
-    assert env.array_plan is not None
+    assert env.row_writer is not None
     setattr(env, method, lambda *args, **kwargs: None)
-    assert env.array_plan is None
+    assert env.row_writer is None
 
     delattr(env, method)
-    assert env.array_plan is not None
+    assert env.row_writer is not None
 
 
 def test_a_method_beside_step_into_does_not_leave_it():
@@ -151,7 +151,7 @@ def test_a_method_beside_step_into_does_not_leave_it():
         def step_into(self, action, out):
             return super().step_into(action, out)
 
-    assert Mine().array_plan is not None
+    assert Mine().row_writer is not None
 
 
 def test_other_methods_may_be_overridden():
@@ -160,21 +160,21 @@ def test_other_methods_may_be_overridden():
             super().reset_into(out, seed, env_info)
             out["observation"][0] = 100
 
-    assert Mine().array_plan is not None
+    assert Mine().row_writer is not None
     assert Mine().reset()["observation"].item() == 100
 
 
 def test_what_has_no_place_in_arrays_has_no_array_path():
     env = ArrayCountingEnv()
     env.observation_spec = Composite(observation=Unbounded((-1, 2)))
-    assert env.array_plan is None
+    assert env.row_writer is None
 
     env = ArrayCountingEnv()
     env.state_spec = Composite(hidden=Unbounded((1,)))
-    assert env.array_plan is None
+    assert env.row_writer is None
 
-    assert ArrayCountingEnv(auto_reset=True).array_plan is None
-    assert ArrayEnv().array_plan is None
+    assert ArrayCountingEnv(auto_reset=True).row_writer is None
+    assert ArrayEnv().row_writer is None
 
 
 def test_without_its_methods_it_says_which_is_missing():
@@ -191,15 +191,15 @@ def test_without_its_methods_it_says_which_is_missing():
         Half().reset()
 
 
-def test_the_plan_names_keys_and_decodes_rows():
-    plan = ArrayCountingEnv(nested=True, actions=True).array_plan
-    rows = np.eye(3, dtype=bool)
+def test_a_row_writer_names_keys_and_decodes_actions():
+    writer = ArrayCountingEnv(nested=True, actions=True).row_writer
+    layout, rows = writer.layout, np.eye(3, dtype=bool)
 
-    assert plan.obs_keys == (("data", "observation"),)
-    assert plan.reward_keys == ("reward",)
-    assert plan.done_keys == ("done", "terminated", "truncated")
-    assert plan.action_keys == ("action", ("arm", "action"))
-    assert plan.decode({"action": rows, ("arm", "action"): rows[::-1]}) == [
+    assert layout.observations == [(("data", "observation"), (1,), np.float32)]
+    assert [key for key, _, _ in layout.rewards] == ["reward"]
+    assert layout.done_keys == ("done", "terminated", "truncated")
+    assert layout.action_keys == ("action", ("arm", "action"))
+    assert writer.decode({"action": rows, ("arm", "action"): rows[::-1]}) == [
         {"action": 0, ("arm", "action"): 2},
         {"action": 1, ("arm", "action"): 1},
         {"action": 2, ("arm", "action"): 0},
@@ -210,8 +210,8 @@ def test_the_plan_names_keys_and_decodes_rows():
 def test_rows_are_decoded_like_single_actions(kind):
     env = ArrayCountingEnv(action=kind)
     block = env.action_spec.rand((6,), generator=torch.Generator().manual_seed(0))
-    many = env.array_plan.decode({"action": block.numpy()})
-    one = [env.array_plan.native(TensorDict({"action": row})) for row in block]
+    many = env.row_writer.decode({"action": block.numpy()})
+    one = [env.row_writer.layout.actions.from_tensordict(TensorDict({"action": row})) for row in block]
 
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
@@ -240,7 +240,7 @@ def test_pickling_forgets_the_plan_and_makes_it_again():
     env.rollout(2)
     other = pickle.loads(pickle.dumps(env))
 
-    assert other.array_plan is not None
+    assert other.row_writer is not None
     assert other.rollout(9).batch_size == (4,)
 
 

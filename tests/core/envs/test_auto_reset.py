@@ -84,7 +84,7 @@ def test_an_array_environment_with_the_flag_takes_the_tensordict_path():
     env = SelfResetting(3, auto_reset=True)
     data = env.rollout(5, break_when_any_done=False)
 
-    assert env.array_plan is None
+    assert env.row_writer is None
     assert counts(data, "observation") == [0, 1, 2, 0, 1]
     assert data["next", "observation"][2].isnan().all()
 

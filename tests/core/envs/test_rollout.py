@@ -388,7 +388,7 @@ def test_a_policy_finds_what_it_wrote_for_the_next_step(on_arrays: bool) -> None
 
     data = env.rollout(4, policy)
 
-    assert (env.array_plan is not None) == on_arrays
+    assert (env.row_writer is not None) == on_arrays
     assert data["state"].flatten().tolist() == [0, 1, 2, 3]
     assert data["next", "state"].flatten().tolist() == [1, 2, 3, 4]
 

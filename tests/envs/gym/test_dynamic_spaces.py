@@ -45,7 +45,7 @@ class Echo(gymnasium.Env):
 def test_a_sequence_varies_in_length(categorical):
     raw = Echo(spaces.Sequence(spaces.Dict({"a": BOX, "n": spaces.Discrete(3)})))
     env = GymWrapper(raw, categorical_action_encoding=categorical)
-    assert env.array_plan is None
+    assert env.row_writer is None
     data = env.rollout(4, return_contiguous=False)
 
     for t, shown in enumerate(raw.shown[1:5]):
@@ -76,7 +76,7 @@ def test_text_is_kept_as_it_is():
     raw = Echo(spaces.Dict({"say": spaces.Text(5), "x": BOX}))
     env = GymWrapper(raw)
 
-    assert env.array_plan is None
+    assert env.row_writer is None
     assert env.reset()["say"] == raw.shown[-1]["say"]
     check_env_specs(env)
 

@@ -44,7 +44,7 @@ class Informed(gymnasium.Env):
 
 def test_chosen_keys_are_read_on_the_array_path():
     env = GymWrapper(Informed()).set_info_dict_reader(["count"])
-    assert env.array_plan is not None
+    assert env.row_writer is not None
     data = env.rollout(4)
 
     assert data["next", "count"].flatten().tolist() == [1, 2, 3, 4]
@@ -78,7 +78,7 @@ def test_a_reader_of_one_s_own_takes_the_tensordict_path():
 
     env = GymWrapper(Informed())
     env.set_info_dict_reader(Reader())
-    assert env.array_plan is None
+    assert env.row_writer is None
     assert env.rollout(3)["next", "double"].flatten().tolist() == [2, 4, 6]
 
 

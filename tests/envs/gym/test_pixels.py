@@ -43,7 +43,7 @@ def test_frames_are_the_library_s_own(name):
     spec = env.full_observation_spec["pixels"]
     assert (spec.dtype, spec.ndim, spec.shape[-1]) == (torch.uint8, 3, 3)
     assert env.observation_keys == ["pixels"]
-    assert env.array_plan is not None
+    assert env.row_writer is not None
 
     action = env.action_spec.zero()
     native = action.numpy() if action.ndim else int(action)

@@ -237,7 +237,7 @@ def test_observations_of_every_space_arrive(name, categorical, path):
             return super().read_obs(observations)
 
     env = (GymWrapper if path == "arrays" else Slow)(raw, categorical_action_encoding=categorical)
-    assert (env.array_plan is not None) == (path == "arrays")
+    assert (env.row_writer is not None) == (path == "arrays")
     env.set_seed(0)
     data = env.rollout(4)
 

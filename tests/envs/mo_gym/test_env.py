@@ -114,7 +114,7 @@ def test_the_reward_is_a_vector():
     env = make_env("mo-gym:minecart-v0")
 
     assert env.reward_spec.shape == (3,)
-    assert env.array_plan is not None
+    assert env.row_writer is not None
     check_env_specs(env)
 
 

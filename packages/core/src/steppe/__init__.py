@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .collectors import SyncDataCollector as SyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
-    from .envs import ArrayPlan as ArrayPlan
     from .envs import DreamerEnv as DreamerEnv
     from .envs import EnvBase as EnvBase
     from .envs import EnvMetaData as EnvMetaData
@@ -126,7 +125,6 @@ _EXPORTS: dict[str, str] = {
             "MarlGroupMapType",
             "DreamerEnv",
             "ArrayEnv",
-            "ArrayPlan",
             "EnvBase",
             "EnvMetaData",
             "ExplorationType",

@@ -56,7 +56,15 @@ __all__ = [
     "TransformNotFound",
     "WorkerError",
     "WorkerTimeout",
+    "add_note",
 ]
+
+
+def add_note(error: BaseException, note: str) -> BaseException:
+    """Add a line to what is printed of an error, where this Python can (3.11 or newer); returns the error."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    return error
 
 
 class SteppeError(Exception):

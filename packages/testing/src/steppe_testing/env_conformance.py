@@ -340,14 +340,14 @@ class EnvConformance:
     def test_both_code_paths_give_equal_data(self, env: EnvBase) -> None:
         """Let ``step_into`` and ``reset_into`` write what ``_step`` and ``_reset`` return. Array environments only."""
         require(self, "deterministic")
-        if not isinstance(env, ArrayEnv) or env.array_plan is None:
+        if not isinstance(env, ArrayEnv) or env.row_writer is None:
             pytest.skip("there is no array path")
         arrays = self._data(env)
         slow = self.make_env()
         try:
             slow._step = slow._step  # type: ignore[method-assign]
             assert isinstance(slow, ArrayEnv)
-            assert slow.array_plan is None, "assigning _step to an instance must leave the array path"
+            assert slow.row_writer is None, "assigning _step to an instance must leave the array path"
             actions = list(arrays.select(*env.action_keys).unbind(0))
             slow.set_seed(0)
             tensordicts = slow.rollout(self.steps, actions=actions, break_when_any_done=False)

@@ -206,8 +206,8 @@ class ArrayCountingEnv(ArrayEnv):
         self.total = 0.0
         self._draws = np.random.default_rng(0)
 
-    def _array_capable(self) -> bool:
-        return self.__dict__["_array_path"] and super()._array_capable()
+    def rows_problem(self) -> str | None:
+        return super().rows_problem() if self.__dict__["_array_path"] else "array_path=False was asked for."
 
     def _write(self, out: dict[Any, np.ndarray[Any, Any]]) -> None:
         out[self.key][0] = self.begin + self.count

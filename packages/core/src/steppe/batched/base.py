@@ -24,11 +24,11 @@ __all__ = ["BatchedEnv"]
 # What there is from the start on, and not before.
 _OF_A_START = frozenset(
     {"_specs", "_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out", "_layout", "_env_info_spec"}
-    | {"_envs", "_lanes", "_crew", "_own", "_finalizer", "_bounds", "_buffered", "_on_arrays"}
+    | {"_envs", "_lanes", "_crew", "_own", "_finalizer", "_bounds", "_buffered", "_on_arrays", "_read"}
 )
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
-    {"array_plan", "array_program", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
+    {"row_writer", "row_problem", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
 )
 
 
@@ -314,7 +314,8 @@ class BatchedEnv(BatchSteps):
         self.env_info_spec = layout.env_info
         state["_layout"] = layout
         state["_buffered"] = layout.row is not None
-        state["_on_arrays"] = all(one.on_arrays for one in reports)
+        state["_on_arrays"] = all(one.carried is not None for one in reports)
+        state["_read"] = list(dict.fromkeys(key for one in reports for key in one.carried or ()))
         state["_supports_set_state"] = all(one.supports_set_state for one in reports)
         return layout.row
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from steppe.batched.board import Flags
 from steppe.batched.lane_td import TensorDictLane
 from steppe.batched.report import below
+from steppe.envs import Loop, Progress, Rows, RowWriter
 from steppe.storage import Storage
 
 __all__ = ["LaneError", "Lanes"]
@@ -17,14 +19,18 @@ __all__ = ["LaneError", "Lanes"]
 class LaneError(Exception):
     """What one environment raised; ``row`` is its row in the batch, ``doing`` what it was asked for."""
 
-    def __init__(self, row: int, doing: str) -> None:
-        super().__init__(f"environment {row} raised in {doing}")
+    def __init__(self, row: int | None, doing: str) -> None:
+        super().__init__(
+            f"environment {row} raised in {doing}" if row is not None else f"a transform raised in {doing}"
+        )
         self.row = row
         self.doing = doing
 
 
 class Lanes:
     """Steps and resets some environments, each of which writes its row.
+
+    Environments that write rows of arrays, and are alike, are stepped by one loop; others one by one.
 
     Args:
         envs: the environments.
@@ -39,136 +45,126 @@ class Lanes:
         self, envs: list[Any], storage: Storage, flags: Flags, first_row: int = 0, *, words: Any = None, at: int = 0
     ) -> None:
         self.envs, self.first_row = envs, first_row
-        self.words, self.at = words if words is not None else [0], at
+        self.progress = Progress(words, at, first_row)
         part = slice(first_row, first_row + len(envs))
         self.was_reset, self.informed = flags.was_reset[part], flags.informed[part]
-        self.plans = [getattr(env, "array_plan", None) for env in envs]
-        self.root_out: list[dict[Any, Any]] = []
-        self.next_out: list[dict[Any, Any]] = []
-        self.on_tensordicts: list[Any] = []
-        self._infos: list[dict[str, Any]] = []
-        self._row_actions: list[dict[Any, Any]] = []
-        for row, (env, plan) in enumerate(zip(envs, self.plans, strict=True), first_row):
-            view = storage.row(row)
-            self._infos.append({key[1]: view[key] for key in view if key[0] == "env_info"})
-            if plan is None:
-                self.root_out.append({})
-                self.next_out.append({})
-                self._row_actions.append({})
-                self.on_tensordicts.append(TensorDictLane(env, storage, row))
-                continue
-            self._row_actions.append({key: storage.arrays[key][row : row + 1] for key in plan.action_keys})
-            self.on_tensordicts.append(None)
-            self.root_out.append({key: view[key] for key in plan.obs_keys})
-            keys = dict.fromkeys((*plan.obs_keys, *plan.reward_keys))
-            self.next_out.append({key: view[below(key)] for key in keys})
-        arrays = storage.arrays
-        self.done_arrays = {
-            name: (arrays[name][part], arrays["next", name][part])
-            for name in ("done", "terminated", "truncated")
-            if name in arrays and ("next", name) in arrays
-        }
-        self.all_array = all(plan is not None for plan in self.plans)
-        # One decoding serves all where actions are the same thing for each.
-        self.alike = self.all_array and all(
-            type(env) is type(envs[0]) and env.full_action_spec == envs[0].full_action_spec for env in envs[1:]
-        )
-        if self.alike and envs:
-            self.decode = self.plans[0].decode
-            self.actions = {key: arrays[key][part] for key in self.plans[0].action_keys}
-            self.steppers = [(env.step_into, out) for env, out in zip(envs, self.next_out, strict=True)]
+        self._infos = [
+            {key[1]: array[row, ...] for key, array in storage.arrays.items() if key[0] == "env_info"}
+            for row in range(part.start, part.stop)
+        ]
+        self.parts: list[_Looped | _OnTensorDicts]
+        joined = type(envs[0]).join_rows(envs) if _writes_rows(envs) else None
+        if joined is not None:
+            self.parts = [_Looped(joined, storage, first_row, self.progress)]
+        else:
+            self.parts = [
+                _OnTensorDicts(TensorDictLane(env, storage, row), self.progress, row - first_row)
+                if env.row_writer is None
+                else _Looped(env.row_writer, storage, row, Progress(words, at, row))
+                for row, env in enumerate(envs, first_row)
+            ]
 
     def reset(self, lanes: list[int], *, on_data: bool = False) -> None:
         """Begin episodes, in the root rows; with ``on_data`` from what these hold, and only what masks name."""
-        for lane in lanes:
-            try:
-                self._reset_one(lane, on_data)
-            except Exception as error:
-                raise LaneError(self.first_row + lane, "reset") from error
-
-    def _reset_one(self, lane: int, on_data: bool = False) -> None:
-        self.words[self.at] = self.first_row + lane + 1
-        informed = bool(self._infos[lane]) and bool(self.informed[lane])
-        other = self.on_tensordicts[lane]
-        if other is not None:
-            other.reset(on_data=on_data, informed=informed)
-            return
-        env = self.envs[lane]
-        info = {key: view.copy() for key, view in self._infos[lane].items()} if informed else None
-        env.reset_into(self.root_out[lane], env.take_seed(), info)
-        for root, _ in self.done_arrays.values():
-            root[lane] = False
+        try:
+            for part, at, first in self._split(lanes):
+                part.reset(at, self._told(at, first), on_data=on_data)
+        except Exception as error:
+            raise LaneError(self.progress.row, "reset") from error
 
     def step(self, lanes: list[int] | None = None, *, reset: bool = False) -> int:
         """Act; with ``reset`` also begin anew where an episode ended. Returns how many were reset."""
-        if lanes is None and self.alike:
-            return self._step_arrays(reset)
-        n = 0
-        partial = lanes is not None
-        for lane in range(len(self.envs)) if lanes is None else lanes:
-            try:
-                n += self._step_one(lane, reset, partial)
-            except LaneError:
-                raise
-            except Exception as error:
-                raise LaneError(self.first_row + lane, "step") from error
-        return n
-
-    def _step_arrays(self, reset: bool) -> int:
-        lane = 0
-        ended: list[tuple[int, bool, bool]] = []
-        words, at, row = self.words, self.at, self.first_row
-        try:
-            for action, (step_into, out) in zip(self.decode(self.actions), self.steppers, strict=True):
-                words[at] = row = row + 1
-                terminated, truncated = step_into(action, out)
-                if terminated or truncated:
-                    ended.append((lane, terminated, truncated))
-                lane += 1
-        except Exception as error:
-            raise LaneError(self.first_row + lane, "step") from error
-        for _, following in self.done_arrays.values():
-            following[...] = False
-        for lane, terminated, truncated in ended:
-            self._flag(lane, terminated, truncated)
+        n, doing = 0, "step"
         if reset:
             self.was_reset[...] = False
-            for lane, _, _ in ended:
-                try:
-                    self._reset_one(lane)
-                except Exception as error:
-                    raise LaneError(self.first_row + lane, "reset") from error
-                self.was_reset[lane] = True
-        return len(ended)
+        try:
+            for part, at, first in self._split(lanes):
+                doing = "step"
+                ended = part.step(at, self._told(None if lanes is None else at, first), reset=reset)
+                n += len(ended)
+                if reset and ended:
+                    doing = "reset"
+                    part.begin_anew(ended, self._told(ended, first))
+                    for row in ended:
+                        self.was_reset[first + row] = True
+        except Exception as error:
+            raise LaneError(self.progress.row, doing) from error
+        return n
 
-    def _flag(self, lane: int, terminated: bool, truncated: bool) -> None:
-        for name, (_, following) in self.done_arrays.items():
-            following[lane] = terminated if name == "terminated" else truncated if name == "truncated" else True
+    def _split(self, lanes: list[int] | None) -> list[tuple[Any, Any, int]]:
+        """Which rows of which part; rows of a part are counted from its first."""
+        if len(self.parts) == 1:
+            return [(self.parts[0], lanes, 0)]
+        if lanes is None:
+            return [(part, None, first) for first, part in enumerate(self.parts)]
+        return [(self.parts[lane], [0], lane) for lane in lanes]
 
-    def _step_one(self, lane: int, reset: bool, partial: bool) -> int:
-        self.words[self.at] = self.first_row + lane + 1
-        plan = self.plans[lane]
-        if plan is None:
-            other = self.on_tensordicts[lane]
-            informed = bool(self._infos[lane]) and bool(self.informed[lane])
-            root = other.step(reset=reset, partial=partial, informed=informed)
-            begin: Callable[[], None] = functools.partial(other.begin_anew, root)
-            ended = root is not None
-        else:
-            terminated, truncated = self.envs[lane].step_into(
-                plan.decode(self._row_actions[lane])[0], self.next_out[lane]
-            )
-            for _, following in self.done_arrays.values():
-                following[lane] = False
-            begin = functools.partial(self._reset_one, lane)
-            ended = terminated or truncated
-            if ended:
-                self._flag(lane, terminated, truncated)
-        if reset:
-            self.was_reset[lane] = ended
-            if ended:
-                try:
-                    begin()
-                except Exception as error:
-                    raise LaneError(self.first_row + lane, "reset") from error
-        return int(ended)
+    def _told(self, at: Sequence[int] | None, first: int) -> list[dict[str, Any] | None] | None:
+        """What the rows of a part are given at a reset; None for nothing to any of them."""
+        if not self._infos[0] or not self.informed.any():
+            return None
+        if at is None:
+            at = range(len(self.envs) if len(self.parts) == 1 else 1)
+        return [
+            {key: view.copy() for key, view in self._infos[first + row].items()} if self.informed[first + row] else None
+            for row in at
+        ]
+
+
+def _writes_rows(envs: list[Any]) -> bool:
+    return all(type(env) is type(envs[0]) and env.row_writer is not None for env in envs)
+
+
+class _Looped:
+    """Rows that one loop steps."""
+
+    def __init__(self, writer: RowWriter, storage: Storage, first_row: int, progress: Progress) -> None:
+        part, arrays, layout = slice(first_row, first_row + writer.n), storage.arrays, writer.layout
+        root = {key: arrays[key][part] for key in layout.root_keys}
+        following = {
+            key: arrays[below(key)][part] for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
+        }
+        self.loop = Loop(writer, Rows(layout, root, following), progress)
+        self.decode = writer.decode
+        self.actions = {key: arrays[key][part] for key in layout.action_keys}
+
+    def step(self, at: list[int] | None, told: Any, *, reset: bool) -> list[int]:
+        actions = self.actions
+        if at is not None:
+            index = np.asarray(at, np.int64)
+            actions = {key: rows[index] for key, rows in actions.items()}
+        return [row for row, _, _ in self.loop.step(self.decode(actions), at)]
+
+    def begin_anew(self, rows: list[int], told: Any) -> None:
+        self.loop.reset(rows, told)
+
+    def reset(self, at: list[int], told: Any, *, on_data: bool) -> None:
+        self.loop.reset(at, told)
+
+
+class _OnTensorDicts:
+    """One row of an environment that steps on TensorDicts."""
+
+    def __init__(self, lane: TensorDictLane, progress: Progress, row: int) -> None:
+        self.lane, self.progress, self.row = lane, progress, row
+        self.root: Any = None
+
+    def _at_work(self) -> None:
+        self.progress.words[self.progress.at] = self.progress.base + self.row
+
+    def step(self, at: list[int] | None, told: Any, *, reset: bool) -> list[int]:
+        self._at_work()
+        self.root = self.lane.step(reset=reset, partial=at is not None, informed=_is_told(told))
+        return [0] if self.root is not None else []
+
+    def begin_anew(self, rows: list[int], told: Any) -> None:
+        root, self.root = self.root, None
+        self.lane.begin_anew(root)
+
+    def reset(self, at: list[int], told: Any, *, on_data: bool) -> None:
+        self._at_work()
+        self.lane.reset(on_data=on_data, informed=_is_told(told))
+
+
+def _is_told(told: Any) -> bool:
+    return told is not None and told[0] is not None

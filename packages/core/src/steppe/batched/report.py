@@ -20,13 +20,17 @@ KINDS = ("observation", "reward", "done", "action", "state")
 
 @dataclass(frozen=True)
 class EnvReport:
-    """One environment, as its batch needs to know it: specs, batch size, device, what it is able to."""
+    """One environment, as its batch needs to know it: specs, batch size, device, what it is able to.
+
+    Attributes:
+        carried: entries of the root that a step reads beside the action; None for all of it, on TensorDicts.
+    """
 
     specs: dict[str, Composite]
     env_info: Composite
     batch_size: tuple[int, ...]
     device: torch.device | None
-    on_arrays: bool
+    carried: tuple[Any, ...] | None
     supports_set_state: bool
 
 
@@ -37,7 +41,7 @@ def report(env: EnvBase) -> EnvReport:
         env_info=env.env_info_spec.clone(),
         batch_size=tuple(env.batch_size),
         device=env.device,
-        on_arrays=env.array_plan is not None,
+        carried=None if env.row_writer is None else (*env.row_writer.layout.carried,),
         supports_set_state=env.supports_set_state,
     )
 

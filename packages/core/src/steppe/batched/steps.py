@@ -31,7 +31,12 @@ class BatchSteps(EnvBase):
     num_workers: int
     _buffered: bool
     _on_arrays: bool
+    _read: list[Any]
     _layout: BatchLayout
+
+    @property
+    def row_problem(self) -> str | None:
+        return f"{type(self).__name__} is a batch, whose environments write their rows themselves."
 
     # -- what the classes of batches do differently ---------------------------------------------------------------
 
@@ -55,8 +60,8 @@ class BatchSteps(EnvBase):
     def _use(self, storage: Storage, flags: Flags) -> None:
         state = self.__dict__
         state["_storage"], state["_flags"] = storage, flags
-        # Array environments read nothing but the action; for others a step is a function of the whole root.
-        carried = () if self._on_arrays else (*self.state_keys, *self.observation_keys, *self.done_keys)
+        # Rows say what they read of the root; for others a step is a function of all of it.
+        carried = self._read if self._on_arrays else (*self.state_keys, *self.observation_keys, *self.done_keys)
         state["_carried"] = [(key, storage.arrays.get(key), storage.tensors[key]) for key in dict.fromkeys(carried)]
         size = self.batch_size
         state["_actions"] = [
@@ -178,7 +183,11 @@ class BatchSteps(EnvBase):
         if not self._buffered or arguments is not None:
             return self._stacked("reset", tensordict, rows, arguments)[1]
         self._write_info(tensordict, rows, whole=not masks)
-        known = tensordict is not None and any(tensordict.get(key, None) is not None for key, _, _ in self._carried)
+        known = (
+            not self._on_arrays
+            and tensordict is not None
+            and any(tensordict.get(key, None) is not None for key, _, _ in self._carried)
+        )
         if known and not self._write_carried(tensordict):
             return self._stacked("reset", tensordict, rows)[1]
         if self._layout.masked and (known or masks):

@@ -12,13 +12,13 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.collectors import arguments
 from steppe.collectors.actions import RandomActions
-from steppe.collectors.array_run import arrays_of, run_arrays
+from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer
-from steppe.envs import ArrayPath, EnvBase, ExplorationType, as_policy, done_groups, set_exploration_type
+from steppe.envs import EnvBase, ExplorationType, as_policy, done_groups, set_exploration_type
 from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError
 
 __all__ = ["Collector"]
@@ -255,9 +255,9 @@ class Collector(DataCollectorBase):
             step = 1
         writer = self._writer
         if isinstance(act, RandomActions) and self._policy is None and isinstance(writer, FrameWriter):
-            plan = arrays_of(env) if act.in_blocks and step < self._steps else None
-            if plan is not None and isinstance(env, ArrayPath):
-                return run_arrays(env, plan, writer, act, root, step)
+            rows = rows_of(env) if act.in_blocks and step < self._steps else None
+            if rows is not None:
+                return run_rows(rows, writer, act, root, step)
         if isinstance(writer, FrameWriter) and BatchRun.fits(env, writer) and step < self._steps:
             return BatchRun(env, writer).run(act, root, step)  # type: ignore[arg-type]
         while step < self._steps:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
-from steppe.envs.action_codec import ActionCodec
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
 from steppe.envs.actions import draws_in_blocks, random_block
-from steppe.envs.array import ArrayEnv, ArrayPath
-from steppe.envs.array_plan import ArrayPlan
+from steppe.envs.array import (
+    ActionCodec,
+    ArrayEnv,
+    Arrays,
+    BoundWriter,
+    Ended,
+    EnvRows,
+    Loop,
+    Progress,
+    RowLayout,
+    Rows,
+    RowWriter,
+)
 from steppe.envs.base import EnvBase
 from steppe.envs.check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups
@@ -31,18 +41,25 @@ __all__ = [
     "ActionCodec",
     "ActionRule",
     "ArrayEnv",
-    "ArrayPath",
-    "ArrayPlan",
+    "Arrays",
+    "BoundWriter",
     "DoneGroup",
     "DreamerEnv",
+    "Ended",
     "EnvBase",
     "EnvMetaData",
+    "EnvRows",
     "ExplorationType",
     "GymLikeEnv",
+    "Loop",
     "MarlGroupMapType",
     "ModelBasedEnvBase",
     "Module",
+    "Progress",
     "RandomPolicy",
+    "RowLayout",
+    "RowWriter",
+    "Rows",
     "action_rules",
     "as_policy",
     "check_env_specs",

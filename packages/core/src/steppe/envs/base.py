@@ -11,6 +11,7 @@ from torch import nn
 
 from steppe.envs import rollout as _rollout
 from steppe.envs.acting import Acting
+from steppe.envs.array.single import SingleRow
 from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.compiling import compile_step, forget_compiled_step
@@ -28,6 +29,8 @@ from steppe.specs import CPU, Composite
 from steppe.storage import entries
 
 __all__ = ["EnvBase"]
+
+_UNKNOWN = object()
 
 
 class EnvBase(SpecViews, Acting, Uses, Module):
@@ -181,8 +184,25 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         raise AttributeError("device is read-only: use env.to(device).")
 
     @property
-    def array_plan(self) -> Any:
-        """None: only an :class:`~steppe.envs.ArrayEnv` has an array path. A wrapper has none of its own either."""
+    def row_writer(self) -> Any:
+        """What writes the data of its steps into rows of arrays, a :class:`~steppe.envs.RowWriter`; None without one.
+
+        Rollouts, batches and collectors step through it where there is one, and on TensorDicts otherwise;
+        ``row_problem`` says why there is none.
+        """
+        return None
+
+    @property
+    def row_problem(self) -> str | None:
+        """Why there is no ``row_writer``; None where there is one."""
+        return f"{type(self).__name__} steps on TensorDicts."
+
+    @classmethod
+    def join_rows(cls, envs: list[Any]) -> Any:
+        """Return one :class:`~steppe.envs.RowWriter` for environments of this class in a batch, or None.
+
+        Called where each of them has a ``row_writer``, all with the same specs.
+        """
         return None
 
     @property
@@ -212,6 +232,7 @@ class EnvBase(SpecViews, Acting, Uses, Module):
     def _specs_changed(self) -> None:
         super()._specs_changed()
         self.__dict__["_validated"] = set()
+        self._forget_way()
 
     # -- reset ----------------------------------------------------------------------------------------------------
 
@@ -244,6 +265,10 @@ class EnvBase(SpecViews, Acting, Uses, Module):
             ClosedError: the environment is closed.
         """
         self._check_open("reset")
+        if tensordict is None and env_info is None and set_state is None and not kwargs:
+            single = self._single
+            if single is not None:
+                return single.reset(None)
         if set_state is not None:
             kwargs |= asked_state(self, tensordict, set_state=set_state)
         given = self._with_env_info(tensordict, env_info)
@@ -327,6 +352,9 @@ class EnvBase(SpecViews, Acting, Uses, Module):
             SpecError: the data does not have the environment's batch size, or what ``_step`` returned does not fit.
             ClosedError: the environment is closed.
         """
+        single = self._plain_single(tensordict)
+        if single is not None:
+            return single.attach(tensordict, single.step(tensordict)[0])
         self._check_open("step")
         self._check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict
@@ -341,6 +369,9 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         return put_next(tensordict, following)
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        single = self._plain_single(tensordict)
+        if single is not None:
+            return single.step(tensordict)[0]
         expectation = self._expectation
         expectation.check_action(tensordict)
         following = self._step(tensordict)
@@ -433,8 +464,42 @@ class EnvBase(SpecViews, Acting, Uses, Module):
             Two TensorDicts: ``tensordict`` with ``"next"`` (the true outcome, last observations included), and the root
             of the next step, in which rows that ended hold the first data of a new episode.
         """
+        single = self._plain_single(tensordict)
+        if single is not None:
+            following, ended = single.step(tensordict)
+            root = self.step_mdp(single.attach(tensordict, following))
+            return tensordict, single.reset(root) if ended else root
         tensordict = self.step(tensordict)
         return tensordict, self.maybe_reset(self.step_mdp(tensordict))
+
+    # -- which way a step takes -----------------------------------------------------------------------------------
+
+    # A step of one environment goes through its row where its row writer is numpy alone, and on TensorDicts otherwise.
+
+    @property
+    def _single(self) -> SingleRow | None:
+        """Steps on TensorDicts that go through a row; None where there is no row writer of that kind."""
+        state = self.__dict__
+        single: Any = state.get("_single_row", _UNKNOWN)
+        if single is _UNKNOWN:
+            writer = self.row_writer
+            single = SingleRow(writer) if writer is not None and writer.n == 1 and writer.on_arrays else None
+            state["_single_row"] = single
+        return single  # type: ignore[no-any-return]
+
+    def _plain_single(self, tensordict: TensorDictBase) -> SingleRow | None:
+        """What makes a step of all there is in ``tensordict``; None where a step is more than that."""
+        single = self.__dict__.get("_single_row", _UNKNOWN)
+        if single is _UNKNOWN:
+            single = self._single
+        if single is None or type(tensordict) is not TensorDict or tensordict.batch_size:
+            return None
+        if "_step" in entries(tensordict) or self.is_closed or self.run_type_checks:
+            return None
+        return single  # type: ignore[no-any-return]
+
+    def _forget_way(self) -> None:
+        self.__dict__.pop("_single_row", None)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -676,6 +741,7 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         state = self.__dict__.copy()
         state["_spec_cache"] = {}
         state.pop("_collector", None)
+        state.pop("_single_row", None)
         forget_compiled_step(state)
         generator = state.get("_generator")
         if generator is not None:

@@ -39,7 +39,7 @@ def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options:
     """
     forget_compiled_step(env.__dict__)
     name = type(env).__name__
-    if env.array_plan is not None:
+    if env.row_writer is not None:
         raise NotSupported(f"{name}.compile: it steps through numpy arrays, and there is nothing to compile.")
     if type(env).step_and_maybe_reset is not base.step_and_maybe_reset:
         raise NotSupported(

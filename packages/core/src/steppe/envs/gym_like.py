@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.action_codec import ActionCodec
-from steppe.envs.array import ArrayEnv, native_info
-from steppe.envs.array_plan import ArrayPlan
+from steppe.envs.array.actions import ActionCodec
+from steppe.envs.array.env import ArrayEnv, native_info
+from steppe.envs.array.single import SingleRow
 from steppe.envs.info import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
 from steppe.errors import SpecError
@@ -112,10 +112,11 @@ class GymLikeEnv(ArrayEnv):
             f"{type(self).__name__} cannot sample infos: give default_info_dict_reader(keys, spec={{...}})."
         )
 
-    def _array_capable(self) -> bool:
-        return super()._array_capable() and all(
-            isinstance(reader, default_info_dict_reader) for reader in self.info_dict_reader
-        )
+    def rows_problem(self) -> str | None:
+        for reader in self.info_dict_reader:
+            if not isinstance(reader, default_info_dict_reader):
+                return f"the info reader {type(reader).__name__} takes a TensorDict."
+        return super().rows_problem()
 
     # -- the tensordict path --------------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class GymLikeEnv(ArrayEnv):
         assert isinstance(codec, ActionCodec)
         return codec
 
-    def _forced_plan(self) -> ArrayPlan:
+    def _forced_single(self) -> SingleRow:
         raise SpecError(f"{type(self).__name__} reads its data through read_obs, not through arrays.")
 
     def close(self, *, raise_if_closed: bool = True) -> None:

@@ -104,6 +104,15 @@ def _policy_device(policy: Any) -> torch.device | None:
 
 
 def run(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
+    """Take the steps: in rows of arrays where that is possible, otherwise on TensorDicts."""
+    from steppe.envs.array.rollout import rollout_problem, rollout_rows
+
+    if rollout_problem(env, plan) is None:
+        return rollout_rows(env, env.row_writer, plan)
+    return run_on_tensordicts(env, plan)
+
+
+def run_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     """The loop over TensorDicts, for every environment."""
     assert plan.start is not None
     act = _actor(env, plan)

@@ -21,6 +21,7 @@ from .multi import MultiCategorical, MultiOneHot
 from .nontensor import NonTensor
 from .stacked import Stacked
 from .stacked_composite import StackedComposite
+from .union import union
 
 __all__ = [
     "CPU",
@@ -49,4 +50,5 @@ __all__ = [
     "make_composite_from_td",
     "numpy_to_torch_dtype_dict",
     "torch_to_numpy_dtype_dict",
+    "union",
 ]

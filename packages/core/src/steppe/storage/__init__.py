@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries
+from steppe.storage.large_arrays import LARGE, large_array
 from steppe.storage.layout import Field, Layout, storage_problem
 from steppe.storage.storage import Kind, Storage, StorageHandle
 
 __all__ = [
+    "LARGE",
     "Field",
     "Kind",
     "Layout",
@@ -17,5 +19,6 @@ __all__ = [
     "build_td",
     "copy_names",
     "entries",
+    "large_array",
     "storage_problem",
 ]

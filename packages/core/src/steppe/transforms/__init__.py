@@ -19,7 +19,7 @@ from steppe.transforms.control import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
 from steppe.transforms.function import CallableTransform
-from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks
+from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks
 from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.planned import PlannedTransform
 from steppe.transforms.primer import TensorDictPrimer
@@ -29,7 +29,6 @@ from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.unary import ObservationTransform, UnaryTransform
 
 __all__ = [
-    "ArrayHooks",
     "AutoResetTransform",
     "BatchSizeTransform",
     "CallableTransform",
@@ -46,6 +45,7 @@ __all__ = [
     "PlannedTransform",
     "RenameTransform",
     "RewardSum",
+    "RowHooks",
     "SelectTransform",
     "StepCounter",
     "TensorDictPrimer",

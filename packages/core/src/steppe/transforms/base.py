@@ -61,6 +61,8 @@ class Transform(Module):
     only_ends: bool = False
     #: Whether the inverse may write a mask "_step" that leaves rows out of a step.
     writes_step: bool = False
+    #: Whether it forgets the tensors it is given when it returns. Otherwise it gets copies: rows are written again.
+    keeps_nothing: bool = False
 
     def __init__(
         self,
@@ -116,6 +118,15 @@ class Transform(Module):
 
     def _set_seed(self, seed: int | None) -> None:
         """Seed what is random in the transform; called by ``set_seed`` of its environment."""
+
+    def shared_key(self) -> Any:
+        """What the transforms of several environments have in common, so that one of them may serve all rows at once.
+
+        Returns:
+            A value to compare: the type and all settings. None, the default, runs each for its own row: right for
+            whatever is random, or has buffers or parameters.
+        """
+        return None
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
@@ -200,9 +211,13 @@ class Transform(Module):
             hooks.step = self._step
         elif self._overrides("_call"):
             hooks.step = lambda _, following: self._call(following)
+            hooks.reads_root = False
         elif applies and self.in_keys:
             forward = pair_hook(self._pairs, self._apply_transform, self._missing)
             hooks.step = lambda _, following: forward(following)
+            hooks.reads_root = False
+            if not self._overrides("_reset"):
+                hooks.pairs = self._pairs
         if self._overrides("_reset"):
             hooks.reset = self._reset
         elif applies and self.in_keys:
@@ -212,6 +227,7 @@ class Transform(Module):
             hooks.inverse = self._inv_call
         elif inverts and self.in_keys_inv:
             hooks.inverse = pair_hook(self._inverse_pairs, self._inv_apply_transform, self._missing)
+            hooks.inverse_pairs = self._inverse_pairs
         if self._overrides("_reset_env_preprocess"):
             hooks.before_reset = self._reset_env_preprocess  # type: ignore[assignment]
         return hooks

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.specs import Composite, torch_to_numpy_dtype_dict
+from steppe.specs import Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, pair_hook
+from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, pair_hook
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 
@@ -41,6 +41,8 @@ class DTypeCastTransform(Transform):
         self.dtype_out = dtype_out
         self._all_out = in_keys is None
         self._all_in = in_keys_inv is None
+
+    keeps_nothing = True
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.dtype_out)
@@ -87,36 +89,26 @@ class DTypeCastTransform(Transform):
             tolerant = pair_hook(forward, self._apply_transform, None)
             hooks.step = lambda _, following: run(following)
             hooks.reset = lambda _, fresh: tolerant(fresh)
+            hooks.reads_root = False
+            hooks.pairs = forward
         if inverse:
             # States may be left out of the data: the environment says so itself where it needs them.
             hooks.inverse = pair_hook(inverse, self._inv_apply_transform, None)
-        hooks.arrays = self._array_hooks(forward, inverse, specs)
+            hooks.inverse_pairs = inverse
+        hooks.rows = self._row_hooks(forward)
         return hooks
 
-    def _array_hooks(
-        self, forward: list[tuple[Any, Any]], inverse: list[tuple[Any, Any]], specs: EnvSpecs
-    ) -> ArrayHooks | None:
-        dtype = torch_to_numpy_dtype_dict.get(self.dtype_in)
-        if dtype is None or self.dtype_out not in torch_to_numpy_dtype_dict:
-            return None
+    def shared_key(self) -> Any:
+        keys = (self.in_keys, self.out_keys, self.in_keys_inv, self.out_keys_inv)
+        return (type(self), self.dtype_in, self.dtype_out, self._all_out, self._all_in, *map(tuple, keys))
+
+    def _row_hooks(self, forward: list[tuple[Any, Any]]) -> RowHooks | None:
+        # Of floats alone: numpy and torch cast what does not fit into whole numbers in their own ways.
         if not (self.dtype_in.is_floating_point and self.dtype_out.is_floating_point):
             return None
-        if any(key != out_key for key, out_key in (*forward, *inverse)):
+        if any(key != out_key for key, out_key in forward):
             return None
-        arrays = ArrayHooks(casts=[key for key, _ in forward])
-        if inverse:
-            keys = {key for key, _ in inverse}
-            actions = list(specs.action.keys(include_nested=True, leaves_only=True))
-            if not keys <= set(actions):
-                return None
-
-            def cast(action: Any) -> Any:
-                if isinstance(action, dict):
-                    return {key: value.astype(dtype) if key in keys else value for key, value in action.items()}
-                return action.astype(dtype)
-
-            arrays.inverse = cast
-        return arrays
+        return RowHooks(casts=[key for key, _ in forward])
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         pairs = self._pairs

@@ -274,6 +274,8 @@ class TransformedEnv(TransformedSteps):
             )
         else:
             super().__setattr__(name, value)
+            if name in ("_step", "_reset"):
+                self._forget_way()
 
     # The environments that a transform sees as its parents are made on the same base.
 
@@ -345,7 +347,6 @@ class TransformedEnv(TransformedSteps):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.pop("array_program", None)
         state["_pipeline"] = None
         state["_specs"] = {}
         return state

@@ -14,7 +14,7 @@ from steppe.specs import Composite
 from steppe.storage import entries
 from steppe.transforms.keys import names_of
 
-__all__ = ["ArrayHooks", "EnvSpecs", "Hooks", "at_level", "pair_hook", "read", "set_beside", "write"]
+__all__ = ["EnvSpecs", "Hooks", "RowHooks", "at_level", "pair_hook", "read", "set_beside", "write"]
 
 StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
 ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
@@ -78,31 +78,26 @@ class EnvSpecs:
 
 
 @dataclass
-class ArrayHooks:
-    """What a transform does to the rows of an array environment (see :class:`~steppe.envs.ArrayEnv`).
+class RowHooks:
+    """What a transform does to blocks of rows, as numpy arrays: the same as its hooks on TensorDicts, much faster.
 
-    Rows are numpy views by key; what the transform adds to the specs has a row too. What it remembers from step to step
-    it keeps itself; ``load`` brings that in line with the data, for callers that step with data of their own.
+    For transforms of which an environment takes a step in a few microseconds. Whatever is remembered from step to step
+    is in the rows: in ``next`` after a step, in the root before the following one.
 
     Attributes:
-        step: given the rows after a step, ``terminated`` and ``truncated``, writes its rows and returns the two flags.
-        reset: given the rows after a reset, writes its rows.
-        inverse: given a native action, returns the one for the environment before.
-        load: given the root of a step, remembers what it needs.
-        reads: keys of rows that ``step`` reads.
-        writes: keys of rows that it adds.
-        casts: keys whose dtype it changes; numpy does it, when the environment writes.
-        hides: keys that it leaves out.
+        bind: given the arrays ``[n, *shape]`` of the root and of ``next`` by key, what the transform adds included,
+            returns two functions or None each. The first writes its entries of ``next`` after a step, done entries
+            too, and returns whether it has ended a row. The second is given the rows that were reset, and writes its
+            entries of the root. The arrays are the same at each step.
+        carried: entries of the root that the first function reads. They are states of the transform.
+        reads: entries of ``next`` that it reads.
+        casts: entries whose dtype the transform changes: numpy casts them when they are written.
     """
 
-    step: Callable[[Any, bool, bool], tuple[bool, bool]] | None = None
-    reset: Callable[[Any], None] | None = None
-    inverse: Callable[[Any], Any] | None = None
-    load: Callable[[TensorDictBase], None] | None = None
+    bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
+    carried: Iterable[Any] = ()
     reads: Iterable[Any] = ()
-    writes: Iterable[Any] = ()
     casts: Iterable[Any] = ()
-    hides: Iterable[Any] = ()
 
 
 @dataclass
@@ -117,7 +112,10 @@ class Hooks:
         before_reset: the same for reset, which may be called with None.
         instead_of_reset: given what reset was called with, returns the fresh data in place of a reset of the
             environment before, or None to reset it.
-        arrays: the same for array environments, much faster; None where it takes TensorDicts.
+        reads_root: whether ``step`` looks at the root it is given.
+        pairs: keys to read and to write, where ``step`` and ``reset`` do nothing but ``_apply_transform`` on these.
+        inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
+        rows: the same on blocks of rows; None where TensorDicts are made of the rows.
     """
 
     step: StepHook | None = None
@@ -125,7 +123,10 @@ class Hooks:
     inverse: InverseHook | None = None
     before_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
     instead_of_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
-    arrays: ArrayHooks | None = None
+    reads_root: bool = True
+    pairs: list[tuple[Any, Any]] | None = None
+    inverse_pairs: list[tuple[Any, Any]] | None = None
+    rows: RowHooks | None = None
 
     @property
     def does_nothing(self) -> bool:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ArrayEnv, ArrayPath, EnvBase
-from steppe.errors import SpecError
+from steppe.envs import ArrayEnv, EnvBase
+from steppe.errors import SpecError, add_note
 from steppe.specs import Stacked
 from steppe.storage import build_td, copy_names, entries
-from steppe.transforms.arrays import ArrayProgram
 from steppe.transforms.base import Transform
 from steppe.transforms.compose import Compose
 from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.row_plan import RowPlan, row_problem
 
 __all__ = ["Pipeline", "leaves", "version"]
 
@@ -44,7 +44,8 @@ class Pipeline:
         inverses, before_resets: in the order in which they run, the last transform first.
         steps, resets: in the order in which they run, each with the number of the view that it is given. Transforms
             that have nothing to do there are left out.
-        program: the same for an array environment, or None where it, or one of the transforms, needs TensorDicts.
+        row_plan: the same for rows of arrays, or None where the base, or one of the transforms, needs TensorDicts.
+        row_problem: why there is none.
         two_trips: the base may not reset by itself, because whether an episode has ended is decided by a transform.
     """
 
@@ -58,7 +59,9 @@ class Pipeline:
             found.append(part.hooks(specs))
             specs = part.transform_specs(specs)
         self.specs = specs
-        self.program = ArrayProgram.of(base, found, before, specs)
+        self.base_writer = base.row_writer
+        self.row_plan: RowPlan | None = None
+        self.row_problem = self._plan_rows(base, list(leaves(transform)), found, before, specs)
         # A new one for each change of the base's specs.
         self.base_cache = base.__dict__.get("_spec_cache")
         self.inverses: list[Any] = []
@@ -83,8 +86,7 @@ class Pipeline:
                         "env.insert_transform(0, transform)."
                     )
                 self.instead_of_reset = hooks.instead_of_reset
-        self.array_base = isinstance(base, ArrayEnv)
-        self.plain_step = type(base).step in (EnvBase.step, ArrayPath.step) and "step" not in base.__dict__
+        self.plain_step = type(base).step in (EnvBase.step, ArrayEnv.step) and "step" not in base.__dict__
         self.writes_step = transform.writes_step
         self.same_batch = self.specs.batch_size == self.base_specs.batch_size
         self.may_end = transform.writes_done
@@ -94,7 +96,7 @@ class Pipeline:
             or not self.same_batch
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
             # Without a trip of its own to save, a plain step is cheaper.
-            or type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
+            or type(base).step_and_maybe_reset in (EnvBase.step_and_maybe_reset, ArrayEnv.step_and_maybe_reset)
         )
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
@@ -119,7 +121,6 @@ class Pipeline:
             and all(type(key) is str for key in rewards)
             and not _leaf_keys(self.base_specs.state) - set(self._base_outputs)
             and "done" in self.specs.groups[0].names
-            and type(base).step_and_maybe_reset is not ArrayPath.step_and_maybe_reset
         )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         self._refuse_changed_states(parts)
@@ -147,8 +148,8 @@ class Pipeline:
 
     def _keys_of_base(self, parts: list[Transform]) -> list[Any]:
         """Observations that the base may look for in the root without having declared them as states."""
-        if self.array_base:
-            return []
+        if self.base_writer is not None:
+            return []  # it reads what its rows carry, and no more
         undone = {key for part in parts for key in part.in_keys_inv}
         known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
         return sorted(known, key=str)
@@ -170,6 +171,22 @@ class Pipeline:
             after = _entry(data, key)
             if value is not None and after is not None and (after is not value or version(after) != before):
                 self._hide(key)
+
+    def _plan_rows(
+        self, base: EnvBase, parts: list[Transform], found: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
+    ) -> str | None:
+        writer = self.base_writer
+        if writer is None:
+            return base.row_problem
+        for part, hooks, specs, behind in zip(parts, found, before, [*before[1:], after], strict=True):
+            problem = row_problem(part, hooks, specs, behind)
+            if problem is not None:
+                return problem
+        plan = RowPlan(writer, parts, found, before, after)
+        problem = plan.problem()
+        if problem is None:
+            self.row_plan = plan
+        return problem
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
         """The root as the caller gave it, and after each inverse; the last is for the base."""
@@ -248,12 +265,12 @@ class Pipeline:
 
     def explain_hidden(self, error: KeyError) -> None:
         """Note in an error of the base why it does not see an entry."""
-        if hasattr(error, "add_note"):
-            error.add_note(
-                f"The environment is not shown {sorted(map(str, self.hidden))}, because a transform has replaced it in "
-                "the data. What a step reads beside the action belongs into the environment's state_spec, and the "
-                "transform then needs an inverse (in_keys_inv)."
-            )
+        add_note(
+            error,
+            f"The environment is not shown {sorted(map(str, self.hidden))}, because a transform has replaced it in "
+            "the data. What a step reads beside the action belongs into the environment's state_spec, and the "
+            "transform then needs an inverse (in_keys_inv).",
+        )
 
     @staticmethod
     def _without(tensordict: TensorDictBase, keys: tuple[Any, ...]) -> TensorDictBase:

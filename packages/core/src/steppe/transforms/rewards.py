@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Unbounded
 from steppe.storage import Layout, entries, storage_problem
-from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, set_beside
+from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.keys import as_keys, names_of, replace_last
 from steppe.transforms.planned import PlannedTransform
 
@@ -100,37 +100,34 @@ class RewardSum(PlannedTransform):
                 fresh.set(out_key, zero)
             return fresh
 
-        return Hooks(step=step, reset=reset, arrays=self._array_hooks(pairs, specs))
+        return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
 
-    def _array_hooks(self, pairs: list[tuple[Any, Any]], specs: EnvSpecs) -> ArrayHooks | None:
+    def shared_key(self) -> Any:
+        return (type(self), tuple(self.in_keys), tuple(self.out_keys))
+
+    def _row_hooks(self, pairs: list[tuple[Any, Any]], specs: EnvSpecs) -> RowHooks | None:
         if self.reset_keys is not None or storage_problem(specs.reward) is not None:
             return None
         dtypes = {field.key: field.numpy_dtype for field in Layout.of(specs.reward, ()).fields}
         if any(dtypes[key] is None for key, _ in pairs):
             return None
-        sums = {key: np.zeros(tuple(specs.reward[key].shape), dtypes[key]) for key, _ in pairs}
-        single = [(key, out_key, sums[key]) for key, out_key in pairs]
 
-        def step(rows: Any, terminated: bool, truncated: bool) -> tuple[bool, bool]:
-            for key, out_key, total in single:
-                total += rows[key]
-                rows[out_key][...] = total
-            return terminated, truncated
+        def bind(root: Any, following: Any) -> Any:
+            sums = [(root[out_key], following[key], following[out_key]) for key, out_key in pairs]
 
-        def reset(rows: Any) -> None:
-            for _, out_key, total in single:
-                total.fill(0)
-                rows[out_key].fill(0)
+            def step() -> bool:
+                for before, reward, after in sums:
+                    np.add(before, reward, out=after)
+                return False
 
-        def load(td: TensorDictBase) -> None:
-            for _, out_key, total in single:
-                before = td.get(out_key, None)
-                if before is None:
-                    raise self._no_sum(out_key, td)
-                total[...] = before.detach().numpy()
+            def reset(at: Any) -> None:
+                for before, _, _ in sums:
+                    for row in at:
+                        before[row] = 0
 
-        keys = [key for key, _ in pairs]
-        return ArrayHooks(step=step, reset=reset, load=load, reads=keys, writes=[out_key for _, out_key in pairs])
+            return step, reset
+
+        return RowHooks(bind, carried=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs])
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Add up the rewards of a batch of steps ``[*B, T]``, over the last dimension and not across episodes.

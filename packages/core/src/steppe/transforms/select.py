@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, set_beside
+from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.keys import as_key, names_of
 from steppe.transforms.planned import PlannedTransform
 
@@ -26,13 +26,8 @@ def _leaves(spec: Composite) -> list[Any]:
     return list(spec.keys(include_nested=True, leaves_only=True))
 
 
-def _outputs(specs: EnvSpecs) -> list[Any]:
-    return [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
-
-
-def _hiding(dropped: list[Any], specs: EnvSpecs) -> ArrayHooks | None:
-    """What leaving out entries is for an array environment, which has to have its done entries."""
-    return None if any(specs.done.get(key, None) is not None for key in dropped) else ArrayHooks(hides=dropped)
+#: Leaving out entries is nothing to do in rows: what the specs lack has no place in the caller's.
+_NOTHING = RowHooks()
 
 
 def _drop_empty(spec: Composite) -> Composite:
@@ -79,11 +74,15 @@ class ExcludeTransform(Transform):
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         return tensordict.exclude(*self.excluded_keys) if self.inverse else tensordict
 
+    def shared_key(self) -> Any:
+        return (type(self), self.inverse, tuple(self.excluded_keys))
+
     def hooks(self, specs: EnvSpecs) -> Hooks:
         if self.inverse:
             return Hooks(inverse=self._inv_call)
-        dropped = [key for key in _outputs(specs) if _below(key, self.excluded_keys)]
-        return Hooks(step=lambda _, following: self._call(following), reset=self._reset, arrays=_hiding(dropped, specs))
+        return Hooks(
+            step=lambda _, following: self._call(following), reset=self._reset, reads_root=False, rows=_NOTHING
+        )
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         if self.inverse:
@@ -133,14 +132,16 @@ class SelectTransform(Transform):
             _drop_empty(spec)
         return specs
 
+    def shared_key(self) -> Any:
+        return (type(self), self.keep_rewards, self.keep_dones, tuple(self.selected_keys))
+
     def hooks(self, specs: EnvSpecs) -> Hooks:
         kept = self._kept(specs)
 
         def select(_: Any, data: TensorDictBase) -> TensorDictBase:
             return data.select(*kept, strict=False)
 
-        dropped = [key for key in _outputs(specs) if not _below(key, kept)]
-        return Hooks(step=select, reset=select, arrays=_hiding(dropped, specs))
+        return Hooks(step=select, reset=select, reads_root=False, rows=_NOTHING)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Keep the selected keys of data that is there already, and rewards and done entries at its root."""

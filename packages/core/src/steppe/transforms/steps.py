@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ArrayPath, ArrayPlan, EnvBase
+from steppe.envs import EnvBase, RowWriter
 from steppe.errors import StateError
 from steppe.storage import entries
-from steppe.transforms.arrays import TransformedPlan
 from steppe.transforms.pipeline import Pipeline, version
+from steppe.transforms.transformed_rows import TransformedRows
 
 __all__ = ["TransformedSteps"]
 
 
-class TransformedSteps(ArrayPath):
+class TransformedSteps(EnvBase):
     """What :class:`~steppe.transforms.TransformedEnv` does at each step and reset, given its base and its pipeline."""
 
     @property
@@ -34,14 +34,41 @@ class TransformedSteps(ArrayPath):
     def _changed(self) -> None:
         raise NotImplementedError
 
-    # -- the array path -------------------------------------------------------------------------------------------
+    # -- rows of arrays -------------------------------------------------------------------------------------------
 
-    def _make_array_plan(self) -> ArrayPlan | None:
-        if self._is_overridden or self._compiled.program is None:
+    @property
+    def row_writer(self) -> RowWriter | None:
+        """Writes rows through the transforms; None where the base or a transform needs TensorDicts."""
+        if self.row_problem is not None:
             return None
-        self._check_disjoint()
-        self.__dict__["array_program"] = self._compiled.program
-        return TransformedPlan(self)
+        writer: RowWriter | None = self._cached("row_writer", lambda: self._join([self]))
+        return writer
+
+    @property
+    def row_problem(self) -> str | None:
+        """Why there is no ``row_writer``; None where there is one."""
+        if self._is_overridden:
+            return "_step or _reset is overridden."
+        self._keep_up()
+        return self._compiled.row_problem
+
+    @classmethod
+    def join_rows(cls, envs: list[Any]) -> RowWriter | None:
+        """One writer for the environments of a batch; their transforms run once for all rows where they are shared."""
+        return cls._join(envs)
+
+    @staticmethod
+    def _join(envs: list[Any]) -> RowWriter | None:
+        if any(env.row_problem is not None for env in envs):
+            return None
+        bases = [env._base for env in envs]
+        plans = [env._compiled.row_plan for env in envs]
+        if len(envs) == 1:
+            return TransformedRows(bases[0].row_writer, plans)
+        if any(type(base) is not type(bases[0]) for base in bases) or not _alike(plans):
+            return None
+        joined = type(bases[0]).join_rows(bases)
+        return None if joined is None else TransformedRows(joined, plans)
 
     @property
     def _is_overridden(self) -> bool:
@@ -54,29 +81,13 @@ class TransformedSteps(ArrayPath):
             or "_reset" in state
         )
 
-    def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
-        """Act, as :meth:`steppe.envs.ArrayEnv.step_into` does; only where ``array_plan`` is not None."""
-        terminated_truncated: tuple[bool, bool] = self.__dict__["array_program"].step_into(action, out)
-        return terminated_truncated
-
-    def reset_into(self, out: dict[Any, Any], seed: int | None, env_info: dict[str, Any] | None) -> None:
-        """Begin an episode, as :meth:`steppe.envs.ArrayEnv.reset_into` does."""
-        self.__dict__["array_program"].reset_into(out, seed, env_info)
-
-    def take_seed(self) -> int | None:
-        """Return the seed that ``set_seed`` left for the next reset, once."""
-        base: Any = self._base
-        seed: int | None = base.take_seed()
-        return seed
-
-    def _run_rollout(self, plan: Any) -> TensorDictBase:
-        if self.array_plan is not None and not plan.start.batch_size:
-            self.array_program.load(plan.start)
-        return super()._run_rollout(plan)
-
     def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
         self._keep_up()
         return super().reset(tensordict, env_info=env_info, **kwargs)
+
+    def _plain_single(self, tensordict: TensorDictBase) -> Any:
+        self._keep_up()
+        return super()._plain_single(tensordict)
 
     def _cached(self, name: str, make: Any) -> Any:
         pipeline = self.__dict__["_pipeline"]
@@ -90,9 +101,7 @@ class TransformedSteps(ArrayPath):
         base = self.__dict__["_base"]
         if pipeline is None:
             return
-        if base.__dict__.get("_spec_cache") is not pipeline.base_cache or (
-            pipeline.program is not None and base.array_plan is None
-        ):
+        if base.__dict__.get("_spec_cache") is not pipeline.base_cache or base.row_writer is not pipeline.base_writer:
             self._changed()
 
     # -- steps and resets -----------------------------------------------------------------------------------------
@@ -141,13 +150,13 @@ class TransformedSteps(ArrayPath):
             return base.step(pipeline.without_outputs(given)).get("next")
         if pipeline.plain_step and not base.__dict__["is_closed"]:
             # Its step would do no more than this, and put the result into a copy of the root.
-            arrays = base.array_plan if pipeline.array_base else None
-            if arrays is not None and not given.batch_size:
-                return arrays.step(base, given)[0]
+            following: TensorDictBase
             if not pipeline.hidden:
-                return base._whole_step(given)
+                following = base._whole_step(given)
+                return following
             try:
-                return base._whole_step(pipeline.shown(given))
+                following = base._whole_step(pipeline.shown(given))
+                return following
             except KeyError as error:
                 pipeline.explain_hidden(error)
                 raise
@@ -166,57 +175,16 @@ class TransformedSteps(ArrayPath):
             fresh = self._base.reset(given, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
-    def _arrays_of_base(self, tensordict: TensorDictBase) -> ArrayPlan | None:
-        """The plan of an array base, where a step is nothing but that and the transforms: what most steps are."""
-        state = self.__dict__
-        pipeline = state["_pipeline"]
-        if (
-            pipeline is None
-            or not pipeline.array_base
-            or pipeline.inverses
-            or state.get("_array_plan") is not None
-            or type(tensordict) is not TensorDict
-            or self._is_overridden
-        ):
-            return None
-        base, level = state["_base"].__dict__, entries(tensordict)
-        if (
-            "next" in level
-            or "_step" in level
-            or tensordict.batch_size
-            or tensordict.is_locked
-            or "step" not in state["_validated"]
-            or state["run_type_checks"]
-            or state["is_closed"]
-            or base["is_closed"]
-        ):
-            return None
-        plan: ArrayPlan | None = base.get("_array_plan")
-        return plan
-
-    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        arrays = self._arrays_of_base(tensordict)
-        if arrays is None:
-            return super().step(tensordict)
-        following: TensorDictBase = arrays.step(self.__dict__["_base"], tensordict)[0]
-        for step, _ in self.__dict__["_pipeline"].steps:
-            following = step(tensordict, following)
-        return self._put_next(tensordict, following)
-
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
-        arrays = self._arrays_of_base(tensordict)
-        if arrays is not None:
-            root = self.step_mdp(self.step(tensordict))
-            if self.any_done(root):
-                pipeline = self._compiled
-                fresh = pipeline.outward_reset(pipeline.reset_views(root), arrays.reset(self._base, None))
-                # One environment without a batch: all of it is reset.
-                root.pop("_reset")
-                root.update(fresh)
-            return tensordict, root
         pipeline = self._compiled
-        if pipeline.two_trips or "step" not in self._validated or self.run_type_checks or "_step" in tensordict.keys():
+        if (
+            self._single is not None
+            or pipeline.two_trips
+            or "step" not in self._validated
+            or self.run_type_checks
+            or "_step" in tensordict.keys()
+        ):
             return super().step_and_maybe_reset(tensordict)
         self._check_open("step_and_maybe_reset")
         self._check_batch(tensordict, "step_and_maybe_reset")
@@ -349,3 +317,14 @@ class TransformedSteps(ArrayPath):
         given = None if views[-1] is None else pipeline.without_outputs(views[-1])
         fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))
         return fresh if tensordict is None else tensordict.update(fresh)
+
+
+def _alike(plans: list[Any]) -> bool:
+    """Whether chains have as many transforms of the same types, and the same specs in between."""
+    first = plans[0]
+    return all(
+        [type(part) for part in plan.parts] == [type(part) for part in first.parts]
+        and plan.before == first.before
+        and plan.after == first.after
+        for plan in plans[1:]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -12,7 +13,7 @@ from steppe.envs import DoneGroup
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
-from steppe.transforms.hooks import ArrayHooks, EnvSpecs, Hooks, at_level, read, set_beside, write
+from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, at_level, read, set_beside, write
 from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["InitTracker", "StepCounter"]
@@ -92,8 +93,8 @@ class StepCounter(PlannedTransform):
         levels = [(group.prefix, self._counts(group)) for group in groups]
         name = self.step_count_key
         if len(groups) == 1 and not groups[0].prefix:
-            arrays = self._array_hooks(specs, groups[0])
-            return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64), arrays=arrays)
+            rows = self._row_hooks(specs, groups[0])
+            return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64), rows=rows)
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             for prefix, count in levels:
@@ -132,35 +133,46 @@ class StepCounter(PlannedTransform):
 
         return count_one
 
-    def _array_hooks(self, specs: EnvSpecs, group: DoneGroup) -> ArrayHooks | None:
+    def shared_key(self) -> Any:
+        return (type(self), self.max_steps, self.truncated_key, self.step_count_key, self.update_done)
+
+    def _row_hooks(self, specs: EnvSpecs, group: DoneGroup) -> RowHooks | None:
         limit, key = self.max_steps, self.step_count_key
         if specs.done[group.names[0]].numel() != 1:
             return None
         if limit is not None and (self.truncated_key != "truncated" or not self.update_done):
             return None
-        count = 0
+        adds = limit is not None and "truncated" not in group.names
 
-        def step(rows: Any, terminated: bool, truncated: bool) -> tuple[bool, bool]:
-            nonlocal count
-            count += 1
-            rows[key].fill(count)
-            if limit is not None and count >= limit and not terminated:
-                truncated = True
-            return terminated, truncated
+        def bind(root: Any, following: Any) -> Any:
+            before, count = root[key], following[key]
+            flat = count.reshape(-1)  # a view: the arrays of rows are contiguous in their rows
+            done, terminated = following["done"], following.get("terminated")
+            truncated = following.get("truncated")
 
-        def reset(rows: Any) -> None:
-            nonlocal count
-            count = 0
-            rows[key].fill(0)
+            def step() -> bool:
+                np.add(before, 1, out=count)
+                if limit is None:
+                    return False
+                if adds:
+                    truncated[...] = False
+                # Faster than numpy for the few rows that a process has.
+                if max(flat.tolist()) < limit:
+                    return False
+                reached = count >= limit
+                if terminated is not None:
+                    reached &= ~terminated
+                np.logical_or(truncated, reached, out=truncated)
+                np.logical_or(done, reached, out=done)
+                return True
 
-        def load(td: TensorDictBase) -> None:
-            nonlocal count
-            found = read(td, key)
-            if found is None:
-                self._no_count(group, td)
-            count = found.item()
+            def reset(at: Any) -> None:
+                for row in at:
+                    before[row] = 0
 
-        return ArrayHooks(step=step, reset=reset, load=load, writes=(key,))
+            return step, reset
+
+        return RowHooks(bind, carried=(key,))
 
     def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
         found = sorted(map(str, td.keys())) if td is not None else []
@@ -205,11 +217,29 @@ class InitTracker(PlannedTransform):
         groups, name = specs.groups, self.init_key
         if len(groups) == 1 and not groups[0].prefix:
             done = groups[0].names[0]
-            arrays = ArrayHooks(
-                step=_array_filler(name, False), reset=lambda rows: rows[name].fill(True), writes=(name,)
+            return Hooks(
+                step=_filler(name, done, _bool),
+                reset=_filler(name, done, _bool, fill=_ones),
+                reads_root=False,
+                rows=RowHooks(self._bind_rows),
             )
-            return Hooks(step=_filler(name, done, _bool), reset=_filler(name, done, _bool, fill=_ones), arrays=arrays)
         return Hooks(step=_level_filler(groups, name, _bool), reset=_level_filler(groups, name, _bool, fill=_ones))
+
+    def shared_key(self) -> Any:
+        return (type(self), self.init_key)
+
+    def _bind_rows(self, root: Any, following: Any) -> Any:
+        mark, after = root[self.init_key], following[self.init_key]
+
+        def step() -> bool:
+            after[...] = False
+            return False
+
+        def reset(at: Any) -> None:
+            for row in at:
+                mark[row] = True
+
+        return step, reset
 
     def _repr_keys(self) -> Any:
         return ("init_key",)
@@ -229,14 +259,6 @@ def _filler(name: str, like: str, dtype: torch.dtype, fill: Any = _zeros) -> Cal
         return data
 
     return write_it
-
-
-def _array_filler(name: str, value: Any) -> Callable[[Any, bool, bool], tuple[bool, bool]]:
-    def fill(rows: Any, terminated: bool, truncated: bool) -> tuple[bool, bool]:
-        rows[name].fill(value)
-        return terminated, truncated
-
-    return fill
 
 
 def _level_filler(

@@ -191,8 +191,12 @@ class GymWrapper(GymLikeEnv):
         check = self._check_step if checked else None
         return compile_kernel(step, self._reader.write, self._decode, readers=self.info_dict_reader, check=check)
 
-    def _array_capable(self) -> bool:
-        return self._vector is None and self._reader.fixed and super()._array_capable()
+    def rows_problem(self) -> str | None:
+        if self._vector is not None:
+            return "the library's environment is a batch itself."
+        if not self._reader.fixed:
+            return "its observations have no fixed size."
+        return super().rows_problem()
 
     def _specs_changed(self) -> None:
         super()._specs_changed()

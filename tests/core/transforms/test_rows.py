@@ -9,16 +9,21 @@ import pytest
 import torch
 
 from steppe.batched import SerialEnv
+from steppe.specs import Unbounded
 from steppe.transforms import (
+    CallableTransform,
     Compose,
+    ConditionalSkip,
     DoubleToFloat,
     DTypeCastTransform,
     ExcludeTransform,
     InitTracker,
     ObservationTransform,
+    RenameTransform,
     RewardSum,
     SelectTransform,
     StepCounter,
+    Transform,
     TransformedEnv,
     UnaryTransform,
 )
@@ -28,7 +33,11 @@ from steppe_testing import ArrayCountingEnv, CountingEnv
 class OnTensorDicts(TransformedEnv):
     """The same environment, off the array path."""
 
-    def _make_array_plan(self):
+    row_writer = None
+    row_problem = "this test asks for it"
+
+    @classmethod
+    def join_rows(cls, envs):
         return None
 
 
@@ -73,7 +82,7 @@ def play(env, actions, *, stepwise):
 @pytest.mark.parametrize("stepwise", [False, True], ids=["rollout", "steps"])
 def test_both_paths_give_equal_data(names, stepwise):
     fast, slow = TransformedEnv(base(), chain(names)), OnTensorDicts(base(), chain(names))
-    assert fast.array_plan is not None
+    assert fast.row_writer is not None
     actions = list(fast.full_action_spec.rand((15,))["action"])
 
     first, second = play(fast, actions, stepwise=stepwise), play(slow, actions, stepwise=stepwise)
@@ -101,34 +110,111 @@ def test_a_batch_of_them_is_the_batch_transformed(names):
             assert torch.equal(data[key], expected[key]), key
 
 
-def test_a_value_that_is_read_before_it_is_cast_needs_tensordicts():
-    def make(*parts):
-        return TransformedEnv(base(), Compose(*parts))
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda: (RewardSum(), DoubleToFloat()),
+        lambda: (UnaryTransform(["total"], ["twice"], fn=lambda x: 2 * x), DoubleToFloat()),
+        lambda: (DoubleToFloat(), DTypeCastTransform(torch.float32, torch.float64)),
+        lambda: (
+            DoubleToFloat(),
+            RewardSum(),
+            DTypeCastTransform(torch.float32, torch.float64, ["observation"], in_keys_inv=[]),
+        ),
+    ],
+    ids=["sum, cast", "read, cast", "cast, cast", "cast, sum, cast"],
+)
+def test_a_value_may_be_read_before_it_is_cast(parts):
+    assert_equal_ways(*parts())
 
-    class Sum(RewardSum):
-        """Reads the total instead of the reward."""
 
-        def hooks(self, specs):
-            hooks = super().hooks(specs)
-            hooks.arrays.reads = ["total"]
-            return hooks
+class Flat(ObservationTransform):
+    """Of another shape than what it reads."""
 
-    assert make(DoubleToFloat(), Sum()).array_plan is not None
-    assert make(Sum(), DoubleToFloat()).array_plan is None
-    assert make(DoubleToFloat(), DTypeCastTransform(torch.float32, torch.float64)).array_plan is None
-    assert make(Sum(), DoubleToFloat()).rollout(3)["total"].dtype is torch.float32
+    def _apply_transform(self, value):
+        return value.expand((*value.shape[:-1], 6)).reshape((*value.shape[:-1], 2, 3)) + 1
+
+    def transform_observation_spec(self, observation_spec):
+        leaf = observation_spec["observation"]
+        observation_spec["observation"] = Unbounded((*leaf.shape[:-1], 2, 3), dtype=leaf.dtype)
+        return observation_spec
 
 
-def test_other_transforms_take_tensordicts():
-    class Own(ObservationTransform):
-        def _apply_transform(self, value):
-            return value
+class Difference(Transform):
+    """Reads the root and the action."""
 
-    for part in (Own(), UnaryTransform(["observation"], fn=lambda x: x), lambda td: td):
-        assert TransformedEnv(base(), Compose(StepCounter(), part)).array_plan is None
-    assert TransformedEnv(CountingEnv(3), StepCounter()).array_plan is None
-    assert TransformedEnv(base(array_path=False), StepCounter()).array_plan is None
-    assert TransformedEnv(SerialEnv(2, base), StepCounter()).array_plan is None
+    def __init__(self):
+        super().__init__(in_keys=["observation"], out_keys=["change"])
+
+    def _step(self, tensordict, next_tensordict):
+        change = next_tensordict["observation"] - tensordict["observation"] + tensordict["action"].sum(-1, keepdim=True)
+        return next_tensordict.set("change", change)
+
+    def _reset(self, tensordict, tensordict_reset):
+        return tensordict_reset.set("change", torch.zeros_like(tensordict_reset["observation"]))
+
+    def transform_observation_spec(self, observation_spec):
+        observation_spec["change"] = observation_spec["observation"].clone()
+        return observation_spec
+
+
+class Ends(Transform):
+    """Ends an episode by what it observes."""
+
+    writes_done = True
+
+    def _call(self, next_tensordict):
+        ends = next_tensordict["observation"].to(torch.int64) % 4 == 3
+        for name in ("done", "terminated"):
+            next_tensordict[name] = next_tensordict[name] | ends
+        return next_tensordict
+
+
+def assert_equal_ways(*parts):
+    fast, slow = (kind(base(), Compose(*(part.clone() for part in parts))) for kind in (TransformedEnv, OnTensorDicts))
+    assert fast.row_problem is None
+    actions = list(fast.full_action_spec.rand((15,))["action"])
+    first, second = (play(env, actions, stepwise=False) for env in (fast, slow))
+    assert set(first.keys(True, True)) == set(second.keys(True, True))
+    for key in first.keys(True, True):
+        assert first[key].dtype is second[key].dtype, key
+        assert torch.equal(first[key], second[key]), key
+    inside = SerialEnv(2, lambda: TransformedEnv(base(), Compose(*(part.clone() for part in parts))))
+    slow = SerialEnv(2, lambda: OnTensorDicts(base(), Compose(*(part.clone() for part in parts))))
+    actions = list(inside.full_action_spec.rand((15,))["action"])
+    first, second = (play(env, actions, stepwise=True) for env in (inside, slow))
+    for key in first.keys(True, True):
+        assert torch.equal(first[key], second[key]), key
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda: (Flat(in_keys=["observation"]),),
+        lambda: (StepCounter(5), Flat(in_keys=["observation"]), DoubleToFloat()),
+        lambda: (Difference(), InitTracker()),
+        lambda: (Ends(), StepCounter()),
+        lambda: (StepCounter(3), Ends(), RewardSum()),
+        lambda: (UnaryTransform(["observation"], ["double"], fn=lambda x: 2 * x), ExcludeTransform("observation")),
+        lambda: (StepCounter(2, update_done=False),),
+        lambda: (RenameTransform(["total"], ["sum"]), DoubleToFloat()),
+        lambda: (CallableTransform(lambda td: td.set("negative", -td["observation"])),),
+    ],
+    ids=["shape", "count, shape, cast", "root", "ends", "count, ends, sum", "unary", "truncates", "rename", "function"],
+)
+def test_a_transform_on_tensordicts_runs_on_rows(parts):
+    assert_equal_ways(*parts())
+
+
+def test_what_runs_on_tensordicts_alone_says_why():
+    def problem(env, *parts):
+        return TransformedEnv(env, Compose(*parts)).row_problem
+
+    assert "CountingEnv steps on TensorDicts" in problem(CountingEnv(3), StepCounter())
+    assert "array_path=False" in problem(base(array_path=False), StepCounter())
+    assert "batch" in problem(SerialEnv(2, base), StepCounter())
+    assert "ConditionalSkip may leave rows out" in problem(base(), ConditionalSkip(lambda td: False))
+    assert problem(base(), StepCounter()) is None
 
 
 def test_changing_the_chain_changes_the_path():
@@ -137,7 +223,7 @@ def test_changing_the_chain_changes_the_path():
     env.append_transform(lambda td: td.set("observation", -td["observation"]))
     assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, -1, -2]
     env.transform.pop()
-    assert env.array_plan is not None
+    assert env.row_problem is None
     assert env.rollout(3)["observation"].squeeze(-1).tolist() == [0, 1, 2]
 
 
@@ -149,7 +235,7 @@ def test_a_base_that_leaves_the_array_path_is_followed():
     inner._step = lambda td: step(td).set("reward", torch.full((1,), 7.0))
 
     assert env.rollout(2)["next", "reward"].squeeze(-1).tolist() == [7, 7]
-    assert env.array_plan is None
+    assert env.row_writer is None
 
 
 def test_a_subclass_with_a_step_of_its_own_is_stepped_through_it():
@@ -160,7 +246,7 @@ def test_a_subclass_with_a_step_of_its_own_is_stepped_through_it():
 
     env = Louder(base(), StepCounter())
 
-    assert env.array_plan is None
+    assert env.row_writer is None
     assert (env.rollout(3)["next", "reward"] > 90).all()
 
 
@@ -177,7 +263,7 @@ def test_a_plan_follows_the_data_from_wherever_it_comes():
 def test_a_pickle_is_on_the_array_path_too():
     env = pickle.loads(pickle.dumps(TransformedEnv(base(), chain(("limit", "sum", "mark", "cast")))))
 
-    assert env.array_plan is not None
+    assert env.row_writer is not None
     assert env.rollout(9)["step_count"].squeeze(-1).tolist() == [0, 1, 2, 3]
 
 

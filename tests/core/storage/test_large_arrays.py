@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from steppe.envs import ArrayEnv, large_arrays
-from steppe.envs.large_arrays import LARGE, large_array
+from steppe.envs import ArrayEnv
 from steppe.specs import Binary, Bounded, Categorical, Composite, Unbounded
+from steppe.storage import large_arrays
+from steppe.storage.large_arrays import LARGE, large_array
 
 BYTE = np.dtype(np.uint8)
 reused = pytest.mark.skipif(not large_arrays._PRIVATE, reason="memory is always new on this system")

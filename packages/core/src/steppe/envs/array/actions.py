@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -153,13 +153,15 @@ class ActionCodec:
                 raise ActionError(f"Step {step}: {error}") from None
         return fitted
 
-    def from_tensordict(self, tensordict: TensorDictBase) -> Any:
-        """Decode the actions of one environment. One whose dtype is another is converted in ``tensordict`` too.
+    def rows_of(self, tensordict: TensorDictBase) -> dict[Any, np.ndarray[Any, Any]]:
+        """The actions of one environment as rows ``{key: [1, *shape]}``, converted as :meth:`from_tensordict` does.
 
         Raises:
             ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
         """
-        native = {}
+        return {key: action.detach()[None].numpy() for key, action in self._fitted(tensordict)}
+
+    def _fitted(self, tensordict: TensorDictBase) -> Iterator[tuple[Any, Any]]:
         for key, rule in self.rules.items():
             action = tensordict.get(key, None)
             if action is None:
@@ -167,5 +169,13 @@ class ActionCodec:
             fitted = rule.fit(action)
             if fitted is not action:
                 tensordict.set(key, fitted)
-            native[key] = self.decoders[key].one(fitted)
+            yield key, fitted
+
+    def from_tensordict(self, tensordict: TensorDictBase) -> Any:
+        """Decode the actions of one environment. One whose dtype is another is converted in ``tensordict`` too.
+
+        Raises:
+            ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
+        """
+        native = {key: self.decoders[key].one(action) for key, action in self._fitted(tensordict)}
         return native[self._only] if self._only is not None else native

@@ -1,4 +1,4 @@
-"""Rollouts of array environments: every step is written where the result is."""
+"""Rollouts of an environment that writes rows: each step is copied from its row to where the result is."""
 
 from __future__ import annotations
 
@@ -10,57 +10,68 @@ import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.actions import CHUNK, draws_in_blocks, random_block
-from steppe.envs.large_arrays import LARGE, large_array
+from steppe.envs.array.loop import Loop
+from steppe.envs.array.rows import Ended, Rows
+from steppe.envs.array.writer import RowWriter
 from steppe.envs.policies import Policy, with_written
 from steppe.envs.rollout import RolloutPlan, out_of_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite
-from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries, large_array
 
 if TYPE_CHECKING:
-    from steppe.envs.array import ArrayEnv
-    from steppe.envs.array_plan import ArrayPlan
+    from steppe.envs.base import EnvBase
 
-__all__ = ["fits", "run"]
+__all__ = ["rollout_problem", "rollout_rows"]
 
 _FIRST = 256
 #: Bytes of observations after which roots are filled from ``next``: while those still are in the cache of a core.
 _NEAR = 256 * 1024
 
 
-def fits(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> bool:
-    """Whether a rollout can be written into storage: nobody looks at the TensorDict of a step."""
-    start = plan.start
+def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
+    """Say why a rollout cannot go through rows, or return None: then nobody looks at the TensorDict of a step."""
+    writer, start = env.row_writer, plan.start
     assert start is not None
-    known = {*arrays.obs_keys, *arrays.done_keys}
-    return (
-        plan.callback is None
-        and plan.policy_device is None
-        and not start.batch_size
-        and not env.run_type_checks
-        and set(start.keys(include_nested=True, leaves_only=True)) <= known
-        and (plan.policy is not None or plan.actions is not None or draws_in_blocks(env))
-    )
+    if writer is None:
+        return env.row_problem
+    if plan.callback is not None:
+        return "there is a callback, which is given the TensorDict of each step."
+    if plan.policy_device is not None:
+        return "each step is moved to the policy's device and back."
+    if start.batch_size:
+        return "the data to start from has a batch size."
+    if env.run_type_checks:
+        return "each step is checked against the specs (run_type_checks)."
+    known = set(writer.layout.root_spec.keys(include_nested=True, leaves_only=True))
+    others = set(start.keys(include_nested=True, leaves_only=True)) - known
+    if others:
+        return f"the data to start from has entries that are not the environment's: {sorted(map(str, others))}."
+    if plan.policy is not None and writer.layout.reads_root:
+        return "a transform reads the root, where the policy may write entries of its own."
+    if plan.policy is None and plan.actions is None and not draws_in_blocks(env):
+        return "random actions depend on the state."
+    return None
 
 
-def run(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> TensorDictBase:
-    """Write up to ``max_steps`` steps into a new storage, and give it away."""
-    rollout = _Rollout(env, arrays, plan)
+def rollout_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TensorDictBase:
+    """Write up to ``max_steps`` steps into a new storage, and return it uncopied."""
+    rollout = _Rollout(env, writer, plan)
     if plan.policy is None:
-        rollout.with_blocks(_given_blocks(env, arrays, plan) if plan.actions is not None else _random_blocks(env))
+        rollout.with_blocks(_given_blocks(env, writer, plan) if plan.actions is not None else _random_blocks(env))
     else:
         rollout.with_policy(plan.policy)
     return rollout.result()
 
 
-def _random_blocks(env: ArrayEnv) -> Iterator[dict[Any, torch.Tensor]]:
+def _random_blocks(env: EnvBase) -> Iterator[dict[Any, torch.Tensor]]:
     generator = env.action_generator()
     while True:
         yield random_block(env, generator)
 
 
-def _given_blocks(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> Iterator[dict[Any, torch.Tensor]]:
-    """Gather ``actions=`` into blocks, each checked once."""
+def _given_blocks(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Iterator[dict[Any, torch.Tensor]]:
+    """Gather ``actions=`` into blocks, each held once against the rule for actions."""
     assert plan.actions is not None
     left = plan.max_steps
     while True:
@@ -69,34 +80,31 @@ def _given_blocks(env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> Iterat
             raise out_of_actions()
         left -= len(entries_)
         if isinstance(entries_[0], TensorDictBase):
-            columns = {key: [entry.get(key, None) for entry in entries_] for key in arrays.action_keys}
+            columns = {key: [entry.get(key, None) for entry in entries_] for key in writer.layout.action_keys}
         else:
             columns = {env.action_key: entries_}
-        yield arrays.codec.fit_steps(columns, first=plan.max_steps - left - len(entries_))
+        yield writer.layout.actions.fit_steps(columns, first=plan.max_steps - left - len(entries_))
 
 
 class _Rollout:
-    def __init__(self, env: ArrayEnv, arrays: ArrayPlan, plan: RolloutPlan) -> None:
-        self.env = env
-        self.arrays = arrays
-        self.plan = plan
+    def __init__(self, env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> None:
+        self.writer, self.layout, self.plan = writer, writer.layout, plan
         # A rollout that may end early starts small and grows, so that max_steps may be generous.
-        self.capacity = min(plan.max_steps, _FIRST) if plan.break_any or plan.break_all else plan.max_steps
         self.stop_at_done = plan.break_any or plan.break_all
-        device = arrays.device
-        obs, reward, done = env.full_observation_spec, env.full_reward_spec, env.full_done_spec
-        self.root_spec = _union(obs, done)
-        self.next_spec = _union(_union(obs, reward), done)
-        self.root = self._storage(self.root_spec, self.capacity)
-        self.next = self._storage(self.next_spec, self.capacity)
-        self.step_keys = (*arrays.obs_keys, *(key for key in arrays.reward_keys if key not in arrays.obs_keys))
-        self.device = device
+        self.capacity = min(plan.max_steps, _FIRST) if self.stop_at_done else plan.max_steps
+        self.rows = Rows.new(self.layout)
+        self.loop = Loop(writer, self.rows)
+        self.observed: list[Any] = [key for key, _, _ in self.layout.observations]
+        # What the root of a step has from the step before: done entries too, unless each of them ends an episode.
+        self.moved = [*self.observed, *(self.layout.done_keys if self.layout.flags_every_step else ())]
+        self.root = self._storage(self.layout.root_spec, self.capacity)
+        self.next = self._storage(self.layout.next_spec, self.capacity)
         self.columns: dict[Any, list[Any]] = {}
         self.action_blocks: list[dict[Any, torch.Tensor]] = []
         self.steps = 0
         # Roots up to this one are written.
         self.filled = 1
-        row = sum(array[0].nbytes for key, array in self.root.arrays.items() if key in arrays.obs_keys)
+        row = sum(self.rows.root[key].nbytes for key in self.observed)
         self.stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
         self._write_start()
         self._bind()
@@ -104,7 +112,7 @@ class _Rollout:
     def _storage(self, spec: Composite, capacity: int) -> Storage:
         """Memory for these steps. Large observations, of which each row is written, need not begin as zeros."""
         storage = Storage(spec, (capacity,))
-        for key in self.arrays.obs_keys:
+        for key in self.observed:
             found = storage.arrays[key]
             if found.nbytes >= LARGE:
                 storage.arrays[key] = large_array(found.shape, found.dtype)
@@ -116,17 +124,25 @@ class _Rollout:
         assert start is not None
         for key, array in self.root.arrays.items():
             value = start.get(key, None)
+            if value is None and key in self.layout.carried:
+                raise KeyError(
+                    f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
+                    f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, start.keys(True, True)))}."
+                )
             array[0] = 0 if value is None else value.detach().numpy()
+            self.rows.root[key][0] = array[0]
 
     def _bind(self) -> None:
-        next_arrays, root_arrays = self.next.arrays, self.root.arrays
-        self.outs = [(key, next_arrays[key]) for key in self.step_keys]
-        self.root_obs = [(key, root_arrays[key]) for key in self.arrays.obs_keys]
-        self.done_rows = [(name, next_arrays[name]) for name in self.arrays.done_keys]
+        arrays, rows = self.next.arrays, self.rows
+        self.copies = [(arrays[key], rows.next[key][0, ...]) for key, _, _ in self.layout.written]
+        self.root_copies = [(self.root.arrays[key], rows.root[key][0, ...]) for key in self.moved]
+        self.done_copies = [(arrays[name], following[0, ...]) for name, (_, following) in rows.done.items()]
+        if self.layout.flags_every_step:
+            self.copies += self.done_copies
 
     def _grow(self) -> None:
         capacity = min(self.capacity * 2, self.plan.max_steps)
-        for name, spec in (("root", self.root_spec), ("next", self.next_spec)):
+        for name, spec in (("root", self.layout.root_spec), ("next", self.layout.next_spec)):
             old = getattr(self, name)
             new = self._storage(spec, capacity)
             for key, array in old.arrays.items():
@@ -135,37 +151,54 @@ class _Rollout:
         self.capacity = capacity
         self._bind()
 
-    def _ended(self, t: int, terminated: bool, truncated: bool) -> bool:
+    def _ended(self, t: int) -> bool:
         """Write the done entries of step ``t``; True where the rollout stops."""
-        for name, array in self.done_rows:
-            array[t] = terminated if name == "terminated" else truncated if name == "truncated" else True
+        for array, flag in self.done_copies:
+            array[t] = flag
         if self.stop_at_done or t + 1 == self.plan.max_steps:
             return True
         self._fill_roots(t + 1)
         self.filled = t + 2
-        out = {key: array[t + 1, ...] for key, array in self.root_obs}
-        self.env.reset_into(out, self.env.take_seed(), None)
+        self.loop.reset((0,))
+        for array, row in self.root_copies:
+            array[t + 1] = row
         return False
+
+    def _fill_roots(self, end: int) -> None:
+        """Write the roots before ``end`` that a reset did not: each is the ``next`` of the step before."""
+        start = self.filled
+        if end > start:
+            for key in self.moved:
+                self.root.arrays[key][start:end] = self.next.arrays[key][start - 1 : end - 1]
+            self.filled = end
 
     def with_blocks(self, blocks: Iterator[dict[Any, torch.Tensor]]) -> None:
         """Actions that are known ahead, decoded a block at a time."""
-        env, limit = self.env, self.plan.max_steps
-        step_into = env.step_into
+        limit = self.plan.max_steps
+        step, carry = self.loop.step, self.loop.carry if self.layout.carried else None
         t = 0
         running = True
         while running and t < limit:
             block = next(blocks)
             self.action_blocks.append(block)
-            natives = self.arrays.decode({key: value.numpy() for key, value in block.items()})
+            arrays = {key: value.numpy() for key, value in block.items()}
+            natives = self.writer.decode(arrays)
+            read = [(self.rows.root[key], arrays[key], t) for key in arrays] if self.layout.reads_root else []
             if t + len(natives) > self.capacity and self.capacity < limit:
                 self._grow()
-            outs, stretch = self.outs, self.stretch
+            copies, stretch = self.copies, self.stretch
             todo = natives[: limit - t]
             for first in range(0, len(todo), stretch):
                 for action in todo[first : first + stretch]:
-                    terminated, truncated = step_into(action, {key: array[t, ...] for key, array in outs})
+                    for row, given, begun in read:
+                        row[0] = given[t - begun]
+                    ended: Ended = step((action,))
+                    for array, written in copies:
+                        array[t] = written
                     t += 1
-                    if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
+                    if carry is not None:
+                        carry()
+                    if ended and self._ended(t - 1):
                         running = False
                         break
                 self._fill_roots(t)
@@ -175,32 +208,41 @@ class _Rollout:
 
     def with_policy(self, policy: Policy) -> None:
         """A policy: each step's root is a TensorDict of views of its row."""
-        env, plan, arrays = self.env, self.plan, self.arrays
-        builder = TensorDictBuilder(self.root_spec, (), device=self.device)
-        flat = not any(isinstance(child, Composite) for child in self.root_spec.values())
+        plan, layout, loop = self.plan, self.layout, self.loop
+        device, root_spec = layout.device, layout.root_spec
+        rows_of, decode = self.layout.actions.rows_of, self.writer.decode
+        builder = TensorDictBuilder(root_spec, (), device=device)
+        flat = not any(isinstance(child, Composite) for child in root_spec.values())
         t = 0
         carried: dict[Any, Any] = {}
         while True:
             rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
-            root = build_td(rows, torch.Size([]), self.device) if flat else builder(rows)
+            root: TensorDictBase = build_td(dict(rows), torch.Size([]), device) if flat else builder(rows)
             for key, value in carried.items():
                 root.set(key, value)
             root = with_written(root, policy(root))
-            native = arrays.native(root)
+            actions = rows_of(root)
+            natives = decode(actions)
+            for key in layout.carried:
+                self.rows.root[key][0] = root.get(key).detach().numpy()
+            for key in layout.action_keys if layout.reads_root else ():
+                self.rows.root[key][...] = actions[key]
             self._keep(root, rows)
             carried = self._carried(root, rows)
-            terminated, truncated = env.step_into(native, {key: array[t, ...] for key, array in self.outs})
+            ended = loop.step(natives)
+            for array, row in self.copies:
+                array[t] = row
             t += 1
             self.steps = t
-            if (terminated or truncated) and self._ended(t - 1, terminated, truncated):
+            if ended and self._ended(t - 1):
                 break
             if t == plan.max_steps:
                 break
             if t == self.capacity:
                 self._grow()
-            if not (terminated or truncated):
-                for key, array in self.root_obs:
-                    array[t] = self.next.arrays[key][t - 1]
+            if not ended:
+                for key in self.moved:
+                    self.root.arrays[key][t] = self.next.arrays[key][t - 1]
 
     @staticmethod
     def _carried(root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> dict[Any, Any]:
@@ -243,14 +285,6 @@ class _Rollout:
         elif value is not rows[key]:
             self.columns[key] = [*self.root.tensors[key][: self.steps].unbind(0), value]
 
-    def _fill_roots(self, end: int) -> None:
-        """Write the roots before ``end`` that a reset did not: each is the ``next`` of the step before."""
-        start = self.filled
-        if start < end:
-            for key, array in self.root_obs:
-                array[start:end] = self.next.arrays[key][start - 1 : end - 1]
-            self.filled = end
-
     def result(self) -> TensorDictBase:
         """All steps as one TensorDict ``[T]``."""
         steps = self.steps
@@ -263,14 +297,15 @@ class _Rollout:
             if steps * 2 > self.capacity
             else (lambda x: x[:steps].clone())
         )
-        root = TensorDictBuilder(self.root_spec, (steps,), device=self.device)(
-            {key: cut(tensor) for key, tensor in self.root.tensors.items()}
-        )
-        following = TensorDictBuilder(self.next_spec, (steps,), device=self.device)(
-            {key: cut(tensor) for key, tensor in self.next.tensors.items()}
+        device = self.layout.device
+        root, following = (
+            TensorDictBuilder(storage.spec, (steps,), device=device)(
+                {key: cut(tensor) for key, tensor in storage.tensors.items()}
+            )
+            for storage in (self.root, self.next)
         )
         if self.action_blocks:
-            for key in self.arrays.action_keys:
+            for key in self.layout.action_keys:
                 blocks = [block[key] for block in self.action_blocks]
                 joined = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
                 root.set(key, joined[:steps])
@@ -289,12 +324,3 @@ def _leaves(name: str, group: TensorDictBase) -> Iterator[tuple[tuple[str, ...],
     """Entries at any depth of a group, with the keys that they have in the data it is in."""
     for path, leaf in group.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
         yield (name, *((path,) if isinstance(path, str) else path)), leaf
-
-
-def _union(first: Composite, second: Composite) -> Composite:
-    """One Composite with the entries of both; groups that both have are joined."""
-    children: dict[str, Any] = dict(first.items())
-    for name, child in second.items():
-        mine = children.get(name)
-        children[name] = _union(mine, child) if isinstance(mine, Composite) and isinstance(child, Composite) else child
-    return Composite(children, shape=first.shape)

@@ -1,0 +1,186 @@
+"""ArrayEnv: environments of CPU libraries, which write numpy rows of storage instead of building TensorDicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from steppe.envs.array.layout import RowLayout, layout_problem
+from steppe.envs.array.single import SingleRow
+from steppe.envs.array.writer import EnvRows, RowWriter
+from steppe.envs.base import EnvBase
+from steppe.errors import NotSupported
+
+__all__ = ["ArrayEnv"]
+
+#: Overriding one of these, in a class below the one that defines step_into or on an instance, leaves the array path.
+_TENSORDICT_METHODS = (
+    "_step",
+    "_reset",
+    "read_obs",
+    "read_reward",
+    "read_done",
+    "read_action",
+    "_output_transform",
+    "_reset_output_transform",
+)
+_UNKNOWN = object()
+
+
+class ArrayEnv(EnvBase):
+    """One environment (no batch, on the CPU) whose data is written straight into rows of numpy arrays.
+
+    A subclass sets its specs like any environment and writes two methods:
+
+    * ``reset_into(out, seed, env_info)``: begin an episode. ``out`` maps each observation key (a string, or a tuple for
+      a nested one) to a numpy view, of the shape and dtype of its spec, that the observation is copied into:
+      ``out["observation"][...] = obs``. ``seed`` is the seed to reset with, or None to go on with the generator as it
+      is. ``env_info`` is a dict of what the caller passed for this reset, or None.
+    * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
+      array of the spec's dtype otherwise, and a dict of these for several action keys; do not keep it. ``out`` has the
+      reward too: ``out["reward"][0] = reward``. Two Python bools come back; the done entries are written from them.
+
+    ``step``, ``reset`` and ``rollout``, batches and collectors then move no tensors per step. A subclass that overrides
+    ``_step``, ``_reset`` or a ``read_*`` method, or an instance that is given one, is stepped through that method
+    instead: slower, and equally right. The two paths give equal data.
+
+    An environment whose data has no fixed place (text, sizes that vary, groups of agents that end alone) has no array
+    path: ``row_writer`` is None, ``row_problem`` says why, and ``_step`` and ``_reset`` must be defined.
+    """
+
+    # -- what a subclass writes -----------------------------------------------------------------------------------
+
+    def reset_into(
+        self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
+    ) -> None:
+        """Begin an episode and write its first observations into ``out``.
+
+        Args:
+            out: a numpy view ``[*shape]`` for each observation, of the shape and dtype of its spec, without the
+                batch. Write all of it: what is there before may be anything.
+            seed: of ``set_seed``, at the first reset after it; otherwise None.
+            env_info: values that fit ``env_info_spec``, as arrays, where the caller gave some; otherwise None.
+        """
+        raise NotSupported(f"{type(self).__name__} does not define reset_into(out, seed, env_info).")
+
+    def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
+        """Act, and write observations and reward into ``out``.
+
+        Args:
+            action: the native action: an int for a single one-hot or categorical one, otherwise an array ``[*shape]``
+                of the spec's dtype, which must not be kept; a dict of these where there are several keys.
+            out: a numpy view for each observation, as in :meth:`reset_into`, and for each reward.
+
+        Returns:
+            ``(terminated, truncated)``: two bools.
+        """
+        raise NotSupported(f"{type(self).__name__} does not define step_into(action, out).")
+
+    # -- which way ------------------------------------------------------------------------------------------------
+
+    @property
+    def row_problem(self) -> str | None:
+        """Why steps take the tensordict path: what was overridden, or what its data is; None where they do not."""
+        problem = self.__dict__.get("_row_problem", _UNKNOWN)
+        if problem is _UNKNOWN:
+            problem = self.__dict__["_row_problem"] = self._find_row_problem()
+        return problem
+
+    def _find_row_problem(self) -> str | None:
+        if self._auto_reset is not None:
+            return "it resets itself (auto_reset=True)."
+        mro = type(self).__mro__
+        definer = next(cls for cls in mro if "step_into" in cls.__dict__)
+        if definer is ArrayEnv:
+            return f"{type(self).__name__} defines no step_into."
+        below = mro[: mro.index(definer)]
+        for name in _TENSORDICT_METHODS:
+            if name in self.__dict__ or any(name in cls.__dict__ for cls in below):
+                return f"{name} is overridden."
+        return self.rows_problem()
+
+    def rows_problem(self) -> str | None:
+        """Say why the data has no place in rows of arrays, or return None; a wrapper adds what it cannot copy."""
+        if self.state_keys:
+            return "the environment takes a state."
+        return layout_problem(self)
+
+    @property
+    def row_writer(self) -> EnvRows | None:
+        """Writes the row of this environment; None where it takes the tensordict path (``row_problem`` says why)."""
+        if self.row_problem is not None:
+            return None
+        writer: EnvRows = self._cached("row_writer", self._make_writer)
+        return writer
+
+    def _make_writer(self) -> EnvRows:
+        self._check_disjoint()
+        return EnvRows([self], RowLayout.of(self))
+
+    def _forced_single(self) -> SingleRow:
+        """The same, also where a subclass that calls ``super()._step`` has left the array path."""
+        single = self._cached("forced_single", lambda: SingleRow(self._make_writer()))
+        assert isinstance(single, SingleRow)
+        return single
+
+    @classmethod
+    def join_rows(cls, envs: list[Any]) -> RowWriter | None:
+        """One writer for environments of a batch, which write their rows one after another."""
+        writers = [env.row_writer for env in envs]
+        if None in writers or any(env.full_action_spec != envs[0].full_action_spec for env in envs[1:]):
+            return None
+        return EnvRows(envs, writers[0].layout)
+
+    def _forget_way(self) -> None:
+        super()._forget_way()
+        self.__dict__.pop("_row_problem", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_row_problem", None)
+        return state
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _TENSORDICT_METHODS:
+            self._forget_way()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in _TENSORDICT_METHODS:
+            self._forget_way()
+
+    # -- seeds ----------------------------------------------------------------------------------------------------
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.__dict__["_pending_seed"] = seed
+
+    def take_seed(self) -> int | None:
+        """Return the seed that ``set_seed`` left for the next reset, once."""
+        seed: int | None = self.__dict__.pop("_pending_seed", None)
+        return seed
+
+    # -- the same on TensorDicts, for callers that need the general path -------------------------------------------
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        info = tensordict.get("env_info", None) if tensordict is not None else None
+        fresh = self._forced_single().reset(None, env_info=native_info(info))
+        return fresh.to(self.device) if self._elsewhere() else fresh
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        source = tensordict.select(*self.action_keys).to("cpu") if self._elsewhere() else tensordict
+        following = self._forced_single().step(source)[0]
+        return following.to(self.device) if self._elsewhere() else following
+
+    def _elsewhere(self) -> bool:
+        return self.device is not None and self.device.type != "cpu"
+
+
+def native_info(info: TensorDictBase | None) -> dict[str, Any] | None:
+    """One row of env_info as Python numbers and lists."""
+    if info is None:
+        return None
+    return {str(key): value.tolist() if isinstance(value, torch.Tensor) else value for key, value in info.items()}

@@ -1,0 +1,137 @@
+"""RowLayout: what one row of an environment holds, worked out once from its specs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.envs.array.actions import ActionCodec
+from steppe.envs.done import done_groups
+from steppe.specs import Composite, union
+from steppe.storage import Layout, storage_problem
+
+__all__ = ["Key", "RowField", "RowLayout", "below_next"]
+
+#: The key of an entry: a name, or a tuple of names for a nested one.
+Key = Any
+
+#: Key, shape and dtype of one entry of a row.
+RowField = tuple[Key, tuple[int, ...], "np.dtype[Any]"]
+
+_DONE = ("done", "terminated", "truncated")
+
+
+class RowLayout:
+    """What one row holds: keys, shapes, dtypes. A row is the data of one environment at one step.
+
+    Attributes:
+        observations: fields that a reset and a step write.
+        rewards: fields that only a step writes.
+        done_keys: which of ``"done"``, ``"terminated"``, ``"truncated"`` there are. They are written from the flags
+            that a step returns.
+        action_keys: keys of the actions.
+        carried: keys of the root that a step reads beside the action.
+        reads_root: whether it may read any entry of the root, the action included.
+        flags_every_step: whether done entries may change in a step that ends no row.
+        actions: decodes actions.
+        root_spec: of the root of one row: observations and done entries.
+        next_spec: of ``next`` of one row: observations, rewards and done entries.
+        device: what TensorDicts of rows claim as their device: None or the CPU.
+    """
+
+    def __init__(
+        self,
+        *,
+        observation: Composite,
+        reward: Composite,
+        done: Composite,
+        action: Composite,
+        carried: tuple[Key, ...] = (),
+        reads_root: bool = False,
+        flags_every_step: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        self.observations = fields_of(observation)
+        known = {key for key, _, _ in self.observations}
+        self.rewards = [field for field in fields_of(reward) if field[0] not in known]
+        self.done_keys = tuple(name for name in _DONE if name in done.keys())
+        self.done_shapes = {name: tuple(done[name].shape) for name in self.done_keys}
+        self.actions = ActionCodec(action)
+        self.action_keys = tuple(self.actions.keys)
+        self.reads_root = reads_root
+        self.flags_every_step = flags_every_step
+        self.carried = tuple(key for key, _, _ in self.observations) if reads_root else carried
+        self.root_spec = union(observation, done)
+        self.next_spec = union(observation, reward, done)
+        self.device = device
+
+    @classmethod
+    def of(cls, env: Any, carried: tuple[Key, ...] = ()) -> RowLayout:
+        """The layout of one environment without a batch.
+
+        Args:
+            env: anything with ``full_observation_spec`` and its siblings.
+            carried: keys of the root that a step reads beside the action.
+        """
+        return cls(
+            observation=env.full_observation_spec,
+            reward=env.full_reward_spec,
+            done=env.full_done_spec,
+            action=env.full_action_spec,
+            carried=carried,
+            device=env.device,
+        )
+
+    @property
+    def root_keys(self) -> list[Key]:
+        """What the root of a row has to hold: observations, done entries, and actions where they are read."""
+        keys = list(self.root_spec.keys(include_nested=True, leaves_only=True))
+        return [*keys, *self.action_keys] if self.reads_root else keys
+
+    @property
+    def written(self) -> list[RowField]:
+        """What a step writes: observations and rewards."""
+        return [*self.observations, *self.rewards]
+
+
+def fields_of(spec: Composite) -> list[RowField]:
+    """Key, shape and numpy dtype of each leaf."""
+    found = []
+    for field in Layout.of(spec, ()).fields:
+        dtype = field.numpy_dtype
+        assert dtype is not None
+        found.append((field.key, field.shape, dtype))
+    return found
+
+
+def layout_problem(env: Any) -> str | None:
+    """Say why the data of an environment has no place in rows, or return None.
+
+    Args:
+        env: anything with specs and a device.
+    """
+    if env.batch_size:
+        return "it is a batch itself."
+    if env.device is not None and env.device.type != "cpu":
+        return f"its data is on {env.device}."
+    for kind in ("observation", "reward", "done", "action"):
+        problem = storage_problem(getattr(env, f"full_{kind}_spec"))
+        if problem is not None:
+            return problem
+    for kind in ("observation", "reward"):
+        for field in Layout.of(getattr(env, f"full_{kind}_spec"), ()).fields:
+            if field.numpy_dtype is None:
+                return f"the entry {field.key!r} has the dtype {field.dtype}, which numpy lacks."
+    groups = done_groups(env.full_done_spec)
+    if len(groups) != 1 or groups[0].prefix:
+        return "it has groups that end on their own."
+    if not env.action_keys:
+        return "there is no action."
+    return None
+
+
+def below_next(key: Key) -> tuple[str, ...]:
+    """The key of an entry under ``next``."""
+    return ("next", key) if isinstance(key, str) else ("next", *key)

@@ -1,0 +1,159 @@
+"""Row writers: what steps environments and writes their rows. The only place where ``step_into`` is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from steppe.envs.array.layout import Key, RowLayout
+from steppe.envs.array.rows import Ended, Progress, Rows
+
+__all__ = ["BoundWriter", "EnvRows", "RowWriter", "StepsInto"]
+
+
+class BoundWriter(Protocol):
+    """A writer and the rows that it writes."""
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        """Act, and write observations, rewards and done entries of ``next``.
+
+        Args:
+            actions: what ``RowWriter.decode`` made of the actions of the rows in ``at``.
+            at: which rows, in order; all of them by default.
+
+        Returns:
+            The rows that ended.
+        """
+        ...
+
+    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
+        """Begin episodes, and write observations and done entries of the root.
+
+        Args:
+            at: which rows.
+            env_info: for each of them what the caller passed for this reset; None for nothing.
+        """
+        ...
+
+
+class RowWriter(Protocol):
+    """Steps n environments and writes their data into rows that the caller owns.
+
+    What an environment has as its array way: ``env.row_writer``. A plugin whose library is a batch itself writes its
+    own.
+
+    Attributes:
+        n: how many rows it writes.
+        layout: what each row holds.
+        inverts: whether ``decode`` does more than ``layout.actions`` does.
+        on_arrays: whether a step is numpy alone, so that it is worth its while for a single TensorDict too.
+    """
+
+    n: int
+    layout: RowLayout
+    inverts: bool
+    on_arrays: bool
+
+    def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> list[Any]:
+        """Turn actions ``{key: [k, *shape]}`` of rows or steps into ``k`` native ones.
+
+        Raises:
+            ActionError: one is outside its spec.
+        """
+        ...
+
+    def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
+        """Prepare to write these rows, noting in ``progress`` which one is at work."""
+        ...
+
+
+class StepsInto(Protocol):
+    """The methods of an array environment that a writer calls; see :class:`~steppe.envs.ArrayEnv`."""
+
+    def step_into(self, action: Any, out: dict[Key, np.ndarray[Any, Any]]) -> tuple[bool, bool]: ...
+
+    def reset_into(
+        self, out: dict[Key, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
+    ) -> None: ...
+
+    def take_seed(self) -> int | None: ...
+
+
+class EnvRows:
+    """Writes the rows of array environments, one after another.
+
+    Args:
+        envs: environments with ``step_into``, of equal specs.
+        layout: what each of their rows holds.
+    """
+
+    def __init__(self, envs: Sequence[StepsInto], layout: RowLayout) -> None:
+        self.envs = list(envs)
+        self.n = len(self.envs)
+        self.layout = layout
+        self.inverts, self.on_arrays = False, True
+
+    def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> list[Any]:
+        """Turn actions ``{key: [k, *shape]}`` into ``k`` native ones."""
+        return self.layout.actions.decode(actions)
+
+    def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
+        """Prepare to write these rows."""
+        return _BoundEnvs(self, rows, progress) if self.n > 1 else _BoundEnv(self, rows, progress)
+
+
+class _BoundEnvs:
+    def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
+        written = [key for key, _, _ in writer.layout.written]
+        observed = [key for key, _, _ in writer.layout.observations]
+        self.rows = rows
+        self.words, self.at, self.base = progress.words, progress.at, progress.base
+        self.steppers: list[tuple[Callable[..., tuple[bool, bool]], dict[Key, Any]]] = [
+            (env.step_into, rows.next_row(row, written)) for row, env in enumerate(writer.envs)
+        ]
+        self.resetters = [(env, rows.root_row(row, observed)) for row, env in enumerate(writer.envs)]
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        ended: Ended = []
+        words, word, base = self.words, self.at, self.base
+        if at is None:
+            for row, (action, (step_into, out)) in enumerate(zip(actions, self.steppers, strict=True)):
+                words[word] = base + row
+                terminated, truncated = step_into(action, out)
+                if terminated or truncated:
+                    ended.append((row, terminated, truncated))
+            self.rows.write_done(ended)
+            return ended
+        for action, row in zip(actions, at, strict=True):
+            words[word] = base + row
+            step_into, out = self.steppers[row]
+            terminated, truncated = step_into(action, out)
+            if terminated or truncated:
+                ended.append((row, terminated, truncated))
+        self.rows.write_done(ended, at)
+        return ended
+
+    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
+        for i, row in enumerate(at):
+            self.words[self.at] = self.base + row
+            env, out = self.resetters[row]
+            env.reset_into(out, env.take_seed(), None if env_info is None else env_info[i])
+        self.rows.begin(at)
+
+
+class _BoundEnv(_BoundEnvs):
+    """One row: without the loop over rows, which a rollout would pay for at each step."""
+
+    def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
+        super().__init__(writer, rows, progress)
+        self.step_into, self.out = self.steppers[0]
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        self.words[self.at] = self.base
+        terminated, truncated = self.step_into(actions[0], self.out)
+        ended = [(0, terminated, truncated)] if terminated or truncated else []
+        if ended or self.rows.flagged:
+            self.rows.write_done(ended)
+        return ended

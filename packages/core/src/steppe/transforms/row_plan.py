@@ -1,0 +1,178 @@
+"""RowPlan: which memory each transform of a chain reads and writes, worked out once from the specs between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from steppe.envs import RowLayout, RowWriter
+from steppe.specs import Composite
+from steppe.storage import Layout, storage_problem
+from steppe.transforms.base import Transform
+from steppe.transforms.hooks import EnvSpecs, Hooks
+
+__all__ = ["RowPlan", "Value", "row_problem"]
+
+_DONE = ("done", "terminated", "truncated")
+
+
+class Value:
+    """One entry between two transforms: what it looks like, and where it is.
+
+    Transforms that keep shape and dtype of an entry write over it; each that changes them gets a value of its own. The
+    last value of an entry is the caller's row, others are rows that only the chain sees.
+
+    Attributes:
+        shape, dtype: of one row.
+        in_root: whether a reset writes it too; rewards are in ``next`` alone.
+        same_as: the value whose memory it shares: numpy casts where a cast is all there is between the two.
+        row_key: the key of the caller's row that it is, or None.
+    """
+
+    __slots__ = ("dtype", "in_root", "is_read", "row_key", "same_as", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], in_root: bool) -> None:
+        self.shape, self.dtype, self.in_root = shape, dtype, in_root
+        self.same_as: Value | None = None
+        self.row_key: Any = None
+        self.is_read = False
+
+    @property
+    def place(self) -> Value:
+        """The value whose memory this is."""
+        return self if self.same_as is None else self.same_as.place
+
+
+class RowPlan:
+    """A chain of transforms behind a row writer.
+
+    Args:
+        base: what writes the rows before the first transform.
+        parts: the transforms, in order.
+        hooks: what each of them does.
+        before: the specs before each of them.
+        after: the specs behind all.
+
+    Attributes:
+        layout: what the caller's rows hold.
+        values: for the base and behind each transform, the values by key.
+    """
+
+    def __init__(
+        self, base: RowWriter, parts: list[Transform], hooks: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
+    ) -> None:
+        self.parts, self.hooks, self.before, self.after = parts, hooks, before, after
+        self.base_carried = base.layout.carried
+        current = {key: Value(shape, dtype, True) for key, shape, dtype in base.layout.observations}
+        current |= {key: Value(shape, dtype, False) for key, shape, dtype in base.layout.rewards}
+        flag = np.dtype(bool)
+        current |= {name: Value(shape, flag, True) for name, shape in base.layout.done_shapes.items()}
+        self.values = [current]
+        for hook, specs in zip(hooks, [*before[1:], after], strict=True):
+            current = self._behind(hook, current, specs)
+            self.values.append(current)
+        for key, value in current.items():
+            value.place.row_key = key
+        carried: list[Any] = list(base.layout.carried)
+        self.reads_root = base.layout.reads_root
+        for hook in hooks:
+            if hook.rows is not None:
+                carried += hook.rows.carried
+            elif hook.step is not None and hook.pairs is None and hook.reads_root:
+                self.reads_root = True
+        self.layout = RowLayout(
+            observation=after.observation,
+            reward=after.reward,
+            done=after.done,
+            action=after.action,
+            carried=tuple(dict.fromkeys(carried)),
+            reads_root=self.reads_root,
+            flags_every_step=base.layout.flags_every_step
+            or any(part.writes_done and hook.rows is None for part, hook in zip(parts, hooks, strict=True)),
+            device=after.device,
+        )
+
+    @staticmethod
+    def _behind(hook: Hooks, before: dict[Any, Value], specs: EnvSpecs) -> dict[Any, Value]:
+        rows = hook.rows
+        casts = set(rows.casts) if rows is not None else set()
+        read = set(before) if rows is None and not hook.does_nothing else set(rows.reads) if rows is not None else set()
+        if hook.pairs is not None:
+            read = {key for key, _ in hook.pairs}
+            read |= {key for _, key in hook.pairs}
+        for key in read:
+            if key in before:
+                before[key].is_read = True
+        behind: dict[Any, Value] = {}
+        for spec, in_root in ((specs.observation, True), (specs.reward, False), (specs.done, True)):
+            for field in Layout.of(spec, ()).fields:
+                dtype = field.numpy_dtype
+                assert dtype is not None
+                old = before.get(field.key)
+                if old is not None and old.shape == field.shape and old.dtype == dtype and old.in_root >= in_root:
+                    behind[field.key] = old
+                    continue
+                value = Value(field.shape, dtype, in_root)
+                if field.key in casts and old is not None and not old.is_read and old.same_as is None:
+                    old.same_as = value
+                behind.setdefault(field.key, value)
+        return behind
+
+    def problem(self) -> str | None:
+        """Say why the chain cannot run on rows although each transform could, or return None."""
+        final = self.values[-1]
+        for key in self.base_carried:
+            if final.get(key) is not self.values[0][key]:
+                return f"a transform changes {key!r}, which the environment reads from the data."
+        for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
+            for key in hook.rows.carried if hook.rows is not None else ():
+                mine = self.values[i + 1].get(key)
+                if mine is None or final.get(key) is not mine:
+                    return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
+        return None
+
+
+def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) -> str | None:
+    """Say why a transform cannot run on rows of arrays, or return None.
+
+    Args:
+        part: the transform.
+        hook: what it does.
+        specs: before it.
+        after: behind it.
+    """
+    name = type(part).__name__
+    if any(parameter.requires_grad for parameter in part.parameters()):
+        return f"{name} has parameters, through which gradients may pass."
+    if part.writes_step:
+        return f"{name} may leave rows out of a step."
+    if hook.before_reset is not None or hook.instead_of_reset is not None:
+        return f"{name} changes what a reset is given."
+    if hook.inverse is not None:
+        actions = set(specs.action.keys(include_nested=True, leaves_only=True))
+        if hook.inverse_pairs is None or not {key for _, key in hook.inverse_pairs} <= actions:
+            return f"the inverse of {name} reads more than actions."
+    if after.batch_size:
+        return f"{name} gives the data a batch size."
+    if after.device is not None and after.device.type != "cpu":
+        return f"{name} moves the data to {after.device}."
+    for key, out_key in hook.pairs or ():
+        if not any(spec.get(key, None) is not None for spec in (specs.observation, specs.reward, specs.done)):
+            return f"{name} reads {key!r}, which is not there."
+        if not any(spec.get(out_key, None) is not None for spec in (after.observation, after.reward, after.done)):
+            return f"{name} writes {out_key!r}, which its specs lack."
+    for spec in (after.observation, after.reward, after.done, after.action):
+        problem = storage_problem(spec)
+        if problem is not None:
+            return f"behind {name} {problem}"
+    if not _numpy_has(after.observation, after.reward, after.action):
+        return f"behind {name} there is a dtype that numpy lacks."
+    names = list(after.done.keys(include_nested=True, leaves_only=True))
+    if not set(names) <= set(_DONE) or "done" not in names:
+        return f"behind {name} the done entries are {names}."
+    return None
+
+
+def _numpy_has(*specs: Composite) -> bool:
+    return all(field.numpy_dtype is not None for spec in specs for field in Layout.of(spec, ()).fields)

@@ -1,0 +1,390 @@
+"""TransformedRows: a row writer with transforms behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import Arrays, BoundWriter, Ended, Progress, RowLayout, Rows, RowWriter
+from steppe.errors import SpecError, StateError, add_note
+from steppe.storage import TensorDictBuilder
+from steppe.transforms.base import Transform
+from steppe.transforms.hooks import Hooks
+from steppe.transforms.row_plan import RowPlan, Value
+
+__all__ = ["TransformedRows"]
+
+
+class TransformedRows:
+    """Writes rows through a chain of transforms.
+
+    A transform runs once for all rows where the environments' transforms share it (``Transform.shared_key``), otherwise
+    row by row.
+
+    Args:
+        base: writes the rows before the transforms.
+        plans: the chain of each environment, or of all where there is one plan. They have the same specs.
+    """
+
+    def __init__(self, base: RowWriter, plans: Sequence[RowPlan]) -> None:
+        self.base, self.plans = base, list(plans)
+        self.n = base.n
+        self.layout: RowLayout = plans[0].layout
+        self.inverts = base.inverts or any(hook.inverse_pairs for hook in plans[0].hooks)
+        self.on_arrays = base.on_arrays and all(
+            hook.rows is not None or hook.does_nothing for plan in plans for hook in plan.hooks
+        )
+
+    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> list[Any]:
+        """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
+        plan = self.plans[0]
+        pairs = [hook.inverse_pairs for hook in reversed(plan.hooks) if hook.inverse_pairs]
+        if pairs:
+            actions = dict(actions)
+            parts = [part for part, hook in zip(plan.parts, plan.hooks, strict=True) if hook.inverse_pairs]
+            for part, keys in zip(reversed(parts), pairs, strict=True):
+                for out_key, key in keys:
+                    with torch.no_grad():
+                        value = part._inv_apply_transform(torch.from_numpy(actions.pop(out_key)))
+                    actions[key] = value.numpy()
+        return self.base.decode(actions)
+
+    def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
+        """Prepare to write these rows."""
+        return _BoundChain(self, rows, progress)
+
+    def shares(self, stage: int) -> bool:
+        """Whether one call of a transform serves all rows."""
+        if self.n == 1 or len(self.plans) == 1:
+            return True
+        keys = [plan.parts[stage].shared_key() for plan in self.plans]
+        return keys[0] is not None and all(key == keys[0] for key in keys)
+
+
+class _BoundChain:
+    def __init__(self, writer: TransformedRows, rows: Rows, progress: Progress) -> None:
+        plan = writer.plans[0]
+        self.rows, self.progress = rows, progress
+        memory = _Memory(plan, rows)
+        base_values = plan.values[0]
+        self.base_rows = Rows(
+            writer.base.layout,
+            {
+                **{key: rows.root[key] for key in writer.base.layout.root_keys if key in rows.layout.action_keys},
+                **{key: memory.root(value) for key, value in base_values.items() if value.in_root},
+            },
+            {key: memory.next(value) for key, value in base_values.items()},
+        )
+        self.base = writer.base.bind(self.base_rows, progress)
+        self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
+        self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
+        self.may_end = any(part.writes_done for part in plan.parts)
+        #: Entries of ``next`` that kernels write over all rows, restored where a step leaves rows out.
+        self.kernel_written: list[np.ndarray[Any, Any]] = []
+        for i, hook in enumerate(plan.hooks):
+            if hook.does_nothing and hook.rows is None:
+                continue
+            before, behind = plan.values[i], plan.values[i + 1]
+            if writer.shares(i):
+                self._add(_stage(plan, plan, i, memory, rows, slice(None)), plan.parts[i])
+            else:
+                stages = [
+                    _stage(plan, one, i, memory, rows, slice(row, row + 1)) for row, one in enumerate(writer.plans)
+                ]
+                self._add(_RowByRow(stages, progress), plan.parts[i])
+            if hook.rows is not None:
+                changed = [value for key, value in behind.items() if before.get(key) is not value]
+                changed += [behind[name] for name in ("done", "truncated", "terminated") if name in behind]
+                self.kernel_written += [memory.next(value) for value in changed]
+
+    def _add(self, stage: Any, part: Transform) -> None:
+        if stage.steps:
+            self.steps.append((stage.step, part))
+        if stage.resets:
+            self.resets.append((stage.reset, part))
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        kept = None if at is None else [array.copy() for array in self.kernel_written]
+        ended = self.base.step(actions, at)
+        more = False
+        self.progress.words[self.progress.at] = 0
+        for step, part in self.steps:
+            try:
+                more = step(at) or more
+            except Exception as error:
+                add_note(error, f"in the step of the transform {type(part).__name__}")
+                raise
+        if kept is not None:
+            others = np.ones(self.rows.n, bool)
+            others[at] = False
+            for array, before in zip(self.kernel_written, kept, strict=True):
+                array[others] = before[others]
+        if more and self.may_end:
+            self.base_rows.flagged = self.rows.flagged = True
+            return self._ended(at)
+        return ended
+
+    def _ended(self, at: Sequence[int] | None) -> Ended:
+        following, n = self.rows.next, self.rows.n
+        flags = [
+            following[name].reshape(n, -1).any(-1).tolist() if name in following else [False] * n
+            for name in ("terminated", "truncated")
+        ]
+        done = following["done"].reshape(n, -1).any(-1).tolist()
+        rows = range(n) if at is None else at
+        return [(row, flags[0][row], flags[1][row]) for row in rows if done[row]]
+
+    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
+        self.base.reset(at, env_info)
+        self.rows.begin(at)
+        for reset, part in self.resets:
+            try:
+                reset(at)
+            except Exception as error:
+                add_note(error, f"in the reset of the transform {type(part).__name__}")
+                raise
+
+
+class _Memory:
+    """Arrays of the values of a plan: the caller's rows where a value is one, rows of our own otherwise."""
+
+    def __init__(self, plan: RowPlan, rows: Rows) -> None:
+        self.rows = rows
+        self._own: dict[tuple[Value, bool], np.ndarray[Any, Any]] = {}
+
+    def next(self, value: Value) -> np.ndarray[Any, Any]:
+        return self._of(value.place, False)
+
+    def root(self, value: Value) -> np.ndarray[Any, Any]:
+        return self._of(value.place, True)
+
+    def _of(self, place: Value, root: bool) -> np.ndarray[Any, Any]:
+        if place.row_key is not None:
+            array: np.ndarray[Any, Any] = (self.rows.root if root else self.rows.next)[place.row_key]
+            return array
+        found = self._own.get((place, root))
+        if found is None:
+            found = self._own[place, root] = np.zeros((self.rows.n, *place.shape), place.dtype)
+        return found
+
+
+def _stage(plan: RowPlan, one: RowPlan, i: int, memory: _Memory, rows: Rows, part: slice) -> Any:
+    """What transform ``i`` of the chain ``one`` does to some of the rows; ``plan`` says where values are."""
+    before, behind, hook = plan.values[i], plan.values[i + 1], one.hooks[i]
+
+    def arrays(values: dict[Any, Value], root: bool) -> dict[Any, np.ndarray[Any, Any]]:
+        take = memory.root if root else memory.next
+        return {key: take(value)[part] for key, value in values.items() if value.in_root or not root}
+
+    if hook.rows is not None and hook.rows.casts:
+        casts = [key for key in hook.rows.casts if before[key].place is not behind[key].place]
+        return _Casts(casts, arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False))
+    if hook.rows is not None:
+        seen = {**arrays(before, True), **arrays(behind, True)}
+        return _Kernel(hook, seen, {**arrays(before, False), **arrays(behind, False)})
+    if hook.pairs is not None:
+        return _Pairs(
+            plan.parts[i],
+            hook,
+            arrays(before, True),
+            arrays(behind, True),
+            arrays(before, False),
+            arrays(behind, False),
+        )
+    return _OnTensorDicts(
+        one,
+        i,
+        arrays(before, True),
+        arrays(behind, True),
+        arrays(before, False),
+        arrays(behind, False),
+        {key: array[part] for key, array in rows.root.items()},
+    )
+
+
+class _Kernel:
+    """A transform that is written for blocks of rows."""
+
+    def __init__(self, hook: Hooks, root: Arrays, following: Arrays) -> None:
+        assert hook.rows is not None
+        self._step, self._reset = hook.rows.bind(root, following) if hook.rows.bind is not None else (None, None)
+        self.steps, self.resets = self._step is not None, self._reset is not None
+
+    def step(self, at: Sequence[int] | None) -> bool:
+        # All rows: those that the step leaves out are restored afterwards.
+        assert self._step is not None
+        return bool(self._step())
+
+    def reset(self, at: Sequence[int]) -> None:
+        assert self._reset is not None
+        self._reset(at)
+
+
+class _Casts:
+    """Casts of entries that others have read, which numpy has not cast when they were written."""
+
+    def __init__(self, keys: list[Any], root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays) -> None:
+        self._step = [(behind[key], following[key]) for key in keys]
+        self._reset = [(root_behind[key], root[key]) for key in keys if key in root]
+        self.steps, self.resets = bool(self._step), bool(self._reset)
+
+    def step(self, at: Sequence[int] | None) -> bool:
+        for target, source in self._step:
+            target[...] = source
+        return False
+
+    def reset(self, at: Sequence[int]) -> None:
+        for target, source in self._reset:
+            for row in at:
+                target[row] = source[row]
+
+
+class _Pairs:
+    """A transform of single entries, ``_apply_transform``: the result is copied to its row."""
+
+    def __init__(
+        self, part: Transform, hook: Hooks, root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays
+    ) -> None:
+        assert hook.pairs is not None
+        self.part, self.copies = part, not part.keeps_nothing
+        self._apply = part._apply_transform
+        self._step = [
+            (torch.from_numpy(following[a]), torch.from_numpy(behind[b]), b) for a, b in hook.pairs if b in behind
+        ]
+        self._reset = [
+            (torch.from_numpy(root[a]), torch.from_numpy(root_behind[b]), b)
+            for a, b in hook.pairs
+            if a in root and b in root_behind
+        ]
+        self.steps, self.resets = bool(self._step), bool(self._reset)
+
+    @torch.no_grad()
+    def _run(self, entries: list[Any], at: Sequence[int] | None) -> None:
+        for source, target, key in entries:
+            given = source[list(at)] if at is not None else source.clone() if self.copies else source
+            value = self._apply(given)
+            shape = target.shape if at is None else (len(at), *target.shape[1:])
+            _check(self.part, key, value, shape, target.dtype)
+            if at is None:
+                target.copy_(value)
+            else:
+                target[list(at)] = value
+
+    def step(self, at: Sequence[int] | None) -> bool:
+        self._run(self._step, at)
+        return self.part.writes_done
+
+    def reset(self, at: Sequence[int]) -> None:
+        self._run(self._reset, None if len(at) == len(self._reset[0][0]) else at)
+
+
+class _OnTensorDicts:
+    """Any other transform: rows are wrapped as TensorDicts, and what it replaced is copied back."""
+
+    def __init__(
+        self,
+        plan: RowPlan,
+        i: int,
+        root: Arrays,
+        root_behind: Arrays,
+        following: Arrays,
+        behind: Arrays,
+        whole_root: Arrays,
+    ) -> None:
+        self.part, self.hook = plan.parts[i], plan.hooks[i]
+        specs = plan.before[i]
+        self.n = len(next(iter(following.values())))
+        self._next = {key: torch.from_numpy(array) for key, array in following.items()}
+        self._behind = {key: torch.from_numpy(array) for key, array in behind.items()}
+        self._root = {key: torch.from_numpy(array) for key, array in root.items()}
+        self._root_behind = {key: torch.from_numpy(array) for key, array in root_behind.items()}
+        self._whole_root = {key: torch.from_numpy(array) for key, array in whole_root.items()}
+        self._specs, self._layout = specs, plan.layout
+        self._builders: dict[Any, TensorDictBuilder] = {}
+        self.steps, self.resets = self.hook.step is not None, self.hook.reset is not None
+        self.copies = not self.part.keeps_nothing
+
+    def _data(self, values: dict[Any, torch.Tensor], at: Sequence[int] | None) -> TensorDict:
+        n = self.n if at is None else len(at)
+        data = TensorDict({}, batch_size=[n], device=self._layout.device)
+        for key, value in values.items():
+            data.set(key, value[list(at)] if at is not None else value.clone() if self.copies else value)
+        return data
+
+    @torch.no_grad()
+    def step(self, at: Sequence[int] | None) -> bool:
+        assert self.hook.step is not None
+        root = self._data(self._whole_root, at) if self.hook.reads_root else TensorDict({}, batch_size=[self.n])
+        self._write(self.hook.step(root, self._data(self._next, at)), self._behind, at)
+        return self.part.writes_done
+
+    @torch.no_grad()
+    def reset(self, at: Sequence[int]) -> None:
+        assert self.hook.reset is not None
+        whole = None if len(at) == self.n else at
+        given = self._data(self._whole_root, at)
+        given.set("_reset", torch.from_numpy(np.ones((len(at), 1), bool)))
+        self._write(self.hook.reset(given, self._data(self._root, at)), self._root_behind, whole)
+
+    def _write(self, data: TensorDictBase, targets: dict[Any, torch.Tensor], at: Sequence[int] | None) -> None:
+        if not isinstance(data, TensorDictBase):
+            raise SpecError(f"{type(self.part).__name__} must return a TensorDict, found {type(data).__name__}.")
+        for key, target in targets.items():
+            value = data.get(key, None)
+            if value is None:
+                found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+                raise SpecError(
+                    f"{type(self.part).__name__} left out the entry {key!r}, which its specs have. Found {found}."
+                )
+            if value is target:
+                continue
+            shape = target.shape if at is None else (len(at), *target.shape[1:])
+            _check(self.part, key, value, shape, target.dtype)
+            if key == "done" and targets is self._behind and not self.part.writes_done:
+                self._check_done(value, target if at is None else target[list(at)])
+            if at is None:
+                target.copy_(value)
+            else:
+                target[list(at)] = value
+
+    def _check_done(self, value: torch.Tensor, before: torch.Tensor) -> None:
+        if not torch.equal(value, before):
+            raise StateError(
+                f"{type(self.part).__name__} wrote 'done' without saying so. Set writes_done = True in its class."
+            )
+
+
+def _check(part: Transform, key: Any, value: Any, shape: Any, dtype: torch.dtype) -> None:
+    """Hold what a transform returned against its spec: a copy would repeat what is smaller, and cast."""
+    if tuple(value.shape) != tuple(shape) or value.dtype is not dtype:
+        raise SpecError(
+            f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[1:])} and dtype {value.dtype}; its "
+            f"specs say {tuple(shape[1:])} and {dtype}. Change them in transform_observation_spec or a sibling of it."
+        )
+
+
+class _RowByRow:
+    """Transforms that each environment has for itself."""
+
+    def __init__(self, stages: list[Any], progress: Progress) -> None:
+        self.stages, self.progress = stages, progress
+        self.steps, self.resets = stages[0].steps, stages[0].resets
+
+    def step(self, at: Sequence[int] | None) -> bool:
+        more = False
+        for row in range(len(self.stages)) if at is None else at:
+            self._at_work(row)
+            more = self.stages[row].step(None) or more
+        return more
+
+    def reset(self, at: Sequence[int]) -> None:
+        for row in at:
+            self._at_work(row)
+            self.stages[row].reset((0,))
+
+    def _at_work(self, row: int) -> None:
+        self.progress.words[self.progress.at] = self.progress.base + row
