@@ -11,15 +11,16 @@ import pytest
 from tools.imports import Import, imports_of
 from tools.workspace import ROOT, Package, packages
 
-CHAIN = ("errors", "types", "specs", "storage", "envs", "transforms", "batched", "collectors")
+CHAIN = ("errors", "types", "specs", "storage", "workers", "envs", "transforms", "batched", "collectors")
 
 # What stands beside the chain, and the links of the chain that may ask it.
 BESIDE = {
-    "registry": ("batched", "collectors", "cli"),
-    "versions": ("registry", "envs", "transforms", "batched", "collectors", "cli"),
+    "registry": ("workers", "batched", "collectors", "cli"),
+    "versions": ("registry", "workers", "envs", "transforms", "batched", "collectors", "cli"),
     "cli": ("__main__",),
-    "imports": ("batched", "cli"),
+    "imports": ("workers", "cli"),
     "compat": ("envs",),
+    "systems": ("storage", "workers", "batched", "cli"),
 }
 
 # The only imports against the chain: inside a function, at the moment of the call.

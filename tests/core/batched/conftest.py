@@ -27,7 +27,7 @@ def descendants() -> Callable[[], set[int]]:
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """Fails a test after which there is a process, thread, descriptor or shared-memory file more than before it."""
-    from steppe.batched.zygote import fork_server
+    from steppe.workers import fork_server
 
     fork_server()
     before = _kept()
@@ -111,7 +111,7 @@ def _is_server(pid: int) -> bool:
 
 
 def _kept() -> dict[str, set[Any]]:
-    from steppe.batched.zygote import fork_server
+    from steppe.workers import fork_server
 
     descriptors = set()
     for fd in os.listdir("/proc/self/fd"):

@@ -19,7 +19,6 @@ from tensordict import LazyStackedTensorDict, TensorDict
 from steppe import (
     AsyncEnvPool,
     Collector,
-    ParallelEnv,
     ProcessorAsyncEnvPool,
     SerialEnv,
     StepCounter,
@@ -385,20 +384,37 @@ def test_a_result_is_received_by_its_index(pool: Any) -> None:
     assert env.async_step_recv(env_index=1)["env_index"].tolist() == [1]
 
 
-def test_at_most_max_get_are_returned_first_sent_first(pool: Any) -> None:
-    env = pool([ArrayCountingEnv] * 3)
+class Waiting(ArrayCountingEnv):
+    """Steps once somebody writes to a named pipe."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def step_into(self, action: Any, out: Any) -> Any:
+        with open(self.path, "rb"):
+            return super().step_into(action, out)
+
+
+def test_at_most_max_get_are_returned_first_sent_first(pool: Any, tmp_path: Any) -> None:
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    env = pool([ArrayCountingEnv] * 3 + [partial(Waiting, path)])
     td = env.rand_action(env.reset())
-    for row in (2, 1, 0):
+    for row in (2, 1, 0, 3):
         env.async_step_send(td[row], env_index=row)
     with pytest.raises(SpecError, match="max_get must not be below min_get, found 2 and 3"):
         env.async_step_recv(min_get=3, max_get=2)
-    # The one sent last has ended when its thread or process has nothing left to do.
-    for row in range(3):
-        while not wait_until_ended(env, row):
-            pass
+    ended = 0
+    while ended < 3:
+        with pytest.raises(WorkerTimeout) as caught:
+            env.async_step_recv(min_get=4, timeout=0.01)
+        ended = int(str(caught.value).split(": ")[1].split(" of 4")[0])
 
     assert env.async_step_recv(max_get=2)["env_index"].tolist() == [1, 2]
     assert env.async_step_recv(max_get=2)["env_index"].tolist() == [0]
+    with open(path, "wb"):
+        assert env.async_step_recv()["env_index"].tolist() == [3]
 
 
 def test_a_most_and_a_time_collect_until_one_of_them_is_reached(pool: Any) -> None:
@@ -438,12 +454,6 @@ def test_arguments_that_choose_how_a_pool_exchanges_data_are_taken_with_a_warnin
     env.shutdown()
     env.shutdown()
     assert env.is_closed
-
-
-def wait_until_ended(env: Any, row: int) -> bool:
-    with env._change:
-        env._look()
-        return bool(env._jobs[row].ended)
 
 
 def test_a_time_limit_loses_nothing(pool: Any) -> None:
@@ -737,7 +747,7 @@ def test_a_killed_worker_is_named_at_once(when: str, factory: Any) -> None:
         else:
             env.async_step_recv()  # of 2, which hangs
 
-    with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\) ended without a word") as caught:
+    with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\) ended unexpectedly") as caught:
         use()
 
     assert time.monotonic() - started < 5
@@ -780,7 +790,7 @@ class Held(ArrayCountingEnv):
 
 @pytest.mark.parametrize("way", ["async", "sync"])
 def test_a_thread_that_hangs_is_named_and_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steppe.batched.async_threads.PATIENCE", 0.2)
+    monkeypatch.setattr("steppe.batched.base.PATIENCE", 0.2)
     RELEASE.clear()
     env = ThreadingAsyncEnvPool([ArrayCountingEnv, Held], step_timeout=0.2)
     td = env.rand_action(env.reset())
@@ -811,7 +821,7 @@ def test_closing_in_the_middle_of_steps_leaves_nothing(pool: Any) -> None:
     with pytest.raises(ClosedError):
         env.async_reset_send()
     with pytest.raises(ClosedError):
-        env.close()
+        env.close(raise_if_closed=True)
 
 
 def test_a_pool_that_was_never_used_closes(pool: Any) -> None:
@@ -864,9 +874,10 @@ def test_a_script_that_forgets_to_close_ends(run_script: Any, backend: str) -> N
     assert (out, err) == ("done\n", "")
 
 
-def test_the_processes_are_those_of_a_parallel_env() -> None:
+def test_each_environment_of_a_pool_of_processes_has_its_own() -> None:
     with ProcessorAsyncEnvPool([ArrayCountingEnv] * 3) as env:
+        assert env.worker_pids == []
         env.start()
 
-        assert len(env.worker_pids) == 3
-        assert isinstance(env, ParallelEnv)
+        assert len({*env.worker_pids, os.getpid()}) == 4
+    assert env.worker_pids == []

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, env_creator, make_env
-from steppe.batched import outlet
+from steppe.batched import readout
 from steppe.errors import SpecError, StateError, WorkerError
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, assert_equal_data
 
@@ -102,8 +102,8 @@ def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, mo
         expected = env.rollout(8, break_when_any_done=False)
         expected_row = env.step_at(env.full_action_spec[:1].zero(), [1])["next"]
     # The path of a GPU, with the host in its place.
-    monkeypatch.setattr("steppe.batched.steps.outlet", outlet.StagedOutlet)
-    monkeypatch.setattr("steppe.batched.serial.is_host", lambda device: False)
+    monkeypatch.setattr("steppe.batched.steps.readout", readout.StagedReadout)
+    monkeypatch.setattr("steppe.batched.base.is_host", lambda device: False)
     with batch(3, make, device="cpu") as env:
         env.set_seed(1)
         found = env.rollout(8, break_when_any_done=False)
@@ -111,7 +111,7 @@ def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, mo
         held = found.clone()
         env.rollout(8, break_when_any_done=False)
 
-        assert isinstance(env._next_out, outlet.StagedOutlet)
+        assert isinstance(env._next_out, readout.StagedReadout)
     assert_equal_data(found, expected)
     assert_equal_data(row, expected_row)
     assert_equal_data(found, held)

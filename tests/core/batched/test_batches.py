@@ -183,7 +183,7 @@ def test_an_exception_among_rows_of_text_is_named_too() -> None:
 def test_arguments_reach_an_id_and_a_callable() -> None:
     with SerialEnv(2, "gym:Pendulum-v1", create_env_kwargs=[{"g": 1.0}, {"g": 2.0}]) as env:
         env.reset()
-        assert [inner.unwrapped.g for inner in env._envs] == [1.0, 2.0]
+        assert env.unwrapped.g == [1.0, 2.0]
 
 
 def test_a_state_that_the_policy_hands_on_passes_through_a_batch() -> None:

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv
-from steppe.batched.zygote import fork_server
 from steppe.envs import ArrayEnv
 from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Bounded, Categorical, Composite, Unbounded
+from steppe.workers import fork_server
 from steppe_testing import ArrayCountingEnv, CountingEnv, FailingEnv, HangingEnv, TextCountingEnv
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
@@ -129,7 +129,11 @@ class Leaving(ArrayCountingEnv):
 
 @pytest.mark.parametrize(
     ("how", "text"),
-    [("sys.exit", "SystemExit: enough"), ("KeyboardInterrupt", "KeyboardInterrupt"), ("os._exit", "ended without")],
+    [
+        ("sys.exit", "SystemExit: enough"),
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
+        ("os._exit", "ended unexpectedly"),
+    ],
 )
 def test_a_library_that_leaves_is_an_error_like_others(how: str, text: str) -> None:
     env = ParallelEnv(4, among(partial(Leaving, how)), num_processes=2)
@@ -248,7 +252,7 @@ def test_a_worker_killed_while_it_starts_is_missed() -> None:
 
     env = ParallelEnv(2, [ArrayCountingEnv, make], num_processes=2)
 
-    with pytest.raises(WorkerError, match=r"Worker 1 .* ended without a word, at work on environment 1"):
+    with pytest.raises(WorkerError, match=r"Worker 1 .* ended unexpectedly, at work on environment 1"):
         env.start()
 
     env.close()

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from steppe import ParallelEnv
-from steppe.batched.channel import usable_cores
 from steppe.errors import WorkerError
+from steppe.systems import usable_cores
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, TextCountingEnv
 
 FULL = os.environ.get("STEPPE_SOAK") == "full"
@@ -126,7 +126,7 @@ def test_workers_that_are_killed_at_random_moments_are_missed(seed: int) -> None
         killer = threading.Timer(rng.random() * 0.05, os.kill, (victim, signal.SIGKILL))
         killer.start()
 
-        with pytest.raises(WorkerError, match=rf"process {victim}\) ended without a word"):
+        with pytest.raises(WorkerError, match=rf"process {victim}\) ended unexpectedly"):
             forward(env, use)
 
         killer.join()
@@ -152,7 +152,7 @@ def test_workers_that_are_killed_while_they_start_are_missed(seed: int) -> None:
     for _ in range(max(2, BATCHES // 5)):
         env = ParallelEnv(12, dying_at(rng.randrange(5)), num_processes=2)
 
-        with pytest.raises(WorkerError, match="ended without a word"):
+        with pytest.raises(WorkerError, match="ended unexpectedly"):
             env.reset()
 
         env.close()

@@ -55,7 +55,7 @@ def test_a_failure_and_a_kill_of_forked_workers_arrive() -> None:
         failing.rollout(10, break_when_any_done=False)
     killed.reset()
     os.kill(killed.worker_pids[0], signal.SIGKILL)
-    with pytest.raises(WorkerError, match=r"Worker 0 .* ended without a word"):
+    with pytest.raises(WorkerError, match=r"Worker 0 .* ended unexpectedly"):
         killed.reset()
 
     assert (caught.value.worker, caught.value.env) == (1, 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from steppe.batched.async_pool import AsyncEnvPool
-from steppe.batched.async_processes import ProcessorAsyncEnvPool
-from steppe.batched.async_threads import ThreadingAsyncEnvPool
+from steppe.batched.async_pool.pool import AsyncEnvPool
+from steppe.batched.async_pool.processes import ProcessorAsyncEnvPool
+from steppe.batched.async_pool.threads import ThreadingAsyncEnvPool
 from steppe.batched.base import BatchedEnv
-from steppe.batched.creator import EnvCreator, as_factory, env_creator
+from steppe.batched.factories import EnvCreator, as_factory, env_creator
 from steppe.batched.parallel import ParallelEnv
 from steppe.batched.serial import SerialEnv
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from typing import Any, ClassVar
 
 import cloudpickle
 import torch
 
-from steppe.batched.by_value import pickled
-from steppe.batched.creator import each_of, factories_of
-from steppe.batched.dispatch import HAS, NO_CALL, Dispatched
+from steppe.batched.attributes import HAS, NO_CALL, Dispatched
+from steppe.batched.backends.base import Backend
+from steppe.batched.backends.in_process import InProcess
+from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
-from steppe.batched.report import KINDS, BatchLayout, EnvReport
+from steppe.batched.layout import KINDS, BatchLayout, EnvReport
+from steppe.batched.readout import is_host
 from steppe.batched.steps import BatchSteps
 from steppe.batched.view import BatchView, rows_of_index
 from steppe.envs import has_class_attribute, next_seed
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import Composite
+from steppe.workers import PATIENCE, pickled
 
 __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
 _OF_A_START = frozenset(
     {"_specs", "_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out", "_layout", "_env_info_spec"}
-    | {"_envs", "_lanes", "_crew", "_own", "_finalizer", "_bounds", "_buffered", "_on_arrays", "_read"}
+    | {"_backend", "_finalizer", "_buffered", "_on_arrays", "_read"}
 )
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
@@ -65,6 +69,7 @@ class BatchedEnv(BatchSteps):
         NotSupported: the environments have different batch sizes.
     """
 
+    _backend: Backend
     create_env_fn: list[Any]
     create_env_kwargs: list[dict[str, Any]]
 
@@ -87,16 +92,81 @@ class BatchedEnv(BatchSteps):
         self.__dict__["_given"] = given
         self.__dict__["_device_asked_for"] = self.__dict__["_device"]
 
-    # -- what the two classes do differently ---------------------------------------------------------------------
+    # -- who steps the environments -------------------------------------------------------------------------------
 
-    def _open(self) -> Any:
+    def _make_backend(self) -> Backend:
+        """Make the environments, where the class has them stepped."""
         raise NotImplementedError
+
+    def _open(self) -> None:
+        backend = self._make_backend()
+        state = self.__dict__
+        state["_backend"] = backend
+        if backend.outlives:
+            state["_finalizer"] = weakref.finalize(self, backend.stop, self._patience)
+        try:
+            row = self._adopt(backend.reports)
+            if row is not None:
+                # What goes to a device goes there as one block.
+                self._use(*backend.attach(row, self.num_workers, staged=not is_host(self.device)))
+        except BaseException:
+            self._stop()
+            raise
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that environments may take to close."""
+        return PATIENCE
+
+    def _run(self, op: int, rows: list[int] | None) -> int:
+        try:
+            return self._backend.run(op, rows)
+        except BaseException:
+            self._after_error()
+            raise
+
+    def _exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        try:
+            return self._backend.exchange(op, data)
+        except BaseException:
+            self._after_error()
+            raise
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        raise NotImplementedError
+        self.start()
+        self._backend.check(self)
+        return self._backend.ask(path, calls)
 
     def _seed_rows(self, seeds: dict[int, Any]) -> None:
-        raise NotImplementedError
+        self._backend.check(self)
+        self._backend.seed(seeds)
+
+    def _check_open(self, what: str) -> None:
+        super()._check_open(what)
+        backend = self.__dict__.get("_backend")
+        if backend is not None:
+            backend.check(self)
+
+    def _after_error(self) -> None:
+        if self._backend.stopped:
+            self._stop()
+
+    def _stop(self, patience: float | None = None) -> None:
+        """Close the environments. The backend stays until ``close``, to say that it was stopped."""
+        backend = self.__dict__.get("_backend")
+        if backend is None:
+            return
+        finalizer = self.__dict__.pop("_finalizer", None)
+        if finalizer is not None:
+            finalizer.detach()
+        if not backend.stopped:
+            backend.stop(self._patience if patience is None else patience)
+        self._forget_storage()
+
+    def close(self, *, raise_if_closed: bool = False) -> None:
+        super().close(raise_if_closed=raise_if_closed)
+        self._stop()
+        self.__dict__.pop("_backend", None)
 
     # -- the environments' own attributes -------------------------------------------------------------------------
 
@@ -166,9 +236,9 @@ class BatchedEnv(BatchSteps):
             return list(source)
         if isinstance(source, BatchedEnv):
             source.start()
-            if "_envs" not in source.__dict__:
+            if not isinstance(source._backend, InProcess):
                 raise NotSupported("The environments of a ParallelEnv are in other processes: use a SerialEnv.")
-            return list(source._envs)
+            return list(source._backend.envs)
         return [source]
 
     def __len__(self) -> int:
@@ -293,7 +363,7 @@ class BatchedEnv(BatchSteps):
             return self
         super().to(device)
         if self.storage is not None:
-            self._make_outlets()
+            self._make_readouts()
         return self
 
     def _full_spec(self, kind: str) -> Composite:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from steppe.batched.report import below
+from steppe.batched.layout import below
 from steppe.errors import SpecError
 from steppe.storage import Storage, TensorDictBuilder
 

@@ -7,24 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from steppe.batched.board import Flags
+from steppe.batched.flags import Flags
 from steppe.batched.lane_td import TensorDictLane
-from steppe.batched.report import below
+from steppe.batched.layout import below
 from steppe.envs import Loop, Progress, Rows, RowWriter
 from steppe.storage import Storage
+from steppe.workers import SubjectError as LaneError
 
-__all__ = ["LaneError", "Lanes"]
-
-
-class LaneError(Exception):
-    """What one environment raised; ``row`` is its row in the batch, ``doing`` what it was asked for."""
-
-    def __init__(self, row: int | None, doing: str) -> None:
-        super().__init__(
-            f"environment {row} raised in {doing}" if row is not None else f"a transform raised in {doing}"
-        )
-        self.row = row
-        self.doing = doing
+__all__ = ["Lanes"]
 
 
 class Lanes:

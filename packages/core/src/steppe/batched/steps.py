@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.batched.board import Flags
-from steppe.batched.messages import stack_rows
-from steppe.batched.outlet import outlet
-from steppe.batched.report import BatchLayout, below, merge
+from steppe.batched.flags import Flags
+from steppe.batched.layout import BatchLayout, below, merge
+from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
+from steppe.batched.readout import readout
+from steppe.batched.unbuffered import stack_rows
 from steppe.envs import EnvBase, action_rules, missing_action
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite
@@ -43,16 +44,16 @@ class BatchSteps(EnvBase):
     def start(self) -> Any:
         raise NotImplementedError
 
-    def _run(self, op: str, rows: list[int] | None) -> int:
-        """Carry out ``"step"``, ``"step_and_reset"``, ``"reset"`` or ``"reset_on_data"`` in some rows, None for all.
+    def _run(self, op: int, rows: list[int] | None) -> int:
+        """Carry out an operation in some rows, None for all.
 
         Returns:
             How many rows were reset.
         """
         raise NotImplementedError
 
-    def _exchange(self, op: str, data: dict[int, Any]) -> dict[int, Any]:
-        """The same with data that travels: see :func:`steppe.batched.messages.run_rows`."""
+    def _exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        """The same with data that travels: see :func:`steppe.batched.unbuffered.run_rows`."""
         raise NotImplementedError
 
     # -- storage --------------------------------------------------------------------------------------------------
@@ -68,9 +69,9 @@ class BatchSteps(EnvBase):
             (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
             for rule in action_rules(self.full_action_spec, self.full_done_spec, batch_dims=len(size))
         ]
-        self._make_outlets()
+        self._make_readouts()
 
-    def _make_outlets(self) -> None:
+    def _make_readouts(self) -> None:
         state, storage = self.__dict__, self._storage
         obs, done, reward = self.observation_keys, self.done_keys, self.reward_keys
         root: dict[str, Any] = {}
@@ -80,14 +81,14 @@ class BatchSteps(EnvBase):
         for kind in ("observation", "reward", "done"):
             merge(following, self._full_spec(kind))
         size = self.batch_size
-        state["_root_out"] = outlet(
+        state["_root_out"] = readout(
             storage, {key: key for key in (*obs, *done)}, Composite(root, shape=size), self.device
         )
         if self._on_arrays:
             # What has ended was reset, what was reset has not ended.
             state["_root_out"].know_false(done)
         keys = dict.fromkeys((*obs, *reward, *done))
-        state["_next_out"] = outlet(
+        state["_next_out"] = readout(
             storage, {key: below(key) for key in keys}, Composite(following, shape=size), self.device
         )
 
@@ -156,13 +157,13 @@ class BatchSteps(EnvBase):
         mask = tensordict.get("_step", None)
         rows = None if mask is None else _true_rows(mask)
         if not self._buffered or self._wants_gradients(tensordict):
-            return self._stacked("step", tensordict, rows)[0]
+            return self._stacked(STEP, tensordict, rows)[0]
         for key, *_, array, tensor in self._actions:  # which the step has checked
             _put(tensordict.get(key), array, tensor)
         self._write_carried(tensordict)
         if mask is not None and self._layout.masked:
             self._storage.tensors["_step"].copy_(mask)
-        self._run("step", rows)
+        self._run(STEP, rows)
         following = self._next_out.build(self._next_out.take())
         before = tensordict.get("next", None)
         if before is not None:
@@ -181,7 +182,7 @@ class BatchSteps(EnvBase):
         rows = self._masked_rows(masks) if masks else list(range(self.num_workers))
         arguments = self._reset_arguments(list_of_kwargs, kwargs)
         if not self._buffered or arguments is not None:
-            return self._stacked("reset", tensordict, rows, arguments)[1]
+            return self._stacked(RESET, tensordict, rows, arguments)[1]
         self._write_info(tensordict, rows, whole=not masks)
         known = (
             not self._on_arrays
@@ -189,11 +190,11 @@ class BatchSteps(EnvBase):
             and any(tensordict.get(key, None) is not None for key, _, _ in self._carried)
         )
         if known and not self._write_carried(tensordict):
-            return self._stacked("reset", tensordict, rows)[1]
+            return self._stacked(RESET, tensordict, rows)[1]
         if self._layout.masked and (known or masks):
             self._write_masks(masks)
             known = True
-        self._run("reset_on_data" if known else "reset", rows)
+        self._run(RESET_ON_DATA if known else RESET, rows)
         return self._root_out.build(self._root_out.take())
 
     def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -230,18 +231,19 @@ class BatchSteps(EnvBase):
             return super().step_and_maybe_reset(tensordict)
         if state["is_closed"]:
             self._check_open("step_and_maybe_reset")
+        state["_backend"].check(self)
         if not self._buffered or (self._differentiable and self._wants_gradients(tensordict)):
             self._expectation.check_action(tensordict)
-            following, root = self._stacked("step_and_reset", tensordict)
+            following, root = self._stacked(STEP_AND_RESET, tensordict)
             tensordict.set("next", following)
             return tensordict, root
         self._write_action(tensordict)
         if state["_carried"]:
             self._write_carried(tensordict)
-        n_reset = self._run("step_and_reset", None)
-        outlet = state["_next_out"]
-        flat = outlet.take()
-        self._put_next(tensordict, outlet.build(flat))
+        n_reset = self._run(STEP_AND_RESET, None)
+        readout = state["_next_out"]
+        flat = readout.take()
+        self._put_next(tensordict, readout.build(flat))
         root = self.step_mdp(tensordict)
         if n_reset:
             level = entries(root) if type(root) is TensorDict and not root.is_locked else None
@@ -263,7 +265,7 @@ class BatchSteps(EnvBase):
         self._write_carried(tensordict, at)
         if self._layout.masked:
             self._storage.tensors["_step"][index] = True
-        self._run("step", at.tolist())
+        self._run(STEP, at.tolist())
         following = self._row_builder("_next_out", len(at))(self._next_out.take(at))
         return self._put_next(tensordict, following)
 
@@ -290,18 +292,18 @@ class BatchSteps(EnvBase):
             }
             given = TensorDict({"env_info": TensorDict(values, [len(at)])}, [len(at)])
             self._write_info(given, at.tolist(), whole=True)
-        self._run("reset", at.tolist())
+        self._run(RESET, at.tolist())
         fresh = self._row_builder("_root_out", len(at))(self._root_out.take(at))
         return fresh if tensordict is None else tensordict.update(fresh)
 
     def _row_builder(self, name: str, n: int) -> Any:
-        """Nests data of some rows, as the outlet ``name`` nests those of all."""
+        """Nests data of some rows, as the readout ``name`` nests those of all."""
         spec = self.__dict__[name].spec
         return TensorDictBuilder(spec[:n] if n < self.num_workers else spec, device=self.device)
 
     def _stacked(
         self,
-        op: str,
+        op: int,
         tensordict: TensorDictBase | None,
         rows: list[int] | None = None,
         arguments: list[dict[str, Any]] | None = None,
@@ -324,7 +326,7 @@ class BatchSteps(EnvBase):
             results.append(stacked if self.device is None else stacked.to(self.device))
         return results[0], results[1]
 
-    def _row_given(self, op: str, row: Any) -> Any:
+    def _row_given(self, op: int, row: Any) -> Any:
         if row is None:
             return None
         row = row.exclude("next")
@@ -361,7 +363,7 @@ class BatchSteps(EnvBase):
         self._write_action(tensordict)
         if self._carried:
             self._write_carried(tensordict)
-        return self._flags.was_reset if self._run("step_and_reset", None) else None
+        return self._flags.was_reset if self._run(STEP_AND_RESET, None) else None
 
 
 def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.batched.dispatch import Dispatched
-from steppe.batched.report import KINDS
+from steppe.batched.attributes import Dispatched
+from steppe.batched.layout import KINDS
 from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported
 from steppe.specs import CPU

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import tempfile
 import weakref
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage.build import TensorDictBuilder
 from steppe.storage.layout import Field, Layout
+from steppe.systems import anonymous_file
 
 __all__ = ["Kind", "Storage", "StorageHandle"]
 
@@ -74,7 +74,7 @@ class Storage:
         self._device = device
         self._block: torch.Tensor | None = None
         if kind == "shared":
-            self._share(_anonymous_file(self.layout.nbytes))
+            self._share(anonymous_file(self.layout.nbytes))
         else:
             self._allocate()
 
@@ -176,19 +176,3 @@ class Storage:
     def _view(self, field: Field, array: np.ndarray[Any, Any]) -> None:
         self.arrays[field.key] = array
         self.tensors[field.key] = torch.from_numpy(array)
-
-
-def _anonymous_file(nbytes: int) -> int:
-    """Open memory that has a descriptor and no name, so that nothing is left behind however a process ends."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("steppe", os.MFD_CLOEXEC)
-    else:
-        # macOS has no memfd: a file that is unlinked while open is as nameless.
-        with tempfile.TemporaryFile(prefix="steppe-") as file:
-            fd = os.dup(file.fileno())
-    try:
-        os.ftruncate(fd, nbytes)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd

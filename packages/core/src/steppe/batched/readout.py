@@ -1,4 +1,4 @@
-"""Outlets: data out of storage, as copies that no later step changes, on the host or on a device."""
+"""Data out of storage, as copies that no later step changes, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tensordict import TensorDict
 from steppe.specs import Composite
 from steppe.storage import Storage, TensorDictBuilder, build_td
 
-__all__ = ["HostOutlet", "StagedOutlet", "is_host", "outlet"]
+__all__ = ["HostReadout", "StagedReadout", "is_host", "readout"]
 
 
-class HostOutlet:
+class HostReadout:
     """Copies leaves of a storage to fresh memory of this process.
 
     Args:
@@ -68,7 +68,7 @@ class HostOutlet:
         self._known_false = frozenset(keys)
 
 
-class StagedOutlet(HostOutlet):
+class StagedReadout(HostReadout):
     """Moves leaves of a storage to a device: one transfer of the block that they stand in, and views of it.
 
     The storage needs one block of memory (any kind but ``"plain"``). For a GPU the block is page-locked.
@@ -105,9 +105,9 @@ class StagedOutlet(HostOutlet):
         }
 
 
-def outlet(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostOutlet:
-    """The outlet for a device: staged, unless it is the host itself."""
-    return (HostOutlet if is_host(device) else StagedOutlet)(storage, keys, spec, device)
+def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostReadout:
+    """The readout for a device: staged, unless it is the host itself."""
+    return (HostReadout if is_host(device) else StagedReadout)(storage, keys, spec, device)
 
 
 def is_host(device: torch.device | None) -> bool:

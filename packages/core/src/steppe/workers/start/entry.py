@@ -19,7 +19,7 @@ def begin(fds: list[int]) -> None:
         torch.set_num_threads(1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, which then stops its workers
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        from steppe.batched.worker import work
+        from steppe.workers.worker import work
 
         work(fds)
         status = 0

@@ -6,14 +6,16 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from steppe.batched.begin import begin
-from steppe.batched.channel import forget_others
-from steppe.batched.zygote import fork_server, new_interpreter
 from steppe.errors import NotSupported, SpecError, WorkerError
+from steppe.systems import HAS_FORK, HAS_WORKERS
+from steppe.workers.channel import forget_others
+from steppe.workers.start.entry import begin
+from steppe.workers.start.fork_server import fork_server, new_interpreter
 
-__all__ = ["METHODS", "Process", "launch"]
+__all__ = ["METHODS", "Process", "check_method", "launch"]
 
 METHODS = ("forkserver", "spawn", "fork")
 
@@ -48,29 +50,44 @@ class Process:
             self._child.wait()
 
 
-def launch(method: str, fds: list[int]) -> Process:
-    """Start a worker that is handed ``fds``.
+def check_method(method: str | None) -> str:
+    """Return the way to start workers that ``method`` asks for; None stands for ``"forkserver"``.
 
     Raises:
         SpecError: there is no such method.
-        NotSupported: this system cannot fork.
+        NotSupported: this system has no worker processes, or cannot fork.
+    """
+    if not HAS_WORKERS:
+        raise NotSupported(
+            f"steppe has no worker processes on this system ({sys.platform}): they are handed their memory over "
+            "sockets, which it has no means for. Use SerialEnv(n, make), or "
+            'AsyncEnvPool([make] * n, backend="threading") for environments that wait more than they compute.'
+        )
+    chosen = "forkserver" if method is None else method
+    if chosen not in METHODS:
+        raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {method!r}.")
+    if chosen != "spawn" and not HAS_FORK:
+        raise NotSupported(f"mp_start_method={chosen!r} needs a system that forks. Use mp_start_method='spawn'.")
+    return chosen
+
+
+def launch(method: str, fds: list[int], preload: Sequence[str] = ()) -> Process:
+    """Start a worker that is handed ``fds``; a fork server has the modules ``preload`` loaded.
+
+    Raises:
         WorkerError: there is no interpreter to start.
     """
-    if method not in METHODS:
-        raise SpecError(f"mp_start_method is one of {', '.join(map(repr, METHODS))}, found {method!r}.")
     if method == "spawn":
         return _spawn(fds)
-    if not hasattr(os, "fork"):
-        raise NotSupported(f"mp_start_method={method!r} needs a system that forks. Use mp_start_method='spawn'.")
     if method == "forkserver":
-        return Process(fork_server().fork(fds))
+        return Process(fork_server(preload).fork(fds))
     return _fork(fds)
 
 
 def _spawn(fds: list[int]) -> Process:
     if not sys.executable:
         raise WorkerError("This Python has no executable to start workers with. Use mp_start_method='fork'.")
-    child = new_interpreter(f"from steppe.batched.begin import begin; begin({fds!r})", fds)
+    child = new_interpreter(f"from steppe.workers.start.entry import begin; begin({fds!r})", fds)
     return Process(child.pid, child)
 
 

@@ -1,14 +1,13 @@
 """What two processes talk through: a connection for messages, a signal to wake each other, and waiting for it.
 
 A wait ends when the signal comes or when the other process is gone, which the kernel tells through the closed
-connection: never by a timer. Everything that differs between systems is in this module.
+connection: never by a timer.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import platform
 import select
 import socket
 import struct
@@ -17,23 +16,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-__all__ = ["Connection", "Gone", "Signal", "SpinGate", "Waiter", "forget_others", "usable_cores"]
+from steppe.systems import HANG_UP, HAS_EVENTS, ORDERED_MEMORY, usable_cores
+
+__all__ = ["Connection", "Gone", "Signal", "SpinGate", "Waiter", "forget_others"]
 
 _HEADER = struct.Struct("<QI")
 _MAX_FDS = 16
-_HANG_UP = getattr(select, "EPOLLRDHUP", 0)
-_HAS_EPOLL = hasattr(select, "epoll") and hasattr(os, "eventfd")
 
 
 class Gone(EOFError):
     """The process at the other end has closed its connection: it has ended."""
-
-
-def usable_cores() -> int:
-    """How many cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Connection:
@@ -160,7 +152,7 @@ class Signal:
     @classmethod
     def create(cls) -> Signal:
         """Make a signal."""
-        if _HAS_EPOLL:
+        if HAS_EVENTS:
             fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             return cls(fd, fd)
         read_fd, write_fd = os.pipe()
@@ -181,7 +173,7 @@ class Signal:
     @staticmethod
     def n_fds() -> int:
         """How many descriptors a signal has on this system."""
-        return 1 if _HAS_EPOLL else 2
+        return 1 if HAS_EVENTS else 2
 
     def setter(self) -> Callable[[], Any]:
         """Return the fastest callable that wakes the waiter."""
@@ -226,12 +218,12 @@ class Waiter:
         self, signal: Signal, watched: Sequence[Connection], *, messages: bool = False, others: Sequence[Signal] = ()
     ) -> None:
         self._signals = {one.read_fd: one for one in (signal, *others)}
-        if _HAS_EPOLL:
+        if HAS_EVENTS:
             # Edges: each write to the eventfd is one event, so nothing has to be read back.
             self._poller: Any = select.epoll()
             for fd in self._signals:
                 self._poller.register(fd, select.EPOLLIN | select.EPOLLET)
-            events = _HANG_UP | (select.EPOLLIN if messages else 0)
+            events = HANG_UP | (select.EPOLLIN if messages else 0)
             self._unit = 1.0
         else:
             self._poller = select.poll()
@@ -280,9 +272,7 @@ class SpinGate:
     """
 
     def __init__(self, n_processes: int, *, limit_us: float = 150.0) -> None:
-        # Without a fence, which Python has not, only x86 promises that data is seen before the word that announces it.
-        ordered = platform.machine().lower() in ("x86_64", "amd64", "i686")
-        self.enabled = ordered and hasattr(os, "sched_yield") and n_processes <= usable_cores() + 1
+        self.enabled = ORDERED_MEMORY and n_processes <= usable_cores() + 1
         self._limit = int(limit_us * 1000)
         self._skip = 0
         self._penalty = 1

@@ -7,16 +7,17 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, lazy_stack
 
-from steppe.batched.lanes import LaneError
+from steppe.batched.operations import RESET, STEP
+from steppe.workers import SubjectError
 
 __all__ = ["run_rows", "stack_rows"]
 
 
-def run_rows(op: str, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:
+def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:
     """Step or reset environments, each on its own TensorDict.
 
     Args:
-        op: ``"step"``, ``"step_and_reset"`` or ``"reset"``.
+        op: what; see :mod:`steppe.batched.operations`.
         envs: environments by row.
         data: by row the TensorDict that it is given, or None, and keyword arguments for a reset.
 
@@ -24,21 +25,21 @@ def run_rows(op: str, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
         By row: ``next`` (None for a reset) and the following root (None for a step).
 
     Raises:
-        LaneError: an environment raised.
+        SubjectError: an environment raised.
     """
     found: dict[int, tuple[Any, Any]] = {}
     for row, (td, arguments) in data.items():
         try:
-            if op == "reset":
+            if op == RESET:
                 env = envs[row]
                 found[row] = None, env.reset(td, **arguments).select(*env.observation_keys, *env.done_keys)
-            elif op == "step":
+            elif op == STEP:
                 found[row] = envs[row].step(td).get("next"), None
             else:
                 stepped, root = envs[row].step_and_maybe_reset(td)
                 found[row] = stepped.get("next"), root.exclude(*envs[row].action_keys)
         except Exception as error:
-            raise LaneError(row, "reset" if op == "reset" else "step") from error
+            raise SubjectError(row, "reset" if op == RESET else "step") from error
     return found
 
 

@@ -1,4 +1,4 @@
-"""Pickles of factories that hold whatever another process could not import."""
+"""Pickles for other processes: what they could not import travels by value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _pickle(value: Any) -> bytes:
     except Exception as error:
         raise WorkerError(
             f"A factory cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Make what cannot be pickled inside the function instead of outside it, or use SerialEnv."
+            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv."
         ) from error
     return buffer.getvalue()
 

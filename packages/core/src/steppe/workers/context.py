@@ -1,4 +1,4 @@
-"""What a worker is given of its caller's process, so that an environment is the same in both."""
+"""What a worker is given of its caller's process, so that the same code does the same in both."""
 
 from __future__ import annotations
 

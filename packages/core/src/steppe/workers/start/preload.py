@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Sequence
 
 from steppe.registry import PluginRecord, current, list_plugins
 from steppe.versions import library_version
@@ -39,7 +40,7 @@ def loaded_since(before: set[str]) -> list[str]:
     return [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in roots]
 
 
-def load(names: list[str]) -> None:
+def load(names: Sequence[str]) -> None:
     """Import modules, and look up all that the plugins among them look up once; what fails is left to the workers."""
     for name in names:
         try:

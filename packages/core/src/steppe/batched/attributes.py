@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from steppe.batched.lanes import LaneError
+from steppe.workers import SubjectError
 
 __all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row"]
 
@@ -70,7 +70,7 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
     """Read ``env.a.b``, and call it where ``call`` is not None but ``(args, kwargs)``; ``NO_CALL`` does nothing.
 
     Raises:
-        LaneError: reading or calling raised.
+        SubjectError: reading or calling raised.
     """
     if path[0] == HAS:
         try:
@@ -91,4 +91,4 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
         args, kwargs = call
         return value(*args, **kwargs)
     except Exception as error:
-        raise LaneError(row, f"env.{'.'.join(path)}") from error
+        raise SubjectError(row, f"env.{'.'.join(path)}") from error

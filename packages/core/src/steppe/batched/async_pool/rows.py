@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, lazy_stack
 
-from steppe.batched.messages import stack_rows
+from steppe.batched.unbuffered import stack_rows
 from steppe.errors import SpecError
 
 __all__ = ["indices_of", "rows_of", "stack_as"]

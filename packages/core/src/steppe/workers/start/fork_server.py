@@ -10,23 +10,30 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
-from steppe.batched.channel import Connection, Gone
-from steppe.batched.preload import load
 from steppe.errors import WorkerError
 from steppe.registry import list_plugins
 from steppe.versions import library_version
+from steppe.workers.channel import Connection, Gone
+from steppe.workers.start.preload import load
 
 __all__ = ["ForkServer", "fork_server", "new_interpreter"]
 
 
 class ForkServer:
-    """A clean process that forks workers on request. Ends when the process that started it does."""
+    """A clean process that forks workers on request. Ends when the process that started it does.
 
-    def __init__(self) -> None:
+    Args:
+        modules: what it imports before it forks the first.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        code = f"from steppe.batched.zygote import serve; serve({theirs.fileno()})  # forkserver"
+        code = (
+            f"from steppe.workers.start.fork_server import serve; serve({theirs.fileno()}, {modules!r})  # forkserver"
+        )
         try:
             self.process = new_interpreter(code, [theirs.fileno()])
         except BaseException:
@@ -37,10 +44,10 @@ class ForkServer:
         self.connection = Connection(ours)
         self.pid = os.getpid()
         self._lock = threading.Lock()
-        self._preloaded: set[str] = set()
+        self._preloaded: set[str] = set(modules)
         weakref.finalize(self, _end, self.connection, self.process)
 
-    def preload(self, modules: list[str]) -> None:
+    def preload(self, modules: Sequence[str]) -> None:
         """Let the server import modules, so that workers forked later have them."""
         new = [name for name in modules if name not in self._preloaded]
         if new:
@@ -68,7 +75,7 @@ class ForkServer:
                 if not isinstance(error, (Gone, OSError)):
                     raise
                 raise WorkerError(
-                    f"The fork server (process {self.process.pid}) ended without a word: what it said may stand above. "
+                    f"The fork server (process {self.process.pid}) ended unexpectedly: its error may be printed above. "
                     "The next batch starts a new one; mp_start_method='spawn' does without."
                 ) from error
             return int(pid)
@@ -105,24 +112,26 @@ _server: ForkServer | None = None
 _guard = threading.Lock()
 
 
-def fork_server() -> ForkServer:
-    """The fork server of this process, started at the first call."""
+def fork_server(modules: Sequence[str] = ()) -> ForkServer:
+    """The fork server of this process, started at the first call, with some modules loaded."""
     global _server
     with _guard:
         if _server is None or not _server.usable:
-            _server = ForkServer()
-        return _server
+            _server = ForkServer(list(modules))
+    _server.preload(modules)
+    return _server
 
 
-def serve(fd: int) -> None:
-    """Fork workers until the other end closes."""
+def serve(fd: int, modules: Sequence[str] = ()) -> None:
+    """Import modules, then fork workers until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 
     torch.set_num_threads(1)
-    from steppe.batched.begin import begin
+    from steppe.workers.start.entry import begin
 
     connection = Connection.from_fd(fd)
+    load(modules)
     _settle()
     while True:
         while True:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +11,19 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.batched.async_rows import indices_of, rows_of, stack_as
+from steppe.batched.async_pool.rows import indices_of, rows_of, stack_as
+from steppe.batched.backends.base import AsyncBackend
 from steppe.batched.base import BatchedEnv
-from steppe.batched.crew import PATIENCE_AFTER_FAILURE
+from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.envs import missing_action
 from steppe.errors import ActionError, ClosedError, SpecError, StateError, WorkerTimeout
 from steppe.specs import CPU
+from steppe.workers import PATIENCE_AFTER_FAILURE
 
 __all__ = ["AsyncWork", "Job"]
 
 #: Operations, and what the methods that send and receive them are called.
-NAMES = {"step": "step", "reset": "reset", "step_and_reset": "step_and_maybe_reset"}
+NAMES = {STEP: "step", RESET: "reset", STEP_AND_RESET: "step_and_maybe_reset"}
 
 
 @dataclass
@@ -33,12 +34,12 @@ class Job:
         op: ``"step"``, ``"reset"`` or ``"step_and_reset"``.
         data: the row that was sent, a copy; None for a reset without data.
         since: when, by the monotonic clock.
-        ticket: how the backend knows it again; None for work that is answered by a message.
+        ticket: how the backend knows it again.
         ended: whether the environment has done it.
         outcome: ``next`` and following root where data travels in messages; None where it is in storage.
     """
 
-    op: str
+    op: int
     data: TensorDictBase | None
     since: float
     ticket: Any = None
@@ -47,12 +48,12 @@ class Job:
 
 
 class AsyncWork(BatchedEnv):
-    """The work of an :class:`~steppe.batched.AsyncEnvPool`, whose subclasses say how an environment is set to work."""
+    """The work of an :class:`~steppe.batched.AsyncEnvPool`: what is under way, and what has come of it."""
 
     stack: str
     step_timeout: float | None
     min_get: int
-    _stop: Callable[..., None]
+    _backend: AsyncBackend
 
     def _begin_work(self) -> None:
         state = self.__dict__
@@ -63,19 +64,28 @@ class AsyncWork(BatchedEnv):
         state["_over"] = ""
         state["_builders"] = {}
 
-    # -- what the backends do differently ------------------------------------------------------------------------
-
-    def _order(self, row: int, op: str, message: tuple[Any, dict[str, Any]] | None) -> Any:
-        """Have an environment begin; returns a ticket. Its inputs are in storage, or in ``message``."""
-        raise NotImplementedError
-
     def _look(self) -> None:
         """Mark the jobs that have ended; put the first error in ``_failure``."""
-        raise NotImplementedError
+        if self._failure is not None:
+            # Its message has been read, though the word that announces it may have come only now.
+            return
+        backend = self._backend
+        backend.check(self)
+        for job in self._jobs.values():
+            if not job.ended and backend.ended(job.ticket):
+                try:
+                    job.outcome = backend.result(job.ticket)
+                except Exception as error:
+                    self.__dict__["_failure"] = error
+                    return
+                job.ended, job.ticket = True, None
 
     def _await(self, timeout: float | None) -> None:
         """Sleep until a job may have ended, or ``timeout`` seconds. ``_change`` is held, and let go meanwhile."""
-        raise NotImplementedError
+        self._backend.check(self)
+        failure = self._backend.wait(self._jobs, timeout)
+        if failure is not None:
+            self.__dict__["_failure"] = self._failure or failure
 
     # -- who is free ----------------------------------------------------------------------------------------------
 
@@ -102,11 +112,11 @@ class AsyncWork(BatchedEnv):
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def _send(self, op: str, tensordict: TensorDictBase | None, env_index: Any) -> None:
+    def _send(self, op: int, tensordict: TensorDictBase | None, env_index: Any) -> None:
         what = f"async_{NAMES[op]}_send"
         self._check_usable(what)
         self.start()
-        if tensordict is None and op != "reset":
+        if tensordict is None and op != RESET:
             raise SpecError(f"{what} takes a TensorDict with the actions, found None.")
         if tensordict is not None and not isinstance(tensordict, TensorDictBase):
             raise SpecError(f"{what} takes a TensorDict, found {type(tensordict).__name__}.")
@@ -114,19 +124,19 @@ class AsyncWork(BatchedEnv):
         with self._change:
             self._check_usable(what)
             self._check_free(rows, what)
-            if op != "reset":
+            if op != RESET:
                 for row, td in zip(rows, data, strict=True):
                     self._check_action(row, td)
             failure = self._set_to_work(op, rows, data)
         self._raise(failure)
 
-    def _set_to_work(self, op: str, rows: list[int], data: list[Any]) -> BaseException | None:
+    def _set_to_work(self, op: int, rows: list[int], data: list[Any]) -> BaseException | None:
         """Set environments to work; returns the error where one could not be."""
         now = time.monotonic()
         try:
             for row, td in zip(rows, data, strict=True):
                 order, message = self._written(op, row, td)
-                self._jobs[row] = Job(op, td, now, self._order(row, order, message))
+                self._jobs[row] = Job(op, td, now, self._backend.order(row, order, message))
         except BaseException as error:
             return error
         return None
@@ -153,12 +163,12 @@ class AsyncWork(BatchedEnv):
             if fitted is not value:
                 td.set(rule.key, fitted)
 
-    def _written(self, op: str, row: int, td: Any) -> tuple[str, tuple[Any, dict[str, Any]] | None]:
+    def _written(self, op: int, row: int, td: Any) -> tuple[int, tuple[Any, dict[str, Any]] | None]:
         """Write a row into storage; what to order, and the message where storage does not do."""
         by_message = (td.exclude("next") if td is not None else None), {}
         if not self._buffered:
             return op, by_message
-        if op != "reset":
+        if op != RESET:
             self._put_row(row, td, (*self._actions, *self._carried))
             return op, None
         self._write_info(td.unsqueeze(0) if td is not None else None, [row], whole=True)
@@ -171,7 +181,7 @@ class AsyncWork(BatchedEnv):
         if self._layout.masked:
             for group in self._groups:
                 self._storage.tensors[group.reset_key][row] = True
-        return "reset_on_data", None
+        return RESET_ON_DATA, None
 
     def _put_row(self, row: int, td: Any, leaves: Any) -> None:
         for key, *_, tensor in leaves:
@@ -181,7 +191,7 @@ class AsyncWork(BatchedEnv):
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
-    def _receive(self, op: str, min_get: int | None, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
+    def _receive(self, op: int, min_get: int | None, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
         what = f"async_{NAMES[op]}_recv"
         min_get = self.min_get if min_get is None else min_get
         for name, number in (("min_get", min_get), ("max_get", min_get if max_get is None else max_get)):
@@ -204,7 +214,7 @@ class AsyncWork(BatchedEnv):
         self._raise(self._failure)
 
     def _wait_for(
-        self, op: str, asked: set[int] | None, min_get: int, timeout: float | None, what: str, max_get: int | None
+        self, op: int, asked: set[int] | None, min_get: int, timeout: float | None, what: str, max_get: int | None
     ) -> list[int] | None:
         """The rows that have ended, sorted, once there are enough; None after an error."""
         end = None if timeout is None else time.monotonic() + timeout
@@ -234,7 +244,7 @@ class AsyncWork(BatchedEnv):
             self._await(limit)
             self._check_usable(what)
 
-    def _under_way(self, op: str, asked: set[int] | None, min_get: int, what: str) -> list[int]:
+    def _under_way(self, op: int, asked: set[int] | None, min_get: int, what: str) -> list[int]:
         rows = sorted(row for row, job in self._jobs.items() if job.op == op and (asked is None or row in asked))
         if len(rows) >= min_get:
             return rows
@@ -281,14 +291,14 @@ class AsyncWork(BatchedEnv):
 
     # -- data -----------------------------------------------------------------------------------------------------
 
-    def _gather(self, op: str, rows: list[int], jobs: list[Job]) -> Any:
-        """What has ended, as the caller gets it: data, and for ``"step_and_reset"`` the following root too."""
+    def _gather(self, op: int, rows: list[int], jobs: list[Job]) -> Any:
+        """What has ended, as the caller gets it: data, and for a step and reset the following root too."""
         index = torch.tensor(rows, device=self.device or CPU)
         empty = TensorDict({}, [], device=self.device)
         # Copies, because the rows stay as they are where they cannot be stacked.
         sent = [(job.data if job.data is not None else empty).copy() for job in jobs]
         outcomes = [job.outcome for job in jobs]
-        if op == "reset":
+        if op == RESET:
             data = stack_as(self.stack, [td.update(new) for td, new in zip(sent, self._fresh(rows, jobs), strict=True)])
             return data.set("env_index", index)
         if self._buffered:
@@ -301,7 +311,7 @@ class AsyncWork(BatchedEnv):
         else:
             data = stack_as(self.stack, sent).set("next", following)
         data.set("env_index", index)
-        if op == "step":
+        if op == STEP:
             return data
         if self._buffered:
             return data, self._root_after(data, flat, rows)

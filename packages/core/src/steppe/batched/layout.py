@@ -12,6 +12,7 @@ from steppe.envs import EnvBase
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite
 from steppe.storage import storage_problem
+from steppe.workers import SubjectError
 
 __all__ = ["KINDS", "BatchLayout", "EnvReport", "below", "make_envs", "merge", "report"]
 
@@ -46,15 +47,15 @@ def report(env: EnvBase) -> EnvReport:
     )
 
 
-def make_envs(
-    factories: list[Callable[[], Any]], first_row: int, failed: Callable[[int, Exception], Exception]
-) -> list[EnvBase]:
+def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBase]:
     """Call each factory; close what was made where one of them raises.
 
     Args:
         factories: one for each row.
         first_row: row of the first.
-        failed: turns row and exception into what is raised.
+
+    Raises:
+        SubjectError: a factory raised, or made something else.
     """
     envs: list[EnvBase] = []
     for row, make in enumerate(factories, first_row):
@@ -68,10 +69,7 @@ def make_envs(
         except Exception as error:
             for made in envs:
                 made.close(raise_if_closed=False)
-            raised = failed(row, error)
-            if raised is error:
-                raise
-            raise raised from error
+            raise SubjectError(row, "__init__") from error
         envs.append(env)
     return envs
 

@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from steppe.batched.async_rows import stack_as
-from steppe.batched.async_work import AsyncWork
-from steppe.batched.creator import given_envs
-from steppe.batched.dispatch import HAS
-from steppe.batched.report import BatchLayout, EnvReport
+from steppe.batched.async_pool.jobs import AsyncWork
+from steppe.batched.async_pool.rows import stack_as
+from steppe.batched.attributes import HAS
+from steppe.batched.factories import given_envs
+from steppe.batched.layout import BatchLayout, EnvReport
+from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.envs import action_rules
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
@@ -22,9 +23,7 @@ Stack = Literal["dense", "maybe_dense", "lazy"]
 _STACKS = ("dense", "maybe_dense", "lazy")
 _BACKENDS = ("threading", "multiprocessing")
 # What there is of a pool from its start on, or is not for other processes.
-_OF_A_START = frozenset(
-    {"_jobs", "_change", "_failure", "_over", "_builders", "_row_actions", "_threads", "_left", "_any"}
-)
+_OF_A_START = frozenset({"_jobs", "_change", "_failure", "_over", "_builders", "_row_actions"})
 
 
 class AsyncEnvPool(AsyncWork):
@@ -80,8 +79,8 @@ class AsyncEnvPool(AsyncWork):
         if cls is not AsyncEnvPool:
             return object.__new__(cls)
         # Both are subclasses, which import this module.
-        from steppe.batched.async_processes import ProcessorAsyncEnvPool
-        from steppe.batched.async_threads import ThreadingAsyncEnvPool
+        from steppe.batched.async_pool.processes import ProcessorAsyncEnvPool
+        from steppe.batched.async_pool.threads import ThreadingAsyncEnvPool
 
         if backend not in (None, *_BACKENDS):
             raise SpecError(f"backend is one of {', '.join(map(repr, _BACKENDS))}, found {backend!r}.")
@@ -120,17 +119,18 @@ class AsyncEnvPool(AsyncWork):
             )
         if step_timeout is not None and step_timeout <= 0:
             raise SpecError(f"step_timeout is a number of seconds above 0, or None, found {step_timeout!r}.")
-        more = self._start_arguments(len(makers), mp_start_method)
+        self._check_start_method(mp_start_method)
         factories = given_envs(makers)
-        super().__init__(len(makers), factories, create_env_kwargs=create_env_kwargs, device=device, **more, **ignored)
+        super().__init__(len(makers), factories, create_env_kwargs=create_env_kwargs, device=device, **ignored)
         state = self.__dict__
         state["env_makers"], state["min_get"] = makers, 1
+        state["mp_start_method"] = mp_start_method
         state["stack"] = stack
         state["step_timeout"] = step_timeout
         self._begin_work()
 
-    def _start_arguments(self, n: int, mp_start_method: str | None) -> dict[str, Any]:
-        """Check and return arguments that the backend's base takes."""
+    def _check_start_method(self, method: str | None) -> None:
+        """Refuse a way to start workers that the backend has no use for, or that this system lacks."""
         raise NotImplementedError
 
     @property
@@ -161,7 +161,7 @@ class AsyncEnvPool(AsyncWork):
                 or None.
             env_index: which ones; by default those of ``tensordict["env_index"]``, or all.
         """
-        self._send("reset", tensordict, env_index)
+        self._send(RESET, tensordict, env_index)
 
     def async_step_send(self, tensordict: TensorDictBase, env_index: Any = None) -> None:
         """Have environments act.
@@ -175,11 +175,11 @@ class AsyncEnvPool(AsyncWork):
             ActionError: an action is missing, or does not fit; see :meth:`~steppe.envs.EnvBase.step`. None is started
                 then.
         """
-        self._send("step", tensordict, env_index)
+        self._send(STEP, tensordict, env_index)
 
     def async_step_and_maybe_reset_send(self, tensordict: TensorDictBase, env_index: Any = None) -> None:
         """Have environments act, and begin anew where an episode ends. See :meth:`async_step_send`."""
-        self._send("step_and_reset", tensordict, env_index)
+        self._send(STEP_AND_RESET, tensordict, env_index)
 
     def async_reset_recv(
         self,
@@ -190,7 +190,7 @@ class AsyncEnvPool(AsyncWork):
         max_get: int | None = None,
     ) -> TensorDictBase:
         """Return the first data of the episodes that have begun, ``[k]``. See :meth:`async_step_recv`."""
-        return self._receive("reset", min_get, env_index, timeout, max_get)
+        return self._receive(RESET, min_get, env_index, timeout, max_get)
 
     def async_step_recv(
         self,
@@ -218,7 +218,7 @@ class AsyncEnvPool(AsyncWork):
             WorkerError: an environment raised, or its process ended; any environment of the pool, not only those of
                 ``env_index``.
         """
-        return self._receive("step", min_get, env_index, timeout, max_get)
+        return self._receive(STEP, min_get, env_index, timeout, max_get)
 
     def async_step_and_maybe_reset_recv(
         self,
@@ -229,7 +229,7 @@ class AsyncEnvPool(AsyncWork):
         max_get: int | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
         """Return steps, and the roots to go on from, as ``step_and_maybe_reset`` does. See :meth:`async_step_recv`."""
-        return self._receive("step_and_reset", min_get, env_index, timeout, max_get)
+        return self._receive(STEP_AND_RESET, min_get, env_index, timeout, max_get)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -285,16 +285,16 @@ class AsyncEnvPool(AsyncWork):
         self._check_open("set_seed")
         return super().set_seed(seed, static_seed)
 
-    def _check_asked(self, path: tuple[str, ...]) -> None:
-        """Refuse to read attributes of environments that are at work."""
+    def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
         if path[0] == HAS and self._jobs:
             # hasattr is for everyone, of a pool at work too.
             raise AttributeError(f"{path[1]!r} cannot be read while environments are at work: receive first.")
         self._check_open(f"reading {'.'.join(path)}")
+        return super()._ask(path, calls)
 
-    def _stacked(self, op: str, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:
-        if op != "reset" and tensordict is not None and not self._layout.alike:
+    def _stacked(self, op: int, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:
+        if op != RESET and tensordict is not None and not self._layout.alike:
             # An environment would refuse it too, but that ends the pool.
             for row, td in enumerate(tensordict.unbind(0)):
                 if rows is None or row in rows:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from steppe.batched.channel import SpinGate, usable_cores
+from steppe.systems import usable_cores
+from steppe.workers import SpinGate
 
 
 def make_gate(limit_us: float) -> SpinGate:

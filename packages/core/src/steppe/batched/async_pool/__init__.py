@@ -1,0 +1,1 @@
+"""Environments that are sent work and asked for results, each at its own pace."""

@@ -1,0 +1,38 @@
+"""ProcessorAsyncEnvPool: a pool whose environments have a worker process each."""
+
+from __future__ import annotations
+
+from steppe.batched.async_pool.pool import AsyncEnvPool
+from steppe.batched.backends.processes import AsyncProcesses
+from steppe.batched.parallel import worker_pids
+from steppe.workers import check_method
+
+__all__ = ["ProcessorAsyncEnvPool"]
+
+
+class ProcessorAsyncEnvPool(AsyncEnvPool):
+    """An :class:`AsyncEnvPool` whose environments have a worker process each.
+
+    The workers, the shared memory and what happens to errors are those of :class:`ParallelEnv`: data of fixed shapes
+    is written into shared memory and a word tells the worker; other data, and that of unequal environments, travels in
+    messages.
+    """
+
+    backend = "multiprocessing"
+
+    def _check_start_method(self, method: str | None) -> None:
+        check_method(method)
+
+    def _make_backend(self) -> AsyncProcesses:
+        return AsyncProcesses(
+            self._change,
+            self._factories,
+            method=self.mp_start_method,
+            step_timeout=self.step_timeout,
+            patience=self._patience,
+        )
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers; empty before the start and after the end."""
+        return worker_pids(self)

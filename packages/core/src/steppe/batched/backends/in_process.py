@@ -1,0 +1,114 @@
+"""Environments that are stepped by the process that made them, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from steppe.batched.flags import Flags
+from steppe.batched.lanes import Lanes
+from steppe.batched.layout import make_envs, report
+from steppe.batched.operations import ask_rows, perform, seed_rows
+from steppe.batched.unbuffered import run_rows
+from steppe.errors import WorkerError
+from steppe.specs import Composite
+from steppe.storage import Storage
+from steppe.workers import Failure, SubjectError
+
+__all__ = ["CallersShare", "InProcess"]
+
+
+class InProcess:
+    """All environments of a batch; see :class:`~steppe.batched.backends.base.Backend`.
+
+    What an environment raises arrives as it was raised, with a note that says which one it was.
+    """
+
+    outlives: ClassVar[bool] = False
+
+    def __init__(self, factories: list[Callable[[], Any]]) -> None:
+        self.envs: list[Any] = []
+        self.stopped = False
+        self.envs = self._telling(lambda: make_envs(factories, 0))
+        self.reports = [report(env) for env in self.envs]
+        self._rows = dict(enumerate(self.envs))
+
+    def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
+        storage, flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
+        self.use(storage, flags)
+        return storage, flags
+
+    def use(self, storage: Storage, flags: Flags) -> None:
+        """Write rows of this storage from now on."""
+        self.lanes = Lanes(self.envs, storage, flags)
+
+    def check(self, user: object) -> None:
+        pass
+
+    def run(self, op: int, rows: list[int] | None) -> int:
+        try:
+            return perform(self.lanes, op, rows)
+        except SubjectError as error:
+            raised = self._told(error)
+        raise raised
+
+    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        return self._telling(lambda: run_rows(op, self._rows, data))
+
+    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        return self._telling(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
+
+    def seed(self, seeds: dict[int, Any]) -> None:
+        self._telling(lambda: seed_rows(self._rows, seeds))
+
+    def stop(self, patience: float) -> None:
+        self.stopped = True
+        for env in self.envs:
+            env.close(raise_if_closed=False)
+        self.envs = []
+
+    def _telling(self, function: Callable[[], Any]) -> Any:
+        """Call a function; what an environment raises in it is told the caller's way."""
+        try:
+            return function()
+        except SubjectError as error:
+            raised = self._told(error)
+        # Not where it was caught, which would become its context.
+        raise raised
+
+    def _told(self, error: SubjectError) -> BaseException:
+        cause = error.__cause__
+        assert cause is not None
+        if hasattr(cause, "add_note"):
+            where = "" if error.subject is None else f" of environment {error.subject}"
+            cause.add_note(f"in {error.doing}{where} of a SerialEnv")
+        return cause
+
+
+class CallersShare(InProcess):
+    """The first rows of a batch, which the caller steps while its workers step the others.
+
+    What an environment raises is a WorkerError here, as it is there.
+    """
+
+    def stepper(self, op: int, rows: list[int] | None) -> Callable[[], int]:
+        """What this process does while its workers do the same to their rows."""
+        own = None if rows is None else self._own(rows)
+        return lambda: self.run(op, own)
+
+    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        return super().exchange(op, {row: data[row] for row in self._own(data)})
+
+    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        return super().ask(path, calls[: len(self.envs)])
+
+    def seed(self, seeds: dict[int, Any]) -> None:
+        super().seed({row: seeds[row] for row in self._own(seeds)})
+
+    def _own(self, rows: Any) -> list[int]:
+        return [row for row in rows if row < len(self.envs)]
+
+    def _told(self, error: SubjectError) -> WorkerError:
+        raised = Failure.of(error, "step").error("environment", None)
+        raised.__cause__ = error.__cause__
+        return raised

@@ -1,0 +1,213 @@
+"""Environments in worker processes, several in each, and some in the caller's where that is asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import cloudpickle
+
+from steppe.batched.backends.in_process import CallersShare
+from steppe.batched.backends.serving import ENTRY, ShareOfRows
+from steppe.batched.flags import Flags
+from steppe.errors import ClosedError, WorkerError
+from steppe.specs import Composite
+from steppe.storage import Storage
+from steppe.workers import PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
+
+__all__ = ["AsyncProcesses", "Processes"]
+
+# What the fork server loads ahead.
+_PRELOAD = ("steppe.batched",)
+
+
+class Processes:
+    """The workers of a batch; see :class:`~steppe.batched.backends.base.Backend`.
+
+    Args:
+        factories: one for each row.
+        n_processes: how many processes step them, the caller's share included.
+        caller_share: the first part is stepped by this process.
+        method: how workers start.
+        num_threads: threads that torch uses in each.
+        step_timeout: seconds that a step or reset may take, or None.
+        patience: seconds that environments may take to close.
+
+    Raises:
+        WorkerError: an environment cannot be made.
+    """
+
+    outlives: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        factories: list[Callable[[], Any]],
+        *,
+        n_processes: int,
+        caller_share: bool = False,
+        method: str | None = None,
+        num_threads: int = 1,
+        step_timeout: float | None = None,
+        patience: float,
+    ) -> None:
+        n = len(factories)
+        ends = [n * (w + 1) // n_processes for w in range(n_processes)]
+        bounds = list(zip([0, *ends[:-1]], ends, strict=True))
+        own = bounds.pop(0)[1] if caller_share else 0
+        self._bounds = bounds
+        self._step_timeout, self._patience = step_timeout, patience
+        self._share: CallersShare | None = None
+        self.stopped = False
+        rows = [range(first, end) for first, end in bounds]
+        self.pool = Pool(len(bounds), ENTRY, method=method, preload=_PRELOAD, noun="environment", subjects=rows)
+        try:
+            shares = [ShareOfRows(first, factories[first:end]) for first, end in bounds]
+            self.pool.begin(shares, num_threads=num_threads)
+            self._share = CallersShare(factories[:own]) if own else None
+            self.reports = [] if self._share is None else list(self._share.reports)
+            for w in range(len(bounds)):
+                found, modules = self.pool.receive(w)
+                self.reports += found
+                if w == 0:
+                    self.pool.preload(modules)
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+
+    def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
+        storage = Storage(row, (n,), kind="shared")
+        handle = storage.handle()
+        words = self.pool.share(Flags.nbytes(n), (handle.spec, n, handle.nbytes), [handle.fd])
+        self._flags = Flags(n, words.extra)
+        if self._share is not None:
+            self._share.use(storage, self._flags)
+        return storage, self._flags
+
+    def check(self, user: object) -> None:
+        if self.stopped:
+            raise ClosedError(f"This {type(user).__name__} was stopped after an error: close it, and make a new one.")
+        if not self.pool.is_ours:
+            raise other_process(user, self.pool.owner)
+
+    def run(self, op: int, rows: list[int] | None) -> int:
+        try:
+            meanwhile = self._share.stepper(op, rows) if self._share is not None else None
+            if rows is None:
+                return self.pool.round(op, timeout=self._step_timeout, meanwhile=meanwhile)
+            active = self._flags.active
+            active[:] = False
+            active[rows] = True
+            only = [bool(active[first:end].any()) for first, end in self._bounds]
+            return self.pool.round(op, True, only=only, timeout=self._step_timeout, meanwhile=meanwhile)
+        except BaseException:
+            # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
+            self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+
+    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        try:
+            found = self._share.exchange(op, data) if self._share is not None else {}
+            parts = self._parts(data)
+            messages = {w: ("rows", op, part) for w, part in parts.items()}
+            for answer in self.pool.ask(messages, self._step_timeout).values():
+                found.update(answer)
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+        return found
+
+    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        values = self._share.ask(path, calls) if self._share is not None else []
+        parts = self._parts(dict(enumerate(calls)))
+        messages = {w: ("ask", path, cloudpickle.dumps(part)) for w, part in parts.items()}
+        for answer in self._answers(messages).values():
+            values += cloudpickle.loads(answer)
+        return values
+
+    def seed(self, seeds: dict[int, Any]) -> None:
+        if self._share is not None:
+            self._share.seed(seeds)
+        self._answers({w: ("seed", part) for w, part in self._parts(seeds).items()})
+
+    def _parts(self, data: dict[int, Any]) -> dict[int, dict[int, Any]]:
+        """The rows of each worker that has some."""
+        parts = {
+            w: {row: value for row, value in data.items() if first <= row < end}
+            for w, (first, end) in enumerate(self._bounds)
+        }
+        return {w: part for w, part in parts.items() if part}
+
+    def _answers(self, messages: dict[int, Any]) -> dict[int, Any]:
+        try:
+            return self.pool.ask(messages)
+        except BaseException:
+            if not self.pool.in_step:
+                self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+
+    def stop(self, patience: float | None = None) -> None:
+        if self.stopped:
+            return
+        self.stopped = True
+        self.pool.stop(self._patience if patience is None else patience)
+        # The environments of a forked child are copies of those of its parent.
+        if self._share is not None and self.pool.is_ours:
+            self._share.stop(0.0)
+
+
+class AsyncProcesses(Processes):
+    """Workers with one environment each, which work while the caller does something else.
+
+    Args:
+        change: held by whoever calls; let go while this waits.
+        factories: one for each row.
+        **settings: for :class:`Processes`.
+    """
+
+    def __init__(self, change: threading.Condition, factories: list[Callable[[], Any]], **settings: Any) -> None:
+        super().__init__(factories, n_processes=len(factories), **settings)
+        self._change = change
+        self._leading = False
+
+    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Ticket:
+        if message is None:
+            return self.pool.order(row, op)
+        return self.pool.call(row, ("rows", op, {row: message}))
+
+    def ended(self, ticket: Ticket) -> bool:
+        return self.pool.ended(ticket)
+
+    def result(self, ticket: Ticket) -> Any:
+        found = self.pool.result(ticket)
+        return found[ticket.worker] if ticket.order is None else None
+
+    def wait(self, jobs: dict[int, Any], timeout: float | None) -> BaseException | None:
+        pool = self.pool
+        if self._leading:
+            # Another thread waits for the workers, and tells.
+            self._change.wait(timeout)
+            return None
+        if pool.words is not None and pool.gate.spin(lambda: _some_order_ended(pool, jobs)):
+            return None
+        self._leading = True
+        self._change.release()
+        try:
+            heard = pool.wait_any(timeout)
+        finally:
+            self._change.acquire()
+            self._leading = False
+            self._change.notify_all()
+        for row in heard:
+            job = jobs.get(row)
+            if job is None or job.ended or job.ticket.order is not None:
+                # No message is due but an error, or the end of its process.
+                try:
+                    pool.unexpected(row)
+                except WorkerError as error:
+                    return error
+        return None
+
+
+def _some_order_ended(pool: Pool, jobs: dict[int, Any]) -> bool:
+    return any(not job.ended and job.ticket.order is not None and pool.ended(job.ticket) for job in jobs.values())

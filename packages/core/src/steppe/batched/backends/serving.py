@@ -1,0 +1,76 @@
+"""What a worker process of a batch does: it makes its environments, and steps them when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from steppe.batched.flags import Flags
+from steppe.batched.lanes import Lanes
+from steppe.batched.layout import make_envs, report
+from steppe.batched.operations import ask_rows, perform, seed_rows
+from steppe.batched.unbuffered import run_rows
+from steppe.storage import Storage, StorageHandle
+from steppe.workers import Words, Worker
+
+__all__ = ["ENTRY", "ShareOfRows", "serve"]
+
+#: Where a pool of workers finds this.
+ENTRY = f"{__name__}:serve"
+
+
+@dataclass(frozen=True)
+class ShareOfRows:
+    """What a worker is sent: its factories, and the row of the first."""
+
+    first_row: int
+    factories: list[Callable[[], Any]]
+
+
+def serve(worker: Worker, share: ShareOfRows) -> None:
+    """Make environments, say what they are, and serve them until the caller is done."""
+    envs = make_envs(share.factories, share.first_row)
+    try:
+        worker.say(([report(env) for env in envs], worker.new_modules() if worker.index == 0 else []))
+        worker.serve(_Rows(envs, share.first_row))
+    finally:
+        for env in envs:
+            try:
+                env.close(raise_if_closed=False)
+            except Exception:
+                continue
+
+
+class _Rows:
+    """A :class:`~steppe.workers.Service` of some rows of a batch."""
+
+    def __init__(self, envs: list[Any], first_row: int) -> None:
+        self.first_row = first_row
+        self.envs = dict(enumerate(envs, first_row))
+
+    def call(self, message: Any) -> Any:
+        kind, *given = message
+        if kind == "seed":
+            return seed_rows(self.envs, *given)
+        if kind == "rows":
+            op, data = given
+            return run_rows(op, self.envs, data)
+        path, calls = given
+        return cloudpickle.dumps(ask_rows(self.envs, path, cloudpickle.loads(calls)))
+
+    def share(self, worker: Worker, words: Words, message: Any, fds: list[int]) -> None:
+        row, n_rows, nbytes = message
+        storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
+        self.flags = Flags(n_rows, words.extra)
+        at_work, at = worker.at_work
+        self.lanes = Lanes(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
+
+    def order(self, op: int, partial: int) -> int:
+        rows = None
+        if partial:
+            active = self.flags.active
+            rows = [at for at in range(len(self.envs)) if active[self.first_row + at]]
+        return perform(self.lanes, op, rows)

@@ -1,0 +1,222 @@
+"""Environments that are made, stepped and closed in a thread each."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, ClassVar
+
+from steppe.batched.attributes import ask_row
+from steppe.batched.flags import Flags
+from steppe.batched.lanes import Lanes
+from steppe.batched.layout import make_envs, report
+from steppe.batched.operations import STEP_AND_RESET, perform, seed_rows
+from steppe.batched.unbuffered import run_rows
+from steppe.errors import ClosedError, WorkerTimeout
+from steppe.specs import Composite
+from steppe.storage import Storage
+from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Failure, other_process
+
+__all__ = ["Threads"]
+
+
+class Threads:
+    """A thread for each environment; see :class:`~steppe.batched.backends.base.AsyncBackend`.
+
+    Args:
+        change: held by whoever calls; told when an environment has done something.
+        factories: one for each row.
+        step_timeout: seconds that a step or reset may take, or None.
+
+    Attributes:
+        hung: rows whose environment had not come back when the threads were stopped.
+    """
+
+    outlives: ClassVar[bool] = True
+
+    def __init__(
+        self, change: threading.Condition, factories: list[Callable[[], Any]], *, step_timeout: float | None = None
+    ) -> None:
+        n = len(factories)
+        self._change, self._step_timeout = change, step_timeout
+        # Executors end idle threads when they are forgotten, and before the interpreter does.
+        self._executors = [ThreadPoolExecutor(1, thread_name_prefix=f"steppe-env-{row}") for row in range(n)]
+        self._envs: list[Any] = [None] * n
+        self._lanes: list[Lanes] | None = None
+        self._idents: set[int] = set()
+        self._closing: dict[int, Future[Any]] | None = None
+        self._owner = os.getpid()
+        self.stopped = False
+        self.hung: list[int] = []
+        try:
+            self._make(factories)
+            self.reports = [report(env) for env in self._envs]
+        except BaseException:
+            self.stop(PATIENCE)
+            raise
+
+    def _make(self, factories: list[Callable[[], Any]]) -> None:
+        """Make the first alone, because it imports the library, then the others at once."""
+        self._submit(0, self._making(0, factories[0])).result()
+        rest = [self._submit(row, self._making(row, make)) for row, make in enumerate(factories) if row]
+        wait(rest)
+        for future in rest:
+            future.result()
+
+    def _making(self, row: int, make: Callable[[], Any]) -> Callable[[], None]:
+        context = contextvars.copy_context()  # the backends that were set for this part of the caller's program
+
+        def run() -> None:
+            self._idents.add(threading.get_ident())
+            self._envs[row] = context.run(make_envs, [make], row)[0]
+
+        return _telling(row, "__init__", run)
+
+    def _submit(self, row: int, call: Callable[[], Any]) -> Future[Any]:
+        """Have a thread call something once it is free."""
+        return self._executors[row].submit(call)
+
+    def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
+        storage, self._flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
+        self._lanes = [Lanes([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
+        return storage, self._flags
+
+    def check(self, user: object) -> None:
+        if self.stopped:
+            raise ClosedError(f"This {type(user).__name__} was stopped after an error: close it, and make a new one.")
+        if self._owner != os.getpid():
+            raise other_process(user, self._owner)
+
+    # -- one environment ------------------------------------------------------------------------------------------
+
+    def _job(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None = None) -> Callable[[], Any]:
+        """What steps or resets an environment: in its row of storage, or on the data of ``message``."""
+        env, lanes = self._envs[row], self._lanes[row] if self._lanes is not None else None
+
+        def run() -> Any:
+            if message is not None:
+                found = run_rows(op, {row: env}, {row: message})[row]
+                return tuple(td.clone() if td is not None else None for td in found)
+            assert lanes is not None
+            perform(lanes, op, None)
+            return None
+
+        return _telling(row, "step", run)
+
+    def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Future[Any]:
+        future = self._submit(row, self._job(row, op, message))
+        change = self._change
+
+        def ended(_: Any) -> None:
+            with change:
+                change.notify_all()
+
+        future.add_done_callback(ended)
+        return future
+
+    def ended(self, ticket: Future[Any]) -> bool:
+        return ticket.done()
+
+    def result(self, ticket: Future[Any]) -> Any:
+        return ticket.result()
+
+    def wait(self, jobs: dict[int, Any], timeout: float | None) -> BaseException | None:
+        self._change.wait(timeout)
+        return None
+
+    # -- all environments -----------------------------------------------------------------------------------------
+
+    def run(self, op: int, rows: list[int] | None) -> int:
+        wanted = range(len(self._envs)) if rows is None else rows
+        self._all({row: self._job(row, op) for row in wanted})
+        return int(self._flags.was_reset[list(wanted)].sum()) if op == STEP_AND_RESET else 0
+
+    def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        return self._all({row: self._job(row, op, given) for row, given in data.items()})
+
+    def _all(self, calls: dict[int, Callable[[], Any]]) -> dict[int, Any]:
+        """Have environments do something, and wait for all; after an error all is over."""
+        try:
+            futures = {row: self._submit(row, call) for row, call in calls.items()}
+            pending = wait(futures.values(), self._step_timeout, FIRST_EXCEPTION).not_done
+            for row, future in futures.items():
+                if future in pending and not any(one.done() and one.exception() for one in futures.values()):
+                    raise WorkerTimeout(
+                        f"Worker {row}, at work on environment {row}, did not answer within {self._step_timeout} s.",
+                        worker=row,
+                        env=row,
+                    )
+            for future in futures.values():
+                if future.done():
+                    future.result()
+            return {row: future.result() for row, future in futures.items()}
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+
+    def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
+        return self._in_threads(
+            {row: partial(ask_row, env, row, path, calls[row]) for row, env in enumerate(self._envs)}, "an attribute"
+        )
+
+    def seed(self, seeds: dict[int, Any]) -> None:
+        envs = dict(enumerate(self._envs))
+        self._in_threads({row: partial(seed_rows, envs, {row: seed}) for row, seed in seeds.items()}, "set_seed")
+
+    def _in_threads(self, calls: dict[int, Callable[[], Any]], doing: str) -> list[Any]:
+        """Have environments do something that ends nothing where it raises."""
+        futures = [self._submit(row, _telling(row, doing, call)) for row, call in calls.items()]
+        wait(futures)
+        return [future.result() for future in futures]
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def stop(self, patience: float = PATIENCE) -> None:
+        self.stopped = True
+        if self._owner != os.getpid():
+            return  # a forked child has no threads, and the environments are its parent's
+        if self._closing is None:
+            self._closing = {}
+            for row, (executor, env) in enumerate(zip(self._executors, self._envs, strict=True)):
+                try:
+                    self._closing[row] = executor.submit(_close, env)
+                except RuntimeError:  # the interpreter is about to end, and threads have ended already
+                    _close(env)
+                executor.shutdown(wait=False)
+        if threading.get_ident() in self._idents:
+            return  # garbage collection happened to run in one of the threads, which cannot wait for itself
+        end = time.monotonic() + patience
+        wait(self._closing.values(), patience)
+        self.hung = [row for row, future in self._closing.items() if not future.done()]
+        for row, executor in enumerate(self._executors):
+            if row not in self.hung and time.monotonic() < end + PATIENCE:
+                executor.shutdown(wait=True)
+
+
+def _telling(row: int, doing: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call whose exceptions are WorkerErrors, as they are of a process."""
+
+    def run() -> Any:
+        try:
+            return call()
+        except BaseException as error:
+            failure = Failure.of(error, doing)
+            cause = error.__cause__ if failure.subject is not None else error
+            told = Failure(failure.doing, row, failure.summary, failure.traceback).error("environment", row)
+            told.__cause__ = cause
+        raise told
+
+    return run
+
+
+def _close(env: Any) -> None:
+    try:
+        if env is not None:
+            env.close(raise_if_closed=False)
+    except Exception:
+        pass

@@ -1,0 +1,40 @@
+"""What a batch asks of its environments, the same for whoever carries it out: this process, processes, threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe.batched.attributes import ask_row
+from steppe.batched.lanes import Lanes
+from steppe.workers import SubjectError
+
+__all__ = ["RESET", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perform", "seed_rows"]
+
+# Orders to workers are numbers, and so are these everywhere.
+STEP, STEP_AND_RESET, RESET, RESET_ON_DATA = 1, 2, 3, 4
+
+
+def perform(lanes: Lanes, op: int, rows: list[int] | None) -> int:
+    """Step or reset rows of storage, all of them where ``rows`` is None; returns how many ended and were reset."""
+    if op in (STEP, STEP_AND_RESET):
+        return lanes.step(rows, reset=op == STEP_AND_RESET)
+    lanes.reset(list(range(len(lanes.envs))) if rows is None else rows, on_data=op == RESET_ON_DATA)
+    return 0
+
+
+def ask_rows(envs: dict[int, Any], path: tuple[str, ...], calls: dict[int, Any]) -> list[Any]:
+    """Read or call an attribute in each environment, in the order of ``calls``."""
+    return [ask_row(envs[row], row, path, call) for row, call in calls.items()]
+
+
+def seed_rows(envs: dict[int, Any], seeds: dict[int, Any]) -> None:
+    """Seed those environments that are named.
+
+    Raises:
+        SubjectError: an environment raised.
+    """
+    for row, seed in seeds.items():
+        try:
+            envs[row].set_seed(seed)
+        except Exception as error:
+            raise SubjectError(row, "set_seed") from error

@@ -1,0 +1,1 @@
+"""How a worker process comes to be, and what it does first."""
