@@ -12,7 +12,7 @@ from steppe.batched.lane_td import TensorDictLane
 from steppe.batched.layout import below
 from steppe.envs import Loop, Progress, Rows, RowWriter
 from steppe.storage import Storage
-from steppe.workers import SubjectError as LaneError
+from steppe.workers import SubjectError
 
 __all__ = ["Lanes"]
 
@@ -60,7 +60,7 @@ class Lanes:
             for part, at, first in self._split(lanes):
                 part.reset(at, self._told(at, first), on_data=on_data)
         except Exception as error:
-            raise LaneError(self.progress.row, "reset") from error
+            raise SubjectError(self.progress.row, "reset") from error
 
     def step(self, lanes: list[int] | None = None, *, reset: bool = False) -> int:
         """Act; with ``reset`` also begin anew where an episode ended. Returns how many were reset."""
@@ -78,7 +78,7 @@ class Lanes:
                     for row in ended:
                         self.was_reset[first + row] = True
         except Exception as error:
-            raise LaneError(self.progress.row, doing) from error
+            raise SubjectError(self.progress.row, doing) from error
         return n
 
     def _split(self, lanes: list[int] | None) -> list[tuple[Any, Any, int]]:
