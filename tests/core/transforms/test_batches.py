@@ -115,3 +115,70 @@ def test_what_a_policy_writes_is_carried_outside(kind, base):
     data = play(env, policy)
 
     assert data["hidden"][0].squeeze(-1).tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+
+
+# -- what a transform remembers is in the data -----------------------------------------------------------------------
+
+SINGLE = {"alone": lambda base, chain: TransformedEnv(base(20), chain())}
+IN_BATCHES = {
+    f"{kind.__name__}, {where}": lambda base, chain, kind=kind, where=where: (
+        kind(2, lambda: TransformedEnv(base(20), chain()))
+        if where == "inside"
+        else TransformedEnv(kind(2, lambda: base(20)), chain())
+    )
+    for kind in (SerialEnv, ParallelEnv)
+    for where in ("inside", "outside")
+}
+PLACES = SINGLE | IN_BATCHES
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_a_count_or_a_sum_that_the_caller_edits_in_the_root_goes_on_from_there(place, base):
+    with closing(place(base, lambda: Compose(StepCounter(), RewardSum()))) as env:
+        td = env.reset()
+        td["step_count"] += 5
+        td["episode_reward"] = td["episode_reward"] + 7
+        env.step(env.rand_action(td))
+        assert (td["next", "step_count"] == 6).all()
+        assert torch.equal(td["next", "episode_reward"], td["next", "reward"] + 7)
+
+        td = env.step_mdp(td)
+        td["step_count"] = torch.full_like(td["step_count"], 2)
+        td, root = env.step_and_maybe_reset(env.rand_action(td))
+        assert (td["next", "step_count"] == 3).all()
+        assert (root["step_count"] == 3).all()
+
+        root["step_count"] += 10
+        data = env.rollout(3, tensordict=root, auto_reset=False)
+        assert (data["step_count"].squeeze(-1) == torch.arange(13, 16)).all()
+
+
+@pytest.mark.parametrize("place", IN_BATCHES.values(), ids=IN_BATCHES.keys())
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_an_edited_count_holds_in_partial_steps_and_resets(place, base):
+    with closing(place(base, StepCounter)) as env:
+        td = env.reset()
+        td["step_count"] = torch.tensor([[5], [8]])
+        env.rand_action(td)["_step"] = torch.tensor([False, True])
+        td = env.step_mdp(env.step(td))
+        assert td["step_count"].squeeze(-1).tolist() == [5, 9]
+
+        td["step_count"] += 1
+        td["_reset"] = torch.tensor([[True], [False]])
+        td = env.reset(td)
+        assert td["step_count"].squeeze(-1).tolist() == [0, 10]
+        assert env.step(env.rand_action(td))["next", "step_count"].squeeze(-1).tolist() == [1, 11]
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_an_edited_count_may_reach_the_limit(place, base):
+    with closing(place(base, lambda: StepCounter(6))) as env:
+        env.step(env.rand_action(env.reset()))  # the first step is checked on a way of its own
+        td = env.reset()
+        td["step_count"] += 5
+        td, root = env.step_and_maybe_reset(env.rand_action(td))
+
+        assert td["next", "truncated"].all() and td["next", "done"].all()
+        assert (root["step_count"] == 0).all()

@@ -275,3 +275,43 @@ def test_gradients_of_a_policy_pass():
     data["score"].sum().backward()
 
     assert weight.grad.tolist() == [3, 3]
+
+
+# -- environments whose transforms have settings of their own --------------------------------------------------------
+
+
+class Times(Transform):
+    """Multiplies observations, and actions on the way in."""
+
+    def __init__(self, factor):
+        super().__init__(["observation"], in_keys_inv=["action"])
+        self.factor = factor
+
+    def _apply_transform(self, value):
+        return value * self.factor
+
+    def _inv_apply_transform(self, value):
+        return value * self.factor / 10
+
+
+def test_rows_whose_transforms_have_other_settings_are_transformed_each_in_its_own_way():
+    def make(factor):
+        return lambda: TransformedEnv(ArrayCountingEnv(5, action="continuous"), Times(factor))
+
+    env = SerialEnv(3, [make(1), make(2), make(3)])
+    data = env.rollout(3, actions=[torch.ones(3, 2)] * 3)
+
+    for row, factor in enumerate((1, 2, 3)):
+        assert data["next", "observation"][row].squeeze(-1).tolist() == [factor, 2 * factor, 3 * factor]
+        assert torch.allclose(data["next", "reward"][row], torch.tensor(factor / 5))
+
+
+@pytest.mark.parametrize("limits", [(None, 3), (3, None), (2, 3)])
+def test_rows_with_limits_of_their_own_end_by_these(limits):
+    env = SerialEnv(2, [lambda n=n: TransformedEnv(ArrayCountingEnv(9), StepCounter(n)) for n in limits])
+    data = env.rollout(6, break_when_any_done=False)
+
+    for row, limit in enumerate(limits):
+        alone = TransformedEnv(ArrayCountingEnv(9), StepCounter(limit)).rollout(6, break_when_any_done=False)
+        for key in ("step_count", "truncated", "done"):
+            assert torch.equal(data["next", key][row], alone["next", key]), key

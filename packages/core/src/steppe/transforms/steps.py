@@ -11,7 +11,7 @@ from steppe.envs import EnvBase, RowWriter
 from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.pipeline import Pipeline, version
-from steppe.transforms.transformed_rows import TransformedRows
+from steppe.transforms.transformed_rows import TransformedRows, shared
 
 __all__ = ["TransformedSteps"]
 
@@ -320,11 +320,13 @@ class TransformedSteps(EnvBase):
 
 
 def _alike(plans: list[Any]) -> bool:
-    """Whether chains have as many transforms of the same types, and the same specs in between."""
+    """Whether chains have as many transforms of the same types, the same specs in between, and the same inverses."""
     first = plans[0]
-    return all(
+    alike = all(
         [type(part) for part in plan.parts] == [type(part) for part in first.parts]
         and plan.before == first.before
         and plan.after == first.after
         for plan in plans[1:]
     )
+    # Actions are decoded in one call, for whatever rows.
+    return alike and all(not hook.inverse_pairs or shared(plans, i) for i, hook in enumerate(first.hooks))

@@ -16,7 +16,7 @@ from steppe.transforms.base import Transform
 from steppe.transforms.hooks import Hooks
 from steppe.transforms.row_plan import RowPlan, Value
 
-__all__ = ["TransformedRows"]
+__all__ = ["TransformedRows", "shared"]
 
 
 class TransformedRows:
@@ -33,7 +33,9 @@ class TransformedRows:
     def __init__(self, base: RowWriter, plans: Sequence[RowPlan]) -> None:
         self.base, self.plans = base, list(plans)
         self.n = base.n
-        self.layout: RowLayout = plans[0].layout
+        # Chains differ in their settings: one that may end a row is enough.
+        layouts = [plan.layout for plan in plans]
+        self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
         self.inverts = base.inverts or any(hook.inverse_pairs for hook in plans[0].hooks)
         self.on_arrays = base.on_arrays and all(
             hook.rows is not None or hook.does_nothing for plan in plans for hook in plan.hooks
@@ -59,10 +61,15 @@ class TransformedRows:
 
     def shares(self, stage: int) -> bool:
         """Whether one call of a transform serves all rows."""
-        if self.n == 1 or len(self.plans) == 1:
-            return True
-        keys = [plan.parts[stage].shared_key() for plan in self.plans]
-        return keys[0] is not None and all(key == keys[0] for key in keys)
+        return shared(self.plans, stage)
+
+
+def shared(plans: Sequence[RowPlan], stage: int) -> bool:
+    """Whether one call of a transform serves the environments of these chains."""
+    if len(plans) == 1:
+        return True
+    keys = [plan.parts[stage].shared_key() for plan in plans]
+    return keys[0] is not None and all(key == keys[0] for key in keys)
 
 
 class _BoundChain:
@@ -82,7 +89,7 @@ class _BoundChain:
         self.base = writer.base.bind(self.base_rows, progress)
         self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
         self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
-        self.may_end = any(part.writes_done for part in plan.parts)
+        self.may_end = any(part.writes_done for one in writer.plans for part in one.parts)
         #: Entries of ``next`` that kernels write over all rows, restored where a step leaves rows out.
         self.kernel_written: list[np.ndarray[Any, Any]] = []
         for i, hook in enumerate(plan.hooks):
@@ -188,7 +195,7 @@ def _stage(plan: RowPlan, one: RowPlan, i: int, memory: _Memory, rows: Rows, par
         return _Kernel(hook, seen, {**arrays(before, False), **arrays(behind, False)})
     if hook.pairs is not None:
         return _Pairs(
-            plan.parts[i],
+            one.parts[i],
             hook,
             arrays(before, True),
             arrays(behind, True),
