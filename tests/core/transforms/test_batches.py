@@ -180,5 +180,6 @@ def test_an_edited_count_may_reach_the_limit(place, base):
         td["step_count"] += 5
         td, root = env.step_and_maybe_reset(env.rand_action(td))
 
-        assert td["next", "truncated"].all() and td["next", "done"].all()
+        assert td["next", "truncated"].all()
+        assert td["next", "done"].all()
         assert (root["step_count"] == 0).all()
