@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from steppe.batched import SerialEnv
+from steppe.batched import ParallelEnv, SerialEnv
 from steppe.specs import Unbounded
 from steppe.transforms import (
     CallableTransform,
@@ -204,6 +204,29 @@ def assert_equal_ways(*parts):
 )
 def test_a_transform_on_tensordicts_runs_on_rows(parts):
     assert_equal_ways(*parts())
+
+
+@pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
+@pytest.mark.parametrize(
+    "names", [("count",), ("limit", "sum", "mark", "cast"), ("sum", "exclude", "limit")], ids="-".join
+)
+def test_transforms_behind_a_batch_run_on_its_storage(names, batch):
+    with TransformedEnv(batch(3, base), chain(names)) as fast, OnTensorDicts(SerialEnv(3, base), chain(names)) as slow:
+        slow._compiled.on_batch = None
+        data = []
+        for env in (fast, slow):
+            env.set_seed(3)
+            td, frames = env.reset(), []
+            for t in range(14):
+                if t == 7:
+                    td["step_count" if "step_count" in td.keys() else "episode_reward"] += 2  # what a caller edits
+                frame, td = env.step_and_maybe_reset(td.set("action", torch.full_like(env.action_spec.zero(), t / 14)))
+                frames.append(frame.clone())
+            data.append(torch.stack(frames, 1))
+        assert fast._compiled.on_batch is not None
+    for key in data[0].keys(True, True):
+        assert torch.equal(data[0][key], data[1][key]), key
+    assert data[0]["next", "done"].sum() > 3
 
 
 def test_what_runs_on_tensordicts_alone_says_why():

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.batched.flags import Flags
 from steppe.batched.layout import BatchLayout, below, merge
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
-from steppe.batched.readout import readout
+from steppe.batched.readout import is_host, readout
 from steppe.batched.unbuffered import stack_rows
 from steppe.envs import EnvBase, action_rules, missing_action
 from steppe.errors import SpecError
@@ -364,6 +364,15 @@ class BatchSteps(EnvBase):
         if self._carried:
             self._write_carried(tensordict)
         return self._flags.was_reset if self._run(STEP_AND_RESET, None) else None
+
+    def reset_in_storage(self, rows: list[int]) -> None:
+        """Reset some rows, as ``step_in_storage`` does those that ended: the root of ``storage`` has their data."""
+        self._run(RESET, rows)
+
+    @property
+    def steps_in_storage(self) -> bool:
+        """Whether ``storage`` holds all there is of a step: environments write rows, and data comes out on the host."""
+        return self._running and self._buffered and self._on_arrays and is_host(self.device)
 
 
 def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:

@@ -13,6 +13,7 @@ from steppe.errors import SpecError, add_note
 from steppe.specs import Stacked
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.base import Transform
+from steppe.transforms.batch_rows import StagesOnBatch
 from steppe.transforms.compose import Compose
 from steppe.transforms.hooks import EnvSpecs, Hooks
 from steppe.transforms.row_plan import RowPlan, row_problem
@@ -69,6 +70,7 @@ class Pipeline:
         self.steps: list[tuple[Any, int]] = []
         self.resets: list[tuple[Any, int]] = []
         self.instead_of_reset: Any = None
+        self.on_batch = StagesOnBatch.of(base, list(leaves(transform)))
         for hooks in reversed(found):
             if hooks.step is not None:
                 self.steps.insert(0, (hooks.step, len(self.inverses)))
@@ -182,7 +184,7 @@ class Pipeline:
             problem = row_problem(part, hooks, specs, behind)
             if problem is not None:
                 return problem
-        plan = RowPlan(writer, parts, found, before, after)
+        plan = RowPlan(writer.layout, parts, found, before, after)
         problem = plan.problem()
         if problem is None:
             self.row_plan = plan

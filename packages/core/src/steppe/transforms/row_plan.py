@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from steppe.envs import RowLayout, RowWriter
+from steppe.envs import RowLayout
 from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
@@ -48,11 +48,12 @@ class RowPlan:
     """A chain of transforms behind a row writer.
 
     Args:
-        base: what writes the rows before the first transform.
+        base: what the rows before the first transform hold.
         parts: the transforms, in order.
         hooks: what each of them does.
         before: the specs before each of them.
         after: the specs behind all.
+        casts_in_write: whether the base can write what a cast makes of its values.
 
     Attributes:
         layout: what the caller's rows hold.
@@ -60,22 +61,30 @@ class RowPlan:
     """
 
     def __init__(
-        self, base: RowWriter, parts: list[Transform], hooks: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
+        self,
+        base: RowLayout,
+        parts: list[Transform],
+        hooks: list[Hooks],
+        before: list[EnvSpecs],
+        after: EnvSpecs,
+        *,
+        casts_in_write: bool = True,
     ) -> None:
+        self._casts_in_write = casts_in_write
         self.parts, self.hooks, self.before, self.after = parts, hooks, before, after
-        self.base_carried = base.layout.carried
-        current = {key: Value(shape, dtype, True) for key, shape, dtype in base.layout.observations}
-        current |= {key: Value(shape, dtype, False) for key, shape, dtype in base.layout.rewards}
+        self.base_carried = base.carried
+        current = {key: Value(shape, dtype, True) for key, shape, dtype in base.observations}
+        current |= {key: Value(shape, dtype, False) for key, shape, dtype in base.rewards}
         flag = np.dtype(bool)
-        current |= {name: Value(shape, flag, True) for name, shape in base.layout.done_shapes.items()}
+        current |= {name: Value(shape, flag, True) for name, shape in base.done_shapes.items()}
         self.values = [current]
         for hook, specs in zip(hooks, [*before[1:], after], strict=True):
             current = self._behind(hook, current, specs)
             self.values.append(current)
         for key, value in current.items():
             value.place.row_key = key
-        carried: list[Any] = list(base.layout.carried)
-        self.reads_root = base.layout.reads_root
+        carried: list[Any] = list(base.carried)
+        self.reads_root = base.reads_root
         for hook in hooks:
             if hook.rows is not None:
                 carried += hook.rows.carried
@@ -88,13 +97,12 @@ class RowPlan:
             action=after.action,
             carried=tuple(dict.fromkeys(carried)),
             reads_root=self.reads_root,
-            flags_every_step=base.layout.flags_every_step
+            flags_every_step=base.flags_every_step
             or any(part.writes_done and hook.rows is None for part, hook in zip(parts, hooks, strict=True)),
             device=after.device,
         )
 
-    @staticmethod
-    def _behind(hook: Hooks, before: dict[Any, Value], specs: EnvSpecs) -> dict[Any, Value]:
+    def _behind(self, hook: Hooks, before: dict[Any, Value], specs: EnvSpecs) -> dict[Any, Value]:
         rows = hook.rows
         casts = set(rows.casts) if rows is not None else set()
         read = set(before) if rows is None and not hook.does_nothing else set(rows.reads) if rows is not None else set()
@@ -114,7 +122,13 @@ class RowPlan:
                     behind[field.key] = old
                     continue
                 value = Value(field.shape, dtype, in_root)
-                if field.key in casts and old is not None and not old.is_read and old.same_as is None:
+                if (
+                    self._casts_in_write
+                    and field.key in casts
+                    and old is not None
+                    and not old.is_read
+                    and old.same_as is None
+                ):
                     old.same_as = value
                 behind.setdefault(field.key, value)
         return behind
@@ -131,6 +145,11 @@ class RowPlan:
                 if mine is None or final.get(key) is not mine:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
         return None
+
+
+def _is_free(value: Value | None) -> TypeGuard[Value]:
+    """Whether nobody needs a value as it is: only what is made of it."""
+    return value is not None and not value.is_read and value.same_as is None
 
 
 def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) -> str | None:

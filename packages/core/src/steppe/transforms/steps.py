@@ -188,6 +188,8 @@ class TransformedSteps(EnvBase):
             return super().step_and_maybe_reset(tensordict)
         self._check_open("step_and_maybe_reset")
         self._check_batch(tensordict, "step_and_maybe_reset")
+        if pipeline.on_batch is not None and type(tensordict) is TensorDict and "next" not in entries(tensordict):
+            return pipeline.on_batch.step_and_maybe_reset(self, tensordict)
         if pipeline.overlays and type(tensordict) is TensorDict:
             return tensordict, self._overlay(pipeline, tensordict)
         self._expectation.check_action(tensordict)  # the base is given a copy

@@ -73,10 +73,12 @@ def shared(plans: Sequence[RowPlan], stage: int) -> bool:
 
 
 class _BoundChain:
+    """The rows of a base writer, and the chain behind them."""
+
     def __init__(self, writer: TransformedRows, rows: Rows, progress: Progress) -> None:
         plan = writer.plans[0]
-        self.rows, self.progress = rows, progress
-        memory = _Memory(plan, rows)
+        self.rows = rows
+        memory = Memory(rows)
         base_values = plan.values[0]
         self.base_rows = Rows(
             writer.base.layout,
@@ -87,48 +89,18 @@ class _BoundChain:
             {key: memory.next(value) for key, value in base_values.items()},
         )
         self.base = writer.base.bind(self.base_rows, progress)
-        self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
-        self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
+        self.chain = BoundStages(writer.plans, writer.shares, memory, rows, progress)
         self.may_end = any(part.writes_done for one in writer.plans for part in one.parts)
-        #: Entries of ``next`` that kernels write over all rows, restored where a step leaves rows out.
-        self.kernel_written: list[np.ndarray[Any, Any]] = []
-        for i, hook in enumerate(plan.hooks):
-            if hook.does_nothing and hook.rows is None:
-                continue
-            before, behind = plan.values[i], plan.values[i + 1]
-            if writer.shares(i):
-                self._add(_stage(plan, plan, i, memory, rows, slice(None)), plan.parts[i])
-            else:
-                stages = [
-                    _stage(plan, one, i, memory, rows, slice(row, row + 1)) for row, one in enumerate(writer.plans)
-                ]
-                self._add(_RowByRow(stages, progress), plan.parts[i])
-            if hook.rows is not None:
-                changed = [value for key, value in behind.items() if before.get(key) is not value]
-                changed += [behind[name] for name in ("done", "truncated", "terminated") if name in behind]
-                self.kernel_written += [memory.next(value) for value in changed]
-
-    def _add(self, stage: Any, part: Transform) -> None:
-        if stage.steps:
-            self.steps.append((stage.step, part))
-        if stage.resets:
-            self.resets.append((stage.reset, part))
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        kept = None if at is None else [array.copy() for array in self.kernel_written]
+        chain = self.chain
+        kept = None if at is None else [array.copy() for array in chain.kernel_written]
         ended = self.base.step(actions, at)
-        more = False
-        self.progress.words[self.progress.at] = 0
-        for step, part in self.steps:
-            try:
-                more = step(at) or more
-            except Exception as error:
-                add_note(error, f"in the step of the transform {type(part).__name__}")
-                raise
+        more = chain.step(at)
         if kept is not None:
             others = np.ones(self.rows.n, bool)
             others[at] = False
-            for array, before in zip(self.kernel_written, kept, strict=True):
+            for array, before in zip(chain.kernel_written, kept, strict=True):
                 array[others] = before[others]
         if more and self.may_end:
             self.base_rows.flagged = self.rows.flagged = True
@@ -148,6 +120,69 @@ class _BoundChain:
     def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
         self.base.reset(at, env_info)
         self.rows.begin(at)
+        self.chain.reset(at)
+
+
+class BoundStages:
+    """What the transforms of a chain do to rows, in order.
+
+    Args:
+        plans: the chain of each row, or one for all.
+        shares: whether one call of transform i serves all rows.
+        memory: where values are.
+        rows: what the caller sees.
+        progress: notes which row is at work.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[RowPlan],
+        shares: Callable[[int], bool],
+        memory: Memory,
+        rows: Rows,
+        progress: Progress,
+    ) -> None:
+        plan = plans[0]
+        self.progress = progress
+        self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
+        self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
+        #: Entries of ``next`` that kernels write over all rows, to be restored where a step leaves rows out.
+        self.kernel_written: list[np.ndarray[Any, Any]] = []
+        for i, hook in enumerate(plan.hooks):
+            if hook.does_nothing and hook.rows is None:
+                continue
+            before, behind = plan.values[i], plan.values[i + 1]
+            if shares(i):
+                self._add(_stage(plan, plan, i, memory, rows, slice(None)), plan.parts[i])
+            else:
+                each = enumerate(plans)
+                stages = [_stage(plan, one, i, memory, rows, slice(row, row + 1)) for row, one in each]
+                self._add(_RowByRow(stages, progress), plan.parts[i])
+            if hook.rows is not None:
+                changed = [value for key, value in behind.items() if before.get(key) is not value]
+                changed += [behind[name] for name in ("done", "truncated", "terminated") if name in behind]
+                self.kernel_written += [memory.next(value) for value in changed]
+
+    def _add(self, stage: Any, part: Transform) -> None:
+        if stage.steps:
+            self.steps.append((stage.step, part))
+        if stage.resets:
+            self.resets.append((stage.reset, part))
+
+    def step(self, at: Sequence[int] | None) -> bool:
+        """Take ``next`` of some rows through the chain; whether some transform may have ended one."""
+        more = False
+        self.progress.words[self.progress.at] = 0
+        for step, part in self.steps:
+            try:
+                more = step(at) or more
+            except Exception as error:
+                add_note(error, f"in the step of the transform {type(part).__name__}")
+                raise
+        return more
+
+    def reset(self, at: Sequence[int]) -> None:
+        """Take the roots of rows that were reset through the chain."""
         for reset, part in self.resets:
             try:
                 reset(at)
@@ -156,30 +191,36 @@ class _BoundChain:
                 raise
 
 
-class _Memory:
-    """Arrays of the values of a plan: the caller's rows where a value is one, rows of our own otherwise."""
+class Memory:
+    """Arrays of the values of a plan: the caller's rows where a value is one, rows of our own otherwise.
 
-    def __init__(self, plan: RowPlan, rows: Rows) -> None:
+    Args:
+        rows: what the caller sees.
+        given: arrays of root and ``next`` of values that are somewhere else.
+    """
+
+    def __init__(self, rows: Rows, given: dict[tuple[Value, bool], np.ndarray[Any, Any]] | None = None) -> None:
         self.rows = rows
-        self._own: dict[tuple[Value, bool], np.ndarray[Any, Any]] = {}
+        self._own = dict(given or {})
 
     def next(self, value: Value) -> np.ndarray[Any, Any]:
+        """The array ``[n, *shape]`` of a value in ``next``."""
         return self._of(value.place, False)
 
     def root(self, value: Value) -> np.ndarray[Any, Any]:
+        """The same in the root."""
         return self._of(value.place, True)
 
     def _of(self, place: Value, root: bool) -> np.ndarray[Any, Any]:
-        if place.row_key is not None:
-            array: np.ndarray[Any, Any] = (self.rows.root if root else self.rows.next)[place.row_key]
-            return array
         found = self._own.get((place, root))
+        if found is None and place.row_key is not None:
+            found = (self.rows.root if root else self.rows.next)[place.row_key]
         if found is None:
             found = self._own[place, root] = np.zeros((self.rows.n, *place.shape), place.dtype)
         return found
 
 
-def _stage(plan: RowPlan, one: RowPlan, i: int, memory: _Memory, rows: Rows, part: slice) -> Any:
+def _stage(plan: RowPlan, one: RowPlan, i: int, memory: Memory, rows: Rows, part: slice) -> Any:
     """What transform ``i`` of the chain ``one`` does to some of the rows; ``plan`` says where values are."""
     before, behind, hook = plan.values[i], plan.values[i + 1], one.hooks[i]
 

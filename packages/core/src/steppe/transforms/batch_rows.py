@@ -1,0 +1,172 @@
+"""Transforms behind a batch of environments: on the rows of its storage, instead of on TensorDicts made of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import EnvBase, Progress, RowLayout, Rows
+from steppe.specs import Composite
+from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+from steppe.transforms.base import Transform
+from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.row_plan import RowPlan, row_problem
+from steppe.transforms.transformed_rows import BoundStages, Memory
+
+__all__ = ["StagesOnBatch", "StepsInStorage"]
+
+_KINDS = ("observation", "reward", "done", "action", "state")
+
+
+@runtime_checkable
+class StepsInStorage(Protocol):
+    """A batch that can leave the data of a step in its storage."""
+
+    @property
+    def steps_in_storage(self) -> bool:
+        """Whether it can as it is now."""
+        ...
+
+    @property
+    def storage(self) -> Storage | None:
+        """Rows ``[n]`` of root and ``("next", ...)``."""
+        ...
+
+    def step_in_storage(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
+        """Act, reset what ended, and return which rows that were."""
+        ...
+
+    def reset_in_storage(self, rows: list[int]) -> None:
+        """Reset some rows."""
+        ...
+
+
+class StagesOnBatch:
+    """The transforms of an environment whose base is a batch, each written for blocks of rows.
+
+    Args:
+        base: the batch.
+        plan: the chain, for one row.
+    """
+
+    @classmethod
+    def of(cls, base: EnvBase, parts: list[Transform]) -> StagesOnBatch | None:
+        """Put the chain together; None where the base, or one of the transforms, needs TensorDicts."""
+        if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
+            return None
+        kinds = {kind: getattr(base, f"full_{kind}_spec")[0] for kind in _KINDS}
+        if any(not isinstance(spec, Composite) for spec in kinds.values()) or base.state_keys:
+            return None
+        specs = EnvSpecs(**kinds, batch_size=torch.Size(()), device=base.device)
+        layout = RowLayout(
+            observation=specs.observation, reward=specs.reward, done=specs.done, action=specs.action, device=base.device
+        )
+        before: list[EnvSpecs] = []
+        found: list[Hooks] = []
+        for part in parts:
+            hook, after = part.hooks(specs), part.transform_specs(specs)
+            if (hook.rows is None and not hook.does_nothing) or hook.inverse is not None:
+                return None
+            if row_problem(part, hook, specs, after) is not None:
+                return None
+            before.append(specs)
+            found.append(hook)
+            specs = after
+        plan = RowPlan(layout, parts, found, before, specs, casts_in_write=False)
+        return None if plan.problem() is not None else cls(base, plan)
+
+    def __init__(self, base: StepsInStorage, plan: RowPlan) -> None:
+        storage = base.storage
+        assert storage is not None
+        self.base, self.layout = base, plan.layout
+        arrays, n, final = storage.arrays, storage.rows[0], plan.values[-1]
+        ends = any(part.writes_done for part in plan.parts)
+        given: dict[Any, np.ndarray[Any, Any]] = {}
+        # The workers keep track of the flags in storage, so these are not written here.
+        self._flags: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+        for key, value in plan.values[0].items():
+            source = arrays[_below(key)]
+            given[value, False] = source
+            if value.in_root:
+                given[value, True] = arrays[key]
+            if ends and key in self.layout.done_keys:
+                given[value, False] = np.zeros_like(source)
+                given[value, True] = np.zeros_like(source)
+                self._flags.append((given[value, False], source))
+        memory = Memory(Rows.new(self.layout, n), given)
+        root = {key: memory.root(value) for key, value in final.items() if value.in_root}
+        following = {key: memory.next(value) for key, value in final.items()}
+        self.rows = Rows(self.layout, root, following)
+        memory = Memory(self.rows, given)
+        self._stages = BoundStages([plan], lambda i: True, memory, self.rows, Progress())
+        self._carried = [(key, root[key]) for key in self.layout.carried]
+        self._ends = ends
+        self._next = list(following.items())
+        self._root = [(key, root[key]) for key, _, _ in self.layout.observations]
+        self._done = following["done"].reshape(n, -1)
+        self._flat = all(isinstance(key, str) for key in following)
+        self._size = torch.Size((n,))
+        self._builder = TensorDictBuilder(self.layout.next_spec, (n,), device=self.layout.device)
+
+    def step_and_maybe_reset(self, env: EnvBase, tensordict: TensorDict) -> tuple[TensorDictBase, TensorDictBase]:
+        """Act once, and reset the rows that ended; see :meth:`steppe.envs.EnvBase.step_and_maybe_reset`."""
+        given = entries(tensordict)
+        for key, array in self._carried:
+            value = given.get(key) if type(key) is str else tensordict.get(key, None)
+            if value is None:
+                raise KeyError(
+                    f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
+                    f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
+                )
+            array[...] = value.detach().numpy()
+        reset = self.base.step_in_storage(tensordict)
+        for own, source in self._flags:
+            own[...] = source
+        ended = self._stages.step(None)
+        arrays = {key: array.copy() for key, array in self._next}
+        data = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        following = build_td(data, self._size, self.layout.device) if self._flat else self._builder(data)
+        env._put_next(tensordict, following)
+        root = env.step_mdp(tensordict)
+        if ended:
+            reset = self._reset_the_rest(reset)
+        if reset is not None:
+            self._overlay(root, arrays, reset)
+        return tensordict, root
+
+    def _reset_the_rest(self, reset: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:
+        """Reset the rows that a transform has ended; those that the environment ended, it has reset itself."""
+        done: np.ndarray[Any, Any] = self._done.any(-1)
+        rest = done if reset is None else done & ~reset
+        rows = rest.nonzero()[0].tolist()
+        if rows:
+            self.base.reset_in_storage(rows)
+            return done if reset is None else reset | rest
+        return reset
+
+    def _overlay(
+        self, root: TensorDictBase, arrays: dict[Any, np.ndarray[Any, Any]], reset: np.ndarray[Any, Any]
+    ) -> None:
+        """Write the first data of rows that were reset into the next root."""
+        self._stages.reset(reset.nonzero()[0].tolist())
+        level = entries(root) if type(root) is TensorDict and not root.is_locked else None
+        for key, array in self._root:
+            mask = reset.reshape((-1,) + (1,) * (array.ndim - 1))
+            self._put(root, level, key, np.where(mask, array, arrays[key]))
+        for name in self.layout.done_keys:
+            # What has ended was reset, and what was reset has not ended.
+            self._put(root, level, name, np.zeros(arrays[name].shape, bool))
+
+    @staticmethod
+    def _put(root: TensorDictBase, level: Any, key: Any, array: np.ndarray[Any, Any]) -> None:
+        if level is not None and type(key) is str:
+            level[key] = torch.from_numpy(array)
+        else:
+            root.set(key, torch.from_numpy(array))
+
+
+def _below(key: Any) -> tuple[str, ...]:
+    return ("next", key) if isinstance(key, str) else ("next", *key)
