@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools.base_env import CONSTRAINTS, use_base
-from tools.workspace import Row, all_rows, packages
+from tools.workspace import all_rows, packages
 
 nox.options.sessions = ["lint", "types", "light", "tests"]
 nox.options.reuse_venv = "yes"
@@ -66,6 +66,17 @@ def tests(session: nox.Session) -> None:
     install_local(session, *(package.name for package in packages()))
     session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
     session.run("python", "-m", "pytest", *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def torchrl(session: nox.Session) -> None:
+    """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
+    use_base(session)
+    install_local(session, "steppe", "steppe-gym", "steppe-testing", dependencies=False)
+    # The newest TorchRL, with the tensordict that it asks for in place of that of the base.
+    free = write_constraints(session, "torchrl", "tensordict")
+    session.install("-c", free, "torchrl", "gymnasium[classic-control]")
+    session.run("python", "-m", "pytest", "tests/with_torchrl", *session.posargs, env=HEADLESS)
 
 
 @nox.session
@@ -146,7 +157,7 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     install_local(session, "steppe", "steppe-testing", tested.name, *chosen.local, dependencies=False)
     if chosen.build:
         session.install(*chosen.build)
-    constraints = write_constraints(session, chosen)
+    constraints = write_constraints(session, *chosen.install)
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
@@ -166,9 +177,9 @@ def install_local(session: nox.Session, *names: str, dependencies: bool = True) 
     session.install("-c", str(CONSTRAINTS), "--no-build-isolation", *arguments, *editable(*names))
 
 
-def write_constraints(session: nox.Session, row: Row) -> str:
-    """The usual constraints without the packages for which the row has a word of its own."""
-    own = {Requirement(requirement).name.lower() for requirement in row.install}
+def write_constraints(session: nox.Session, *requirements: str) -> str:
+    """The usual constraints without the packages that these requirements name."""
+    own = {Requirement(requirement).name.lower() for requirement in requirements}
     kept = [
         line
         for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines()

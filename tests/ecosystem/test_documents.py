@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.documents import blocks
 from tools.workspace import ROOT
 
 DOCUMENTS = [
@@ -20,8 +21,7 @@ DOCUMENTS = [
 
 def programs(document: Path) -> list[str]:
     """The Python blocks of a document; those about acme are about a package that does not exist."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [block for block in blocks if "acme" not in block]
+    return [block for block in blocks(document) if "acme" not in block]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from tensordict import TensorDict
 
 import steppe
 from steppe.batched import AsyncEnvPool, SerialEnv
+from tools.documents import program
 from tools.workspace import ROOT
 
-PAGE = (ROOT / "docs" / "migrating-from-torchrl.md").read_text(encoding="utf-8")
+DOCUMENT = ROOT / "docs" / "migrating-from-torchrl.md"
+PAGE = DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(330)
+def test_the_program_on_the_page_runs_with_steppe_alone(tmp_path):
+    (tmp_path / "cart.py").write_text(program(DOCUMENT, "cart.py"), encoding="utf-8")
+    done = subprocess.run([sys.executable, "cart.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    data = TensorDict.load_memmap(tmp_path / "transitions")
+
+    assert data.batch_size == (4, 150)
+    assert data["next", "truncated"].any()
+    assert data["next", "step_count"].max() == 40
 
 
 @pytest.mark.parametrize("argument", sorted({*SerialEnv._ignored, *AsyncEnvPool._ignored}))
