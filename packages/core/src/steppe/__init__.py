@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .envs import set_exploration_type as set_exploration_type
     from .envs import step_mdp as step_mdp
     from .envs import terminated_or_truncated as terminated_or_truncated
+    from .envs import write_row as write_row
     from .errors import SteppeError as SteppeError
     from .registry import LibraryInfo as LibraryInfo
     from .registry import env_factory as env_factory
@@ -137,6 +138,7 @@ _EXPORTS: dict[str, str] = {
             "set_exploration_type",
             "step_mdp",
             "terminated_or_truncated",
+            "write_row",
         ),
         "transforms": (
             "AutoResetTransform",

@@ -32,6 +32,7 @@ from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module, has_class_attribute
 from steppe.envs.policies import RandomPolicy, as_policy
+from steppe.envs.row_writing import write_row, wrong_shape
 from steppe.envs.seeding import next_seed
 from steppe.envs.stacking import stack_frames
 from steppe.envs.stepping import step_mdp
@@ -78,4 +79,6 @@ __all__ = [
     "stack_frames",
     "step_mdp",
     "terminated_or_truncated",
+    "write_row",
+    "wrong_shape",
 ]

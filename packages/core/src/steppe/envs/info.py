@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+from steppe.envs.row_writing import wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
@@ -71,7 +73,11 @@ class default_info_dict_reader:
                 )
 
     def read(self, info: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the wanted values as arrays of their spec's shape and dtype."""
+        """Return the wanted values as arrays of their spec's shape and dtype.
+
+        Raises:
+            SpecError: a value has another number of elements than its spec.
+        """
         out = {}
         for key, spec in self._info_spec.items():
             value = info.get(key)
@@ -80,7 +86,10 @@ class default_info_dict_reader:
                 self.missing.add(key)
                 out[key] = np.zeros(tuple(spec.shape), dtype)
             else:
-                out[key] = np.asarray(value, dtype).reshape(tuple(spec.shape))
+                array, shape = np.asarray(value, dtype), tuple(spec.shape)
+                if array.size != math.prod(shape):
+                    raise wrong_shape(key, shape, value)
+                out[key] = array.reshape(shape)
         return out
 
     def __call__(self, info: Mapping[str, Any], tensordict: TensorDictBase) -> TensorDictBase:

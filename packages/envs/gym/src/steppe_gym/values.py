@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
+from steppe.envs import wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
 
@@ -24,7 +25,17 @@ from .spaces import element_spec
 __all__ = ["Leaf", "SpaceReader", "kind_of", "numpy_dtype", "row_of", "stack"]
 
 Encode = Callable[[Any, Any], None]
-"""``encode(view, value)`` writes a value into a numpy view of its row."""
+"""``encode(view, value)`` writes a value into a numpy view of its row, or raises ``_Misshapen``."""
+
+
+class _Misshapen(Exception):
+    """A value that numpy would repeat until it fills its place, which has the shape ``expected``."""
+
+    def __init__(self, expected: tuple[int, ...], value: Any) -> None:
+        super().__init__(expected, value)
+        self.expected = expected
+        self.value = value
+
 
 _CONTAINERS = ("Dict", "Tuple", "Sequence")
 
@@ -79,11 +90,34 @@ class Leaf:
                 return torch.stack(rows)
             return torch.zeros((0, *element.spec.shape), dtype=element.spec.dtype, device="cpu")
         array = np.empty(tuple(self.spec.shape), dtype)
-        if self.encode is None:
-            array[...] = value
-        else:
-            self.encode(array, value)
+        self.write(array, value)
         return torch.from_numpy(array)
+
+    @cached_property
+    def write(self) -> Callable[[Any, Any], None]:
+        """``write(view, value)`` copies a value into a numpy view of its row; SpecError where the shape is another."""
+        key, shape, encode = self.key, tuple(self.spec.shape), self.encode
+        if encode is not None:
+
+            def write_encoded(view: Any, value: Any) -> None:
+                try:
+                    encode(view, value)
+                except _Misshapen as error:
+                    raise wrong_shape(key, error.expected, error.value, space=True) from None
+
+            return write_encoded
+
+        def write_plain(view: Any, value: Any) -> None:
+            try:
+                if value.shape != shape:
+                    raise wrong_shape(key, shape, value, space=True)
+            except AttributeError:  # a number or a list
+                value = np.asarray(value)
+                if value.shape != shape:
+                    raise wrong_shape(key, shape, value, space=True) from None
+            view[...] = value
+
+        return write_plain
 
     def batch(self, value: Any, n: int) -> Any:
         """Turn ``n`` values, stacked as the library stacks them, into one tensor ``[n, *shape]``."""
@@ -220,7 +254,7 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         convert = conversion.encode
 
         def converted(view: Any, value: Any) -> None:
-            view[...] = convert(space, value)
+            _assign(view, convert(space, value))
 
         return converted
     kind = kind_of(space)
@@ -231,6 +265,8 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         encoders = [part or _assign for part in parts]
 
         def stacked(view: Any, value: Any) -> None:
+            if len(value) != len(encoders):
+                raise _Misshapen(view.shape, value)
             for i, encode in enumerate(encoders):
                 encode(view[i, ...], value[i])
 
@@ -242,6 +278,8 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         offsets = np.concatenate([[0], np.cumsum(counts)[:-1]]) - np.asarray(start)
 
         def multi_one_hot(view: Any, value: Any) -> None:
+            if np.shape(value) != counts.shape:
+                raise _Misshapen(counts.shape, value)
             view[...] = 0
             view[offsets + value] = 1
 
@@ -261,6 +299,8 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         rows = np.arange(spec.space.n) + np.asarray(start)[..., None]
 
         def grid(view: Any, value: Any) -> None:
+            if np.shape(value) != view.shape[:-1]:
+                raise _Misshapen(view.shape[:-1], value)
             view[...] = np.asarray(value)[..., None] == rows
 
         return grid
@@ -268,6 +308,8 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         offset = np.asarray(start)
 
         def shifted(view: Any, value: Any) -> None:
+            if np.shape(value) != view.shape:
+                raise _Misshapen(view.shape, value)
             view[...] = value - offset
 
         return shifted
@@ -275,40 +317,52 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
 
 
 def _assign(view: Any, value: Any) -> None:
+    found = np.shape(value)
+    if found != view.shape:
+        raise _Misshapen(view.shape, value)
     view[...] = value
 
 
 def _compile(leaves: Sequence[Leaf]) -> Callable[[Any, Any], None]:
     """One function that writes all leaves, with a shorter one for the usual single array."""
     if len(leaves) == 1 and not leaves[0].path:
-        key, encode = leaves[0].key, leaves[0].encode
-        if encode is None:
+        only, write = leaves[0].key, leaves[0].write
 
-            def write_plain(value: Any, out: Any) -> None:
-                out[key][...] = value
+        def write_only(value: Any, out: Any) -> None:
+            write(out[only], value)
 
-            return write_plain
-        encode_only = encode
-
-        def write_encoded(value: Any, out: Any) -> None:
-            encode_only(out[key], value)
-
-        return write_encoded
+        return write_only if leaves[0].encode is not None else _plain_writer(leaves[0])
     if all(len(leaf.path) == 1 for leaf in leaves):
-        flat = [(leaf.key, leaf.path[0], leaf.encode or _assign) for leaf in leaves]
+        flat = [(leaf.key, leaf.path[0], leaf.write) for leaf in leaves]
 
         def write_flat(value: Any, out: Any) -> None:
-            for key, name, encode in flat:
-                encode(out[key], value[name])
+            for key, name, write in flat:
+                write(out[key], value[name])
 
         return write_flat
-    deep = [(leaf.key, leaf.find, leaf.encode or _assign) for leaf in leaves]
+    deep = [(leaf.key, leaf.find, leaf.write) for leaf in leaves]
 
     def write_deep(value: Any, out: Any) -> None:
-        for key, find, encode in deep:
-            encode(out[key], find(value))
+        for key, find, write in deep:
+            write(out[key], find(value))
 
     return write_deep
+
+
+def _plain_writer(leaf: Leaf) -> Callable[[Any, Any], None]:
+    """What most environments need: one array, with a call less."""
+    key, shape = leaf.key, tuple(leaf.spec.shape)
+
+    def write(value: Any, out: Any) -> None:
+        try:
+            if value.shape != shape:
+                raise wrong_shape(key, shape, value, space=True)
+        except AttributeError:  # a number or a list
+            leaf.write(out[key], value)
+        else:
+            out[key][...] = value
+
+    return write
 
 
 def _check_plain(leaf: Leaf, value: Any, where: str) -> None:

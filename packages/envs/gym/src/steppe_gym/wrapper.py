@@ -189,7 +189,14 @@ class GymWrapper(GymLikeEnv):
         if self.frame_skip > 1:
             step = repeated(step, self.frame_skip)
         check = self._check_step if checked else None
-        return compile_kernel(step, self._reader.write, self._decode, readers=self.info_dict_reader, check=check)
+        return compile_kernel(
+            step,
+            self._reader.write,
+            self._decode,
+            reward_shape=tuple(self.full_reward_spec["reward"].shape),
+            readers=self.info_dict_reader,
+            check=check,
+        )
 
     def rows_problem(self) -> str | None:
         if self._vector is not None:

@@ -1,0 +1,146 @@
+"""What an environment returns later has the shape that its space says, or is an error: it is never repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
+
+from gymnasium import spaces  # noqa: E402
+
+from steppe import SerialEnv  # noqa: E402
+from steppe.errors import SpecError  # noqa: E402
+from steppe_gym import GymWrapper, register_gym_spec_conversion  # noqa: E402
+
+
+class Later(gymnasium.Env):
+    """Returns sound values at its reset and first step, and others from its second step on."""
+
+    def __init__(self, space, later, *, reward=1.0, info=None):
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+        self.later, self.reward, self.info = later, reward, info
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self.observation_space.sample(), {"lives": np.zeros(2)}
+
+    def step(self, action):
+        self.steps += 1
+        sound = self.steps < 2
+        observation = self.observation_space.sample() if sound or self.later is None else self.later
+        info = {"lives": np.zeros(2) if sound or self.info is None else self.info}
+        return observation, 1.0 if sound else self.reward, False, False, info
+
+
+class Rewarded(Later):
+    reward_space = spaces.Box(-1, 1, (3,))
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, np.full(3, 1.0) if self.steps < 2 else reward, *rest
+
+
+class Slow(GymWrapper):
+    """Reads its observations as TensorDicts."""
+
+    def read_obs(self, observations):
+        return super().read_obs(observations)
+
+
+BOX = spaces.Box(0, 1, (3,))
+LATER = {
+    "Box, one number": (BOX, np.zeros(1, np.float32), "'observation'", (3,), (1,)),
+    "Box, a scalar": (BOX, 0.5, "'observation'", (3,), ()),
+    "Box, a list": (BOX, [0.5], "'observation'", (3,), (1,)),
+    "Box, a row for a column": (spaces.Box(0, 1, (2, 3)), np.zeros((2, 1)), "'observation'", (2, 3), (2, 1)),
+    "Box, too many": (BOX, np.zeros(4), "'observation'", (3,), (4,)),
+    "Box, one dimension more": (BOX, np.zeros((1, 3)), "'observation'", (3,), (1, 3)),
+    "MultiBinary": (spaces.MultiBinary(4), np.ones(1, np.int8), "'observation'", (4,), (1,)),
+    "MultiDiscrete": (spaces.MultiDiscrete([2, 3]), np.array([1]), "'observation'", (2,), (1,)),
+    "MultiDiscrete of equal counts": (spaces.MultiDiscrete([3, 3]), np.array([1]), "'observation'", (2,), (1,)),
+    "MultiDiscrete that begins at 5": (
+        spaces.MultiDiscrete([3, 3], start=[5, 5]),
+        np.array([6]),
+        "'observation'",
+        (2,),
+        (1,),
+    ),
+    "Dict": (
+        spaces.Dict({"a": BOX, "b": spaces.Discrete(3)}),
+        {"a": np.zeros(1), "b": 1},
+        "'a'",
+        (3,),
+        (1,),
+    ),
+    "Dict in a Dict": (
+        spaces.Dict({"a": spaces.Dict({"b": BOX})}),
+        {"a": {"b": np.zeros(1)}},
+        r"\('a', 'b'\)",
+        (3,),
+        (1,),
+    ),
+    "Tuple of equal parts": (spaces.Tuple([BOX, BOX]), (np.zeros(1), np.zeros(1)), "'observation'", (2, 3), (2, 1)),
+}
+
+
+@pytest.mark.parametrize("wrapper", [GymWrapper, Slow])
+@pytest.mark.parametrize(("space", "later", "key", "expected", "found"), LATER.values(), ids=LATER)
+def test_an_observation_that_changes_its_shape_is_an_error(wrapper, space, later, key, expected, found):
+    text = f"{key} must have shape {expected}, as its space says; the library returned {found}"
+    text = text.replace("(", r"\(").replace(")", r"\)").replace(r"\\(", r"\(").replace(r"\\)", r"\)")
+    for env in (wrapper(Later(space, later)), wrapper(Later(space, later), categorical_action_encoding=True)):
+        assert env.rollout(1).shape == (1,)
+        with pytest.raises(SpecError, match=text):
+            env.rollout(5)
+
+
+def test_a_batch_names_the_environment_too():
+    env = SerialEnv(2, [lambda: GymWrapper(Later(BOX, None)), lambda: GymWrapper(Later(BOX, np.zeros(1)))])
+
+    with pytest.raises(SpecError, match=r"'observation' must have shape \(3,\).*returned \(1,\)") as caught:
+        env.rollout(5)
+    assert caught.value.__notes__ == ["in step of environment 1 of a SerialEnv"]
+
+
+@pytest.mark.parametrize("reward", [np.zeros(3), [1.0, 2.0], "much"])
+def test_a_reward_that_is_no_single_number_later_is_an_error(reward):
+    with pytest.raises(SpecError, match="'reward' must"):
+        GymWrapper(Later(BOX, None, reward=reward)).rollout(5)
+
+
+def test_a_reward_of_several_numbers_is_not_repeated():
+    assert GymWrapper(Rewarded(BOX, None, reward=np.ones(3))).rollout(5)["next", "reward"].shape == (5, 3)
+    for reward in (1.0, np.ones(1)):
+        with pytest.raises(SpecError, match=r"'reward' must have shape \(3,\)"):
+            GymWrapper(Rewarded(BOX, None, reward=reward)).rollout(5)
+
+
+def test_an_info_that_changes_its_shape_is_an_error():
+    env = GymWrapper(Later(BOX, None, info=np.zeros(1))).set_info_dict_reader(["lives"])
+
+    with pytest.raises(SpecError, match=r"'lives' must have shape \(2,\).*found \(1,\)"):
+        env.rollout(5)
+
+
+def test_a_conversion_of_ones_own_is_held_against_its_spec_too():
+    class Angle(spaces.Box):
+        """A space whose values are encoded as two numbers."""
+
+    @register_gym_spec_conversion(Angle, encode=lambda space, value: np.zeros(2)[: 2 - int(value > 1)])
+    def convert(space):
+        from steppe.specs import Unbounded
+
+        return Unbounded((2,))
+
+    class Turning(Later):
+        def reset(self, **kwargs):
+            super().reset()
+            return 0.0, {}
+
+        def step(self, action):
+            return (0.0 if self.steps < 1 else 2.0), *super().step(action)[1:]
+
+    with pytest.raises(SpecError, match=r"'observation' must have shape \(2,\).*returned \(1,\)"):
+        GymWrapper(Turning(Angle(0, 9, ()), None)).rollout(5)
