@@ -112,8 +112,15 @@ def test_moving_moves_specs_and_data():
 
 
 def test_the_device_is_set_with_to():
-    with pytest.raises(AttributeError, match=r"env.to\(device\)"):
-        CountingEnv().device = "cpu"
+    with pytest.raises(AttributeError, match=r"env.to\('meta'\)"):
+        CountingEnv(device="cpu").device = "meta"
+
+
+def test_a_device_that_nobody_has_named_can_be_assigned():
+    env = CountingEnv()
+    env.device = "cpu"
+
+    assert env.device == env.rollout(2).device == env.full_action_spec.device == torch.device("cpu")
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])

@@ -48,11 +48,6 @@ def test_without_a_done_spec_all_three_entries_are_at_the_root():
     assert Bare(batch_size=(2,)).full_done_spec["done"].shape == (2, 1)
 
 
-def test_an_observation_needs_a_key():
-    with pytest.raises(SpecError, match=r"Composite\(observation="):
-        Bare().observation_spec = Unbounded((3,))
-
-
 @pytest.mark.parametrize("kind", ["action", "reward"])
 def test_a_shape_that_does_not_start_with_the_batch_size_is_refused(kind):
     env = Bare(batch_size=(4,))

@@ -139,11 +139,6 @@ def test_an_unlocked_environment_with_a_batch_takes_that_one():
         env.reset(TensorDict({}, [3]))
 
 
-def test_batch_locked_is_read_only():
-    with pytest.raises(AttributeError, match="read-only"):
-        CountingEnv().batch_locked = False
-
-
 def test_entries_of_next_that_the_environment_does_not_write_are_kept():
     env = CountingEnv()
     td = env.rand_action(env.reset())

@@ -15,6 +15,7 @@ from steppe.envs.array.single import SingleRow
 from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.compiling import compile_step, forget_compiled_step
+from steppe.envs.construction import EnvMeta
 from steppe.envs.done import any_done, complete_done, done_groups
 from steppe.envs.module import Module
 from steppe.envs.partial import merge_rows, skipped_next, step_mask
@@ -33,7 +34,7 @@ __all__ = ["EnvBase"]
 _UNKNOWN = object()
 
 
-class EnvBase(SpecViews, Acting, Uses, Module):
+class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
     """An environment: specs, ``reset``, ``step``, ``set_seed``.
 
     A subclass assigns ``observation_spec``, ``action_spec``, ``reward_spec`` and ``done_spec`` (shapes include
@@ -60,15 +61,24 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         batch_size: leading dimensions of all data.
         run_type_checks: check every step against the specs, not only the first.
         allow_done_after_reset: accept an episode that has ended when it begins.
-        spec_locked: lock the specs when they are assigned.
+        spec_locked: lock the specs when the outermost ``__init__`` has ended; until then they can be edited in place.
         auto_reset: the environment resets itself in ``_step``: where done is True, the observations that ``_step``
             returns are the first of the next episode. They become the next root, and no reset is asked for.
         auto_reset_replace: put NaN (-1 for whole numbers, False for bool) where the last observation of such an episode
             would be; False leaves the first observation of the next episode there.
+        compile: True, or a dict of arguments, calls :meth:`compile` at the end.
+        policy: a module that will act. What it needs of an environment is appended: an ``InitTracker``, and the primers
+            that its parts offer (``make_tensordict_primer()``), where the environment lacks them. What is returned then
+            is a :class:`~steppe.transforms.TransformedEnv`.
+
+    Every class takes ``spec_locked``, ``auto_reset``, ``auto_reset_replace``, ``compile`` and ``policy``, also where
+    its ``__init__`` has no such arguments.
     """
 
     #: Whether data must have exactly the environment's batch size. False for functions of their input.
     _batch_locked: bool = True
+    #: Whether the environment can reset itself inside its ``_step``. False for what steps other environments.
+    _takes_auto_reset: bool = True
     #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.
     _supports_set_state: bool = False
     #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
@@ -97,13 +107,63 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         state["run_type_checks"] = run_type_checks
         state["allow_done_after_reset"] = allow_done_after_reset
         state["is_closed"] = False
-        state["_auto_reset"] = AutoResetMemory(replace=auto_reset_replace) if auto_reset else None
+        self._use_auto_reset(auto_reset, replace=auto_reset_replace)
         state["_generator"] = None
         state["_env_info_spec"] = None
         state["_validated"] = set()
-        state.setdefault("_spec_cache", {})
-        for kind, spec in list(state.get("_specs", {}).items()):
-            self._assign_spec(kind, spec)
+        self._assign_specs_again()
+
+    def __new__(
+        cls, *args: Any, _inplace_update: bool = False, _batch_locked: bool | None = None, **kwargs: Any
+    ) -> Any:
+        """Make the object; ``_batch_locked`` sets the attribute of that name, ``_inplace_update`` has no meaning."""
+        env = super().__new__(cls)
+        if _batch_locked is not None:
+            env.__dict__["_batch_locked"] = _batch_locked
+        return env
+
+    def _finish_construction(
+        self,
+        *,
+        spec_locked: bool | None = None,
+        auto_reset: bool | None = None,
+        auto_reset_replace: bool | None = None,
+        policy: Any = None,
+        compile: bool | dict[str, Any] | None = None,
+    ) -> Any:
+        """What comes after the outermost ``__init__``; the arguments are those that it did not name."""
+        state = self.__dict__
+        if spec_locked is not None:
+            state["_spec_locked"] = spec_locked
+        if auto_reset is not None or auto_reset_replace is not None:
+            memory = state["_auto_reset"]
+            wanted = auto_reset if auto_reset is not None else memory is not None
+            before = memory.replace if memory is not None else True
+            self._use_auto_reset(wanted, replace=before if auto_reset_replace is None else auto_reset_replace)
+        state["_constructed"] = True
+        self._settle_specs()
+        env = self if policy is None else self._prepared_for(policy)
+        if compile is not None and compile is not False:
+            if compile is not True and not isinstance(compile, dict):
+                raise TypeError(f"compile is True, or a dict of arguments for env.compile(), found {compile!r}.")
+            env.compile(**({} if compile is True else compile))
+        return env
+
+    def _use_auto_reset(self, wanted: bool, *, replace: bool) -> None:
+        if wanted and not self._takes_auto_reset:
+            raise TypeError(
+                f"{type(self).__name__} steps other environments: give auto_reset=True to those that reset themselves."
+            )
+        self.__dict__["_auto_reset"] = AutoResetMemory(replace=replace) if wanted else None
+
+    def _prepared_for(self, policy: Any) -> Any:
+        """This environment with the transforms that a policy needs, or itself where it has all of them."""
+        from steppe.transforms import transforms_for_policy
+
+        env: Any = self
+        for transform in transforms_for_policy(policy, self):
+            env = env.append_transform(transform)
+        return env
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
 
@@ -129,13 +189,8 @@ class EnvBase(SpecViews, Acting, Uses, Module):
         size = torch.Size(value)
         state = self.__dict__
         old = state.get("_batch_size", torch.Size(()))
-        specs = state.get("_specs", {})
         state["_batch_size"] = size
-        for kind, spec in list(specs.items()):
-            bare = spec
-            for _ in range(len(old)):
-                bare = bare[0]
-            self._assign_spec(kind, bare.expand(torch.Size((*size, *bare.shape))))
+        self._assign_specs_again(lambda spec: _rebatched(spec, old, size))
 
     @property
     def shape(self) -> torch.Size:
@@ -167,7 +222,12 @@ class EnvBase(SpecViews, Acting, Uses, Module):
 
     @batch_locked.setter
     def batch_locked(self, value: bool) -> None:
-        raise AttributeError("batch_locked is read-only: set the class attribute _batch_locked.")
+        if isinstance(getattr(type(self), "_batch_locked", None), property):
+            raise NotSupported(
+                f"{type(self).__name__}.batch_locked is that of its base: assign env.base_env.batch_locked."
+            )
+        self.__dict__["_batch_locked"] = bool(value)
+        self._specs_changed()
 
     @property
     def supports_set_state(self) -> bool:
@@ -181,7 +241,9 @@ class EnvBase(SpecViews, Acting, Uses, Module):
 
     @device.setter
     def device(self, value: Any) -> None:
-        raise AttributeError("device is read-only: use env.to(device).")
+        if self.device is not None and torch.device(value) != self.device:
+            raise AttributeError(f"This environment is on {self.device}: move it with env.to({str(value)!r}).")
+        self.to(value)
 
     @property
     def row_writer(self) -> Any:
@@ -699,8 +761,7 @@ class EnvBase(SpecViews, Acting, Uses, Module):
             return self
         self.__dict__["_device"] = device
         nn.Module.to(self, device)
-        for kind, spec in list(self.__dict__.get("_specs", {}).items()):
-            self._assign_spec(kind, spec.to(device))
+        self._assign_specs_again(lambda spec: spec.to(device))
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -739,7 +800,7 @@ class EnvBase(SpecViews, Acting, Uses, Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        state["_spec_cache"] = {}
+        state["_spec_cache"] = {} if self._is_constructed else None
         state.pop("_collector", None)
         state.pop("_single_row", None)
         forget_compiled_step(state)
@@ -785,3 +846,10 @@ class EnvBase(SpecViews, Acting, Uses, Module):
             f"{type(self).__name__}.{what} needs data of batch size {tuple(own)}, found {tuple(found)}."
             + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
         )
+
+
+def _rebatched(spec: Composite, old: torch.Size, new: torch.Size) -> Composite:
+    """A spec with another batch size."""
+    for _ in old:
+        spec = spec[0]
+    return spec.expand(torch.Size((*new, *spec.shape)))

@@ -17,7 +17,15 @@ from steppe.errors import SpecError
 from steppe.specs import CPU, Categorical, Composite
 from steppe.storage import entries
 
-__all__ = ["DoneGroup", "any_done", "complete_done", "complete_done_spec", "done_groups", "reset_mask"]
+__all__ = [
+    "DoneGroup",
+    "any_done",
+    "complete_done",
+    "complete_done_spec",
+    "done_groups",
+    "is_complete_done_spec",
+    "reset_mask",
+]
 
 _NAMES = ("done", "terminated", "truncated")
 
@@ -87,6 +95,12 @@ def complete_done_spec(spec: Composite) -> Composite:
         if isinstance(child, Composite):
             children[name] = complete_done_spec(child)
     return Composite(children, shape=spec.shape, device=spec.device)
+
+
+def is_complete_done_spec(spec: Composite) -> bool:
+    """Tell whether every level that has done entries has ``done`` and ``terminated``, and some level has them."""
+    groups = done_groups(spec)
+    return bool(groups) and all({"done", "terminated"} <= set(group.names) for group in groups)
 
 
 def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Composite) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from steppe.envs.done import complete_done_spec, done_groups
+from steppe.envs.done import complete_done_spec, done_groups, is_complete_done_spec
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded
 
@@ -101,8 +101,9 @@ def _single_leaf(kind: str, spec: Composite) -> Spec:
 class SpecViews:
     """Mixin of :class:`~steppe.envs.EnvBase`: everything about its specs.
 
-    Specs are locked once assigned (``spec_locked=False`` leaves them open): a locked Composite refuses to be edited in
-    place, because key lists and plans are derived from it once. Assign a new one instead.
+    Specs can be edited in place (``self.observation_spec["x"] = ...``) until the outermost ``__init__`` has ended. Then
+    they are locked, unless the environment was made with ``spec_locked=False``: a locked Composite refuses to be edited
+    in place, because key lists and plans are derived from it once. Assign a new one instead.
     """
 
     batch_size: torch.Size
@@ -162,28 +163,49 @@ class SpecViews:
         if kind not in specs:
             self._assign_spec(kind, self._default_spec(kind))
             specs = self.__dict__["_specs"]
+            self.__dict__.setdefault("_undeclared", set()).add(kind)
         return specs[kind]
 
     def _default_spec(self, kind: str) -> Composite:
         shape = (*self.batch_size, 1)
         device = getattr(self, "device", None)
-        if kind == "reward":
+        if kind == "reward" and self._is_constructed:
             return Composite({"reward": Unbounded(shape=shape, device=device)}, shape=self.batch_size, device=device)
         return Composite({}, shape=self.batch_size, device=device)
 
     def _assign_spec(self, kind: str, spec: Any) -> None:
+        batch_size = self.batch_size
+        if spec is None and kind == "state":
+            spec = Composite({}, shape=batch_size)
         if not isinstance(spec, Spec):
             raise SpecError(f"{kind}_spec takes a Spec or a Composite, not {type(spec).__name__}.")
-        batch_size = self.batch_size
         if not isinstance(spec, Composite):
-            if kind in ("observation", "state"):
-                raise SpecError(
-                    f"{kind}_spec takes a Composite, because every entry needs a key: "
-                    f"Composite({kind}={type(spec).__name__}(...), shape=batch_size)."
-                )
             spec = Composite({kind: spec}, shape=batch_size)
         elif tuple(spec.shape) != tuple(batch_size) and len(spec.shape) == 0:
             spec = Composite(dict(spec.items()), shape=batch_size, device=spec.device)
+        self._check_spec(kind, spec)
+        # The caller's spec stays theirs: it is not locked, and later edits of it change nothing here.
+        spec = complete_done_spec(spec) if kind == "done" else spec.clone()
+        device = self.__dict__.get("_device")
+        if device is not None and spec.device != device:
+            spec = spec.to(device)
+        if self.is_spec_locked:
+            spec.lock_()
+        self.__dict__.setdefault("_specs", {})[kind] = spec
+        self.__dict__.setdefault("_undeclared", set()).discard(kind)
+        self._specs_changed()
+
+    def _assign_specs_again(self, change: Callable[[Composite], Composite] | None = None) -> None:
+        """Assign what there is, changed: batch size or device may be others now."""
+        undeclared = set(self.__dict__.get("_undeclared", ()))
+        for kind, spec in list(self.__dict__.get("_specs", {}).items()):
+            self._assign_spec(kind, spec if change is None else change(spec))
+        self.__dict__["_undeclared"] = undeclared
+        self._specs_changed()
+
+    def _check_spec(self, kind: str, spec: Composite) -> None:
+        """Refuse specs whose shapes do not begin with the batch size, and done entries that have another name."""
+        batch_size = self.batch_size
         if tuple(spec.shape[: len(batch_size)]) != tuple(batch_size):
             raise SpecError(
                 f"full_{kind}_spec must have a shape that starts with the batch size {tuple(batch_size)}, "
@@ -204,24 +226,34 @@ class SpecViews:
                 )
         if kind == "done":
             done_groups(spec)
-            spec = complete_done_spec(spec)
-        else:
-            # The caller's spec stays theirs: it is not locked, and later edits of it change nothing here.
-            spec = spec.clone()
-        device = self.__dict__.get("_device")
-        if device is not None and spec.device != device:
-            spec = spec.to(device)
-        if self.__dict__.get("_spec_locked", True):
-            spec.lock_()
-        self.__dict__.setdefault("_specs", {})[kind] = spec
+
+    @property
+    def _is_constructed(self) -> bool:
+        """Whether the outermost ``__init__`` has ended."""
+        return bool(self.__dict__.get("_constructed", False))
+
+    def _settle_specs(self) -> None:
+        """Check and lock the specs as they are at the end of ``__init__``, however they were edited there."""
+        specs = self.__dict__.get("_specs", {})
+        for kind in list(specs):
+            if kind in self.__dict__.get("_undeclared", ()) and specs[kind].is_empty():
+                del specs[kind]  # it was looked at, no more
+                continue
+            self._check_spec(kind, specs[kind])
+            if kind == "done" and not is_complete_done_spec(specs[kind]):
+                specs[kind] = complete_done_spec(specs[kind])
+            if self.is_spec_locked:
+                specs[kind].lock_()
         self._specs_changed()
 
     def _specs_changed(self) -> None:
-        """Forget everything derived from specs."""
-        self.__dict__["_spec_cache"] = {}
+        """Forget everything derived from specs. While they may be edited in place, nothing is kept at all."""
+        self.__dict__["_spec_cache"] = {} if self._is_constructed else None
 
     def _cached(self, name: str, make: Callable[[], Any]) -> Any:
-        cache = self.__dict__.setdefault("_spec_cache", {})
+        cache: dict[str, Any] | None = self.__dict__.get("_spec_cache")
+        if cache is None:
+            return make()
         if name not in cache:
             cache[name] = make()
         return cache[name]
@@ -274,7 +306,7 @@ class SpecViews:
 
     def _pack(self, kinds: tuple[str, ...]) -> Composite:
         spec = Composite({f"full_{kind}_spec": self._full_spec(kind) for kind in kinds}, shape=self.batch_size)
-        return spec.lock_() if self.__dict__.get("_spec_locked", True) else spec
+        return spec.lock_() if self.is_spec_locked else spec
 
     def _unpack(self, spec: Composite, kinds: tuple[str, ...]) -> None:
         unknown = set(spec.keys()) - {f"full_{kind}_spec" for kind in kinds}
@@ -286,18 +318,21 @@ class SpecViews:
 
     @property
     def is_spec_locked(self) -> bool:
-        """Whether the specs refuse to be edited in place."""
-        return bool(self.__dict__.get("_spec_locked", True))
+        """Whether the specs refuse to be edited in place; False until the outermost ``__init__`` has ended."""
+        return self._is_constructed and bool(self.__dict__.get("_spec_locked", True))
 
     @is_spec_locked.setter
     def is_spec_locked(self, mode: bool) -> None:
         self.set_spec_lock_(mode)
 
     def set_spec_lock_(self, mode: bool = True) -> Any:
-        """Lock or unlock all specs; returns the environment. Unlocking forgets what was derived from them."""
+        """Lock or unlock all specs; returns the environment. Either forgets what was derived from them.
+
+        Inside ``__init__`` it decides whether they are locked at its end.
+        """
         self.__dict__["_spec_locked"] = bool(mode)
         for spec in self.__dict__.get("_specs", {}).values():
-            spec.lock_() if mode else spec.unlock_()
+            spec.lock_() if self.is_spec_locked else spec.unlock_()
         self._specs_changed()
         return self
 

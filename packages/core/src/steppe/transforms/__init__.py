@@ -22,6 +22,7 @@ from steppe.transforms.function import CallableTransform
 from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks
 from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.planned import PlannedTransform
+from steppe.transforms.policy import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.select import ExcludeTransform, RenameTransform, SelectTransform
@@ -54,6 +55,7 @@ __all__ = [
     "UnaryTransform",
     "apply_to_composite",
     "apply_to_composite_inv",
+    "transforms_for_policy",
 ]
 
 

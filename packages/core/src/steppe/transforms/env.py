@@ -60,6 +60,8 @@ class TransformedEnv(TransformedSteps):
         StateError: the transform belongs to another environment already.
     """
 
+    _takes_auto_reset = False
+
     def __init__(
         self,
         base_env: EnvBase,
@@ -173,6 +175,10 @@ class TransformedEnv(TransformedSteps):
                     spec = spec.to(self.device)
                 specs[name] = spec.lock_() if self.is_spec_locked else spec
         return specs[kind]
+
+    def _settle_specs(self) -> None:
+        self.__dict__["_specs"] = {}
+        self._specs_changed()
 
     def _assign_spec(self, kind: str, spec: Any) -> None:
         raise NotSupported(

@@ -1,0 +1,51 @@
+"""What surrounds the ``__init__`` of an environment: arguments that every class takes, and what is done at its end."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABCMeta
+from typing import Any
+
+__all__ = ["EnvMeta"]
+
+#: Taken by every class, also where its ``__init__`` neither names them nor hands further keywords on.
+_FOR_ALL = frozenset({"spec_locked", "auto_reset", "auto_reset_replace", "policy", "compile"})
+
+
+class EnvMeta(ABCMeta):
+    """The metaclass of :class:`~steppe.envs.EnvBase`.
+
+    It makes an environment, and when the outermost ``__init__`` has ended calls ``_finish_construction``, which locks
+    the specs: until then a class and those below it can edit them in place. Copies and pickles of an environment do not
+    come this way; they are as locked as what they were made from.
+
+    It is an ABCMeta, so that an environment can be an abstract class as well.
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+        locked = namespace.get("batch_locked")
+        if isinstance(locked, bool):
+            # As an attribute it would hide the property, which all checks would go past.
+            namespace = {**namespace, "_batch_locked": locked}
+            del namespace["batch_locked"]
+        return super().__new__(mcs, name, bases, namespace, **kwargs)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        super().__setattr__("_batch_locked" if name == "batch_locked" and isinstance(value, bool) else name, value)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        options = {} if _FOR_ALL.isdisjoint(kwargs) else _taken(cls, kwargs)
+        env = super().__call__(*args, **kwargs)
+        return env._finish_construction(**options) if isinstance(type(env), EnvMeta) else env
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What ``inspect.signature`` and ``help`` show: that of ``__init__``."""
+        _self, *others = inspect.signature(cls.__init__).parameters.values()
+        return inspect.Signature(others)
+
+
+def _taken(cls: type, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Take out of ``kwargs`` what every class takes, except what the ``__init__`` of this one names itself."""
+    own = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    return {name: kwargs.pop(name) for name in _FOR_ALL if name in kwargs and name not in own}

@@ -1,0 +1,320 @@
+"""What happens until the outermost ``__init__`` of an environment has ended, and right after it."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import inspect
+import pickle
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+
+from steppe import (
+    Bounded,
+    Categorical,
+    Composite,
+    EnvBase,
+    OneHot,
+    SerialEnv,
+    StepCounter,
+    TensorDictPrimer,
+    TransformedEnv,
+    Unbounded,
+    check_env_specs,
+)
+from steppe.errors import SpecError, StateError
+from steppe_gym import GymEnv
+from steppe_testing import ArrayCountingEnv, AutoResettingCountingEnv, CountingEnv, StatelessCountingEnv
+
+
+class Walker(EnvBase):
+    """An environment that edits its specs in place, as its subclasses do."""
+
+    def __init__(self, size=2):
+        super().__init__()
+        self.observation_spec = Unbounded((size,))
+        self.action_spec = Bounded(-1, 1, (size,))
+        self.reward_spec = Unbounded((1,))
+        self.full_done_spec["truncated"] = Categorical(2, (1,), dtype=torch.bool)
+        self.position = torch.zeros(size)
+
+    def _reset(self, tensordict=None, **kwargs):
+        self.position = torch.zeros_like(self.position)
+        return self._data()
+
+    def _step(self, tensordict):
+        self.position = self.position + tensordict["action"]
+        return self._data().set("reward", self.position.sum(-1, keepdim=True))
+
+    def _data(self):
+        return TensorDict({key: self.position.clone() for key in self.observation_keys})
+
+    def _set_seed(self, seed):
+        pass
+
+
+class Seer(Walker):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.keys_on_the_way = list(self.observation_keys)
+        self.observation_spec["seen"] = Unbounded((2,))
+        self.output_spec["full_observation_spec"]["also"] = Unbounded((2,))
+
+
+def test_a_leaf_is_put_under_the_name_of_its_kind():
+    env = Walker()
+
+    assert env.observation_keys == ["observation"]
+    assert env.action_keys == ["action"]
+    assert env.reward_keys == ["reward"]
+    env.done_spec = Categorical(2, (1,), dtype=torch.bool)
+    assert env.done_keys == ["done", "terminated"]
+    env.state_spec = Unbounded((3,))
+    assert env.state_keys == ["state"]
+    env.state_spec = None
+    assert env.state_keys == []
+
+
+def test_a_batched_leaf_has_the_batch_size():
+    env = CountingEnv(batch_size=(3,))
+    env.observation_spec = Unbounded((3, 4))
+
+    assert env.observation_spec.shape == (3,)
+    with pytest.raises(SpecError, match="starts with the batch size"):
+        env.observation_spec = Unbounded((4,))
+
+
+def test_specs_can_be_edited_in_place_until_the_outermost_init_has_ended():
+    env = Seer(size=2)
+
+    assert env.keys_on_the_way == ["observation"]
+    assert env.observation_keys == ["also", "observation", "seen"]
+    assert env.done_keys == ["done", "terminated", "truncated"]
+    check_env_specs(env)
+    assert env.rollout(3)["seen"].shape == (3, 2)
+    assert SerialEnv(2, Seer).rollout(3)["next", "also"].shape == (2, 3, 2)
+
+
+@pytest.mark.parametrize("make", [Walker, Seer, lambda: Seer(spec_locked=True), ArrayCountingEnv])
+def test_then_they_are_locked(make):
+    env = make()
+
+    assert env.is_spec_locked
+    for spec in (env.observation_spec, env.output_spec, env.full_done_spec, env.full_action_spec):
+        with pytest.raises(StateError, match="locked"):
+            spec["more"] = Unbounded((1,))
+
+
+def test_edits_in_init_are_checked_at_its_end():
+    class Short(Walker):
+        def __init__(self):
+            super().__init__()
+            self.full_reward_spec["scalar"] = Unbounded(())
+
+    with pytest.raises(SpecError, match="'scalar' needs a last dimension"):
+        Short()
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_are_locked_and_follow_assignments(again):
+    env = again(Seer())
+
+    with pytest.raises(StateError, match="locked"):
+        env.observation_spec["more"] = Unbounded((1,))
+    env.observation_spec = Composite(observation=Unbounded((2,)))
+    assert env.observation_keys == ["observation"]
+    assert env.rollout(2)["observation"].shape == (2, 2)
+
+
+def test_an_init_that_raises_leaves_nothing_behind():
+    class Broken(Walker):
+        def __init__(self, fails):
+            super().__init__()
+            self.observation_spec["x"] = Unbounded((2,))
+            if fails:
+                raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        Broken(True)
+    assert Broken(False).is_spec_locked
+
+
+def test_an_environment_made_inside_another_init_is_locked_and_the_outer_one_is_not_yet():
+    class Outer(Walker):
+        def __init__(self):
+            super().__init__()
+            self.__dict__["inner"] = Walker()
+            assert self.inner.is_spec_locked
+            assert not self.is_spec_locked
+            self.observation_spec["x"] = Unbounded((2,))
+
+    assert Outer().observation_keys == ["observation", "x"]
+
+
+def test_steps_taken_inside_init_do_not_fix_the_specs():
+    class Eager(Walker):
+        def __init__(self):
+            super().__init__()
+            self.rollout(2)
+            self.observation_spec["x"] = Unbounded((2,))
+
+    assert set(Eager().rollout(2)["next"].keys()) >= {"observation", "x"}
+
+
+def test_every_class_takes_the_arguments_of_the_base():
+    assert not Walker(spec_locked=False).is_spec_locked
+    assert not Walker(3, spec_locked=False).observation_spec.is_locked
+    assert not GymEnv("CartPole-v1", spec_locked=False).is_spec_locked
+    assert not SerialEnv(2, Walker, spec_locked=False).is_spec_locked
+    with pytest.raises(TypeError, match="sizes"):
+        Walker(sizes=3)
+
+
+def test_an_environment_that_resets_itself_says_so_to_any_class():
+    class Counter(CountingEnv):
+        def __init__(self):
+            super().__init__(2)
+
+        def _step(self, tensordict):
+            data = super()._step(tensordict)
+            return data.update(super()._reset().select("observation")) if data["terminated"].item() else data
+
+    data = Counter(auto_reset=True).rollout(4, break_when_any_done=False)
+    assert data["observation"].flatten().tolist() == [0, 1, 0, 1]
+    assert data["next", "observation"].isnan().flatten().tolist() == [False, True, False, True]
+    data = Counter(auto_reset=True, auto_reset_replace=False).rollout(2)
+    assert data["next", "observation"].flatten().tolist() == [1, 0]
+    with pytest.raises(TypeError, match="give auto_reset=True to those that reset themselves"):
+        SerialEnv(2, AutoResettingCountingEnv, auto_reset=True)
+
+
+def test_a_class_may_be_abstract_too():
+    class Abstract(EnvBase, abc.ABC):
+        @abc.abstractmethod
+        def speed(self): ...
+
+    class Concrete(Abstract, Walker):
+        def speed(self):
+            return 1
+
+    with pytest.raises(TypeError, match="abstract"):
+        Abstract()
+    assert Concrete().rollout(2).shape == (2,)
+
+
+def test_signatures_are_those_of_init():
+    assert list(inspect.signature(Walker).parameters) == ["size"]
+    assert "categorical_action_encoding" in inspect.signature(GymEnv).parameters
+
+
+@pytest.mark.parametrize("how", ["class", "later", "instance", "private", "new"])
+def test_an_environment_says_that_it_takes_any_batch_size(how):
+    if how == "class":
+
+        class Free(StatelessCountingEnv):
+            batch_locked = False
+    elif how == "new":
+
+        class Free(StatelessCountingEnv):
+            def __new__(cls, *args, **kwargs):
+                return super().__new__(cls, *args, _batch_locked=False, **kwargs)
+    else:
+
+        class Free(StatelessCountingEnv):
+            _batch_locked = True
+
+        if how == "later":
+            Free.batch_locked = False
+        if how == "private":
+            Free._batch_locked = False
+    env = Free()
+    if how == "instance":
+        assert env.batch_locked
+        env.batch_locked = False
+
+    assert env.batch_locked is False
+    assert env.reset(TensorDict(batch_size=[4]))["count"].shape == (4, 1)
+
+
+def test_a_locked_batch_size_can_be_assigned_again():
+    env = StatelessCountingEnv()
+    env.batch_locked = True
+
+    with pytest.raises(SpecError, match="batch size"):
+        env.reset(TensorDict(batch_size=[4]))
+
+
+class Memory(nn.Module):
+    """A recurrent part, which offers a primer for its memory."""
+
+    def forward(self, observation, hidden):
+        return hidden + observation, hidden + 1
+
+    def make_tensordict_primer(self):
+        return TensorDictPrimer(hidden=Unbounded((1,)), default_value=5.0)
+
+
+def recurrent():
+    act = TensorDictModule(lambda: torch.tensor([True, False, False]), in_keys=[], out_keys=["action"])
+    return TensorDictSequential(
+        TensorDictModule(Memory(), in_keys=["observation", "hidden"], out_keys=["sum", ("next", "hidden")]), act
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        CountingEnv,
+        ArrayCountingEnv,
+        lambda policy: TransformedEnv(CountingEnv(), StepCounter(), policy=policy),
+        lambda policy: SerialEnv(2, CountingEnv, policy=policy),
+    ],
+)
+def test_an_environment_made_for_a_policy_has_what_that_needs(make):
+    env = make(policy=recurrent())
+    data = env.rollout(3, recurrent() if not env.batch_size else None)
+
+    assert isinstance(env, TransformedEnv)
+    assert data["is_init"].reshape(-1, 3).tolist() == [[True, False, False]] * max(1, env.batch_size.numel())
+    assert data["hidden"][..., 0, :].unique().tolist() == [5]
+    if not env.batch_size:
+        assert data["hidden"].flatten().tolist() == [5, 6, 7]
+
+
+def test_what_it_has_already_is_not_appended_again():
+    env = CountingEnv(policy=recurrent())
+
+    assert len(TransformedEnv(env, policy=recurrent()).transform) == len(env.transform) == 2
+    assert type(CountingEnv(policy=lambda td: td)) is CountingEnv
+
+
+def test_an_environment_can_be_compiled_where_it_is_made():
+    env = CountingEnv(compile={"backend": "eager", "warmup": 1})
+
+    assert env.rollout(3)["observation"].flatten().tolist() == [0, 1, 2]
+    assert type(CountingEnv(compile=False)) is CountingEnv
+    with pytest.raises(TypeError, match="True, or a dict"):
+        CountingEnv(compile=3)
+
+
+def test_a_spec_that_is_only_looked_at_in_init_is_not_declared():
+    class Curious(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            del self.__dict__["_specs"]["reward"]
+            assert self.full_reward_spec.is_empty()
+
+    assert Curious().reward_spec == Unbounded((1,))
+
+
+def test_one_hot_actions_are_edited_in_place_too():
+    class Chooser(Walker):
+        def __init__(self):
+            super().__init__()
+            self.full_action_spec["choice"] = OneHot(3)
+
+    assert Chooser().rand_action()["choice"].sum() == 1
