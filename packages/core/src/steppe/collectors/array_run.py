@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.collectors.actions import RandomActions
 from steppe.collectors.writer import FrameWriter
-from steppe.envs import EnvBase, Loop, Rows, RowWriter
+from steppe.envs import EnvBase, Loop, RandomActions, Rows, RowWriter
 
 __all__ = ["rows_of", "run_rows"]
 

@@ -11,14 +11,13 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.collectors import arguments
-from steppe.collectors.actions import RandomActions
 from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer
-from steppe.envs import EnvBase, ExplorationType, as_policy, done_groups, set_exploration_type
+from steppe.envs import EnvBase, ExplorationType, RandomActions, as_policy, done_groups, set_exploration_type
 from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError
 
 __all__ = ["Collector"]

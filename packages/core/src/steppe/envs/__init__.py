@@ -6,7 +6,6 @@ from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
-from steppe.envs.actions import draws_in_blocks, random_block
 from steppe.envs.array import (
     ActionCodec,
     ArrayEnv,
@@ -32,6 +31,7 @@ from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module, has_class_attribute
 from steppe.envs.policies import RandomPolicy, as_policy
+from steppe.envs.random_actions import RandomActions, draws_in_blocks
 from steppe.envs.row_writing import write_row, wrong_shape
 from steppe.envs.seeding import next_seed
 from steppe.envs.stacking import stack_frames
@@ -57,6 +57,7 @@ __all__ = [
     "ModelBasedEnvBase",
     "Module",
     "Progress",
+    "RandomActions",
     "RandomPolicy",
     "RowLayout",
     "RowWriter",
@@ -74,7 +75,6 @@ __all__ = [
     "make_composite_from_td",
     "missing_action",
     "next_seed",
-    "random_block",
     "set_exploration_type",
     "stack_frames",
     "step_mdp",

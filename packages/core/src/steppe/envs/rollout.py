@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.actions import action_stream
 from steppe.envs.done import any_done
 from steppe.envs.policies import Policy, as_policy, with_written
+from steppe.envs.random_actions import RandomActions
 from steppe.envs.stacking import Frames
 from steppe.errors import SpecError
 from steppe.specs import CPU
@@ -149,7 +149,7 @@ def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     if plan.actions is not None:
         return _replay(plan.actions, env.action_keys)
     if policy is None:
-        return action_stream(env)
+        return RandomActions(env)
     device = plan.policy_device
     if device is None:
         return lambda td: with_written(td, policy(td))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
-from steppe.envs.actions import CHUNK, draws_in_blocks, random_block
 from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
 from steppe.envs.policies import Policy, with_written
+from steppe.envs.random_actions import CHUNK, RandomActions, draws_in_blocks
 from steppe.envs.rollout import RolloutPlan, out_of_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite
@@ -65,9 +65,9 @@ def rollout_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TensorDi
 
 
 def _random_blocks(env: EnvBase) -> Iterator[dict[Any, torch.Tensor]]:
-    generator = env.action_generator()
+    actions = RandomActions(env)
     while True:
-        yield random_block(env, generator)
+        yield actions.take(CHUNK)
 
 
 def _given_blocks(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Iterator[dict[Any, torch.Tensor]]:

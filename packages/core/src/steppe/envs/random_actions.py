@@ -1,0 +1,92 @@
+"""Random actions, drawn in blocks: the same way in every class, so that one seed gives one data set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.storage import entries
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["CHUNK", "RandomActions", "draws_in_blocks"]
+
+#: How many steps' actions are drawn at once. Part of the contract: it decides which numbers a seed gives.
+CHUNK = 128
+
+
+def draws_in_blocks(env: EnvBase) -> bool:
+    """Whether actions may be drawn ahead: nothing the environment does changes what it accepts."""
+    from steppe.envs.base import EnvBase
+
+    if type(env).rand_action is not EnvBase.rand_action or "rand_action" in env.__dict__:
+        return False
+    return (
+        all(
+            leaf is not None
+            and leaf.dtype is not None
+            and getattr(leaf, "mask", None) is None
+            and not any(size < 0 for size in leaf.shape)
+            for leaf in env.full_action_spec.values(include_nested=True, leaves_only=True)
+        )
+        and type(env.full_action_spec).__name__ == "Composite"
+    )
+
+
+class RandomActions:
+    """The random actions of an environment: a policy, or blocks of actions for who takes many steps at once.
+
+    They are drawn ``CHUNK`` steps at a time where that is possible, in the order of time, whoever asks for them and in
+    whatever portions: one seed gives one data set.
+
+    Args:
+        env: the environment; the numbers come from the generator that its ``set_seed`` seeded.
+
+    Attributes:
+        in_blocks: whether actions are drawn ahead; otherwise each step asks ``env.rand_action``.
+    """
+
+    def __init__(self, env: EnvBase) -> None:
+        self.in_blocks = draws_in_blocks(env)
+        self._env = env
+        self._keys = list(env.action_keys)
+        self._flat = all(isinstance(key, str) for key in self._keys)
+        self._generator = env.action_generator() if self.in_blocks else None
+        self._block: dict[Any, torch.Tensor] = {}
+        self._rows: list[Any] = []
+        self._at = self._size = 0
+
+    def take(self, at_most: int) -> dict[Any, torch.Tensor]:
+        """Return the actions of the next steps, ``{key: [k, *shape]}`` with ``1 <= k <= at_most``."""
+        if self._at == self._size:
+            self._draw(())
+        start, self._at = self._at, min(self._at + at_most, self._size)
+        return {key: value[start : self._at] for key, value in self._block.items()}
+
+    def _draw(self, lead: tuple[int, ...]) -> None:
+        assert self._generator is not None
+        block = self._env.full_action_spec.rand((CHUNK, *lead), generator=self._generator)
+        self._block = {key: block.get(key) for key in self._keys}
+        self._rows = []
+        self._at, self._size = 0, CHUNK
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions of one step."""
+        env = self._env
+        if not self.in_blocks:
+            return env.rand_action(tensordict)
+        if self._at == self._size:
+            self._draw(() if env.batch_locked or env.batch_size else tuple(tensordict.batch_size))
+        if not self._rows:
+            # All at once is cheaper than a view for each step.
+            self._rows = list(zip(*(self._block[key].unbind(0) for key in self._keys), strict=True))
+        row, self._at = self._rows[self._at], self._at + 1
+        if self._flat and type(tensordict) is TensorDict and not tensordict.is_locked:
+            entries(tensordict).update(zip(self._keys, row, strict=True))
+        else:
+            for key, value in zip(self._keys, row, strict=True):
+                tensordict.set(key, value)
+        return tensordict
