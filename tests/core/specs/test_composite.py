@@ -173,13 +173,48 @@ def test_data_is_checked_entry_by_entry(spec: Composite) -> None:
     good = spec.rand()
     assert spec.is_in(good) is True
     assert spec.is_in(good.exclude(("agents", "move"))) is False
-    assert spec.is_in(broken(spec, "extra", torch.zeros(4))) is False
+    assert spec.is_in(broken(spec, "extra", torch.zeros(4)), exact=True) is False
     assert spec.is_in(broken(spec, ("agents", "position"), torch.zeros(4, 3))) is False
     assert spec.is_in(broken(spec, "observation", torch.full((4, 3), 2.0))) is False
     assert spec.is_in(good[:2]) is False
-    assert spec.is_in(good.unsqueeze(0)) is False
+    assert spec.is_in(good.unsqueeze(0), exact=True) is False
     assert spec.is_in(torch.zeros(4)) is False
     assert spec.is_in(None) is False
+
+
+def test_data_of_a_rollout_is_in_the_spec_of_a_step(spec: Composite) -> None:
+    rollout = spec.rand((7,))
+    rollout["reward"] = torch.zeros(7, 4, 1)
+    assert spec.is_in(rollout)
+    assert spec["agents", "move"].is_in(rollout["agents", "move"])
+    rollout["observation"][6, 3, 2] = 9.0
+    with pytest.raises(
+        SpecError, match=r"'observation': expected values from -1 to 1, found values from .* to 9\. Use"
+    ):
+        spec.assert_is_in(rollout)
+
+
+def test_entries_have_the_rows_of_the_tensordict_that_holds_them() -> None:
+    spec = Composite(a=Unbounded((3,)), b=Composite(c=Unbounded(())))
+    good = spec.rand((5,))
+    assert spec.is_in(good)
+    assert not spec.is_in(good.clone().set("a", torch.zeros(5, 2, 3)))
+    assert not spec.is_in(good.clone().set(("b", "c"), torch.zeros(5, 2)))
+    assert spec.is_in({"a": torch.zeros(2, 3), "b": {"c": torch.zeros(2)}})
+    assert not spec.is_in({"a": torch.zeros(2, 3), "b": {"c": torch.zeros(4)}})
+
+
+def test_an_empty_composite_may_be_missing() -> None:
+    spec = Composite(a=Unbounded((3,)), nothing=Composite())
+    assert spec.is_in(TensorDict(a=torch.zeros(3)))
+
+
+def test_lazy_stacks_are_judged_row_by_row() -> None:
+    spec = Composite(a=Unbounded((3,)))
+    rows = [TensorDict(a=torch.zeros(3)), TensorDict(a=torch.zeros(4))]
+    assert spec.is_in(LazyStackedTensorDict(rows[0], rows[0]))
+    with pytest.raises(SpecError, match=r"\('\[1\]', 'a'\): expected shape \(3,\), found \(4,\)"):
+        spec.assert_is_in(LazyStackedTensorDict(*rows))
 
 
 def test_the_error_lists_all_that_is_wrong(spec: Composite) -> None:
@@ -187,7 +222,7 @@ def test_the_error_lists_all_that_is_wrong(spec: Composite) -> None:
     data["agents", "position"] = torch.zeros(4, 2, dtype=torch.float64)
     data["extra"] = torch.zeros(4)
     with pytest.raises(SpecError) as caught:
-        spec.assert_is_in(data)
+        spec.assert_is_in(data, exact=True)
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("('agents', 'position'): expected dtype torch.float32, found torch.float64.")
     assert lines[1].startswith("('agents', 'move'): expected a OneHot of shape (4, 5), found no such entry among")
@@ -236,22 +271,54 @@ def test_type_check_goes_through_all_entries(spec: Composite) -> None:
         spec.type_check(broken(spec, ("agents", "position"), torch.zeros(4, 2, dtype=torch.int64)))
 
 
+def test_type_check_of_one_entry(spec: Composite) -> None:
+    spec.type_check(torch.zeros(4, 3), "observation")
+    spec.type_check(torch.zeros(4, 2), ("agents", "position"))
+    wrong = broken(spec, "observation", torch.zeros(4, 3, dtype=torch.int64))
+    spec.type_check(wrong, "agents")
+    spec.type_check(wrong, ["agents", ("agents", "move")])
+    with pytest.raises(SpecError, match=r"'observation': expected dtype torch.float32, found torch.int64"):
+        spec.type_check(wrong["observation"], "observation")
+    with pytest.raises(SpecError, match=r"'observation': expected dtype"):
+        spec.type_check(wrong, ["agents", "observation"])
+    with pytest.raises(KeyError, match="Did you mean 'observation'"):
+        spec.type_check(torch.zeros(4, 3), "observatoin")
+
+
 def test_projection_keeps_what_it_does_not_know(spec: Composite) -> None:
     data = broken(spec, "observation", torch.full((4, 3), 5.0))
     data["extra"] = torch.zeros(4)
     projected = spec.project(data)
-    assert projected["observation"].max() == 1
-    assert "extra" in projected.keys()
-    assert data["observation"].max() == 5
+    assert projected is data
+    assert data["observation"].max() == 1
+    assert "extra" in data.keys()
     with pytest.raises(SpecError, match="found no"):
         spec.project(data.exclude("observation"))
+
+
+def test_projection_takes_rows_and_dicts(spec: Composite) -> None:
+    rollout = spec.rand((7,))
+    rollout["observation"] += 100
+    assert spec.project(rollout) is rollout
+    assert spec.is_in(rollout)
+    entries = {"a": torch.full((5, 2), 3.0)}
+    assert Composite(a=Bounded(0, 1, (2,))).project(entries) is entries
+    assert entries["a"].max() == 1
+
+
+def test_projection_of_locked_data_is_a_copy(spec: Composite) -> None:
+    data = broken(spec, "observation", torch.full((4, 3), 5.0)).lock_()
+    projected = spec.project(data)
+    assert spec.is_in(projected)
+    assert data["observation"].max() == 5
+    assert spec.project(projected) is projected
 
 
 def test_entries_can_be_written_into_a_tensordict(spec: Composite) -> None:
     data = TensorDict({"other": torch.ones(2, 4)}, batch_size=(2, 4))
     assert spec.zeros_update(data) is data
     assert data["observation"].shape == (2, 4, 3)
-    assert spec.expand(2, 4).is_in(spec.rand_update(data).exclude("other"))
+    assert spec.is_in(spec.rand_update(data))
     assert bool((spec.ones_update(data)["agents", "position"] == 1).all())
     with pytest.raises(SpecError, match=r"ends with \(4,\), found \(2, 3\)"):
         spec.zeros_update(TensorDict(batch_size=(2, 3)))

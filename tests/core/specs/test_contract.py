@@ -11,7 +11,7 @@ import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 import steppe.specs
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import (
     Binary,
     Bounded,
@@ -53,7 +53,9 @@ def spec(request: pytest.FixtureRequest) -> Spec:
 
 def test_there_is_nothing_to_memoize(spec: Spec) -> None:
     before = spec.clone()
-    spec.memoize_encode()
+    with pytest.warns(IgnoredArgumentWarning, match="encode has nothing to prepare"):
+        spec.memoize_encode(True)
+    spec.memoize_encode(mode=False)
     spec.erase_memoize_cache()
     assert spec == before
 
@@ -73,10 +75,21 @@ def test_data_is_made_checked_and_converted(spec: Spec) -> None:
     spec.type_check(drawn)
     spec.assert_is_in(spec.project(drawn))
     spec.assert_is_in(spec.encode(drawn))
-    spec.assert_is_in(spec.encode(spec.to_numpy(drawn, safe=True)))
-    # A Choice is made once for a datum, so five data are no datum of five rows.
-    if not isinstance(spec, Choice):
-        spec.expand(5, *spec.shape).assert_is_in(spec.rand((5,)))
+    spec.assert_is_in(spec.encode(spec.to_numpy(drawn, True)))
+
+
+def test_rows_are_judged_one_by_one_unless_the_check_is_exact(spec: Spec) -> None:
+    rows = spec.rand((5,))
+    spec.assert_is_in(rows)
+    assert spec.is_in(spec.project(rows))
+    assert spec.contains(rows) is True
+    assert spec.is_in(spec.rand((3, 2)))
+    assert spec.is_in(rows[3], exact=True)
+    assert spec.is_in(rows, exact=True) is False
+    with pytest.raises(SpecError):
+        spec.assert_is_in(rows, exact=True)
+    if not isinstance(spec, Choice):  # one choice is made for all rows of an expanded spec
+        spec.expand(5, *spec.shape).assert_is_in(rows, exact=True)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", [1], np.zeros(3), torch.zeros(7, 7), TensorDict(q=torch.zeros(1)), {}])
@@ -147,6 +160,15 @@ def test_counts_and_lists_agree() -> None:
         SPECS["StackedComposite"]().enumerate()
 
 
+def test_choices_of_stacks_are_listed_side_by_side() -> None:
+    parts = [Composite(a=Categorical(3, mask=torch.tensor(mask))) for mask in ([True] * 3, [True, True, False])]
+    listed = torch.stack(parts).enumerate()
+    assert listed["a"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert torch.stack([part["a"] for part in parts]).enumerate().tolist() == [[0, 0], [1, 1], [2, 2]]
+    with pytest.raises(NotSupported, match="different numbers of choices"):
+        torch.stack([Categorical(2), Categorical(3)]).enumerate()
+
+
 @pytest.mark.parametrize("name", ["Categorical", "OneHot", "MultiCategorical", "MultiOneHot"])
 def test_encodings_convert_both_ways(name: str) -> None:
     spec = SPECS[name]()
@@ -182,9 +204,12 @@ def test_data_of_stacks_may_be_lists() -> None:
     composite: StackedComposite = SPECS["StackedComposite"]()
     rows = [part.rand() for part in composite.specs]
     assert composite.is_in(composite.encode(rows))
-    assert len(composite.to_numpy(rows)) == 2
+    assert composite.to_numpy(rows)["a"].shape == (2, 3, 1)
+    assert composite.is_in(composite.encode({"a": np.zeros((2, 3, 1))}))
+    with pytest.raises(SpecError, match="'a': expected a list or an array with one value for each of 2 stacked"):
+        composite.encode({"a": np.zeros((3, 3, 1))})
     with pytest.raises(SpecError, match="expected a TensorDict of batch size"):
-        composite.encode({"a": np.zeros((2, 3, 1))})
+        composite.encode([{"a": np.zeros((3, 1))}])
     with pytest.raises(SpecError, match="one for each of 2 stacked specs"):
         SPECS["Stacked"]().project(torch.zeros(3, 3))
 

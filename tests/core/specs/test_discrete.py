@@ -33,7 +33,7 @@ def test_categories_are_drawn_evenly() -> None:
 
 def test_a_wrong_shape_of_categories_raises_nothing() -> None:
     spec = Categorical(3, (4,), mask=torch.ones(4, 3, dtype=torch.bool))
-    for wrong in (torch.zeros(5, dtype=torch.int64), torch.zeros((), dtype=torch.int64), torch.zeros(4, 4).long()):
+    for wrong in (torch.zeros(5, dtype=torch.int64), torch.zeros((), dtype=torch.int64), torch.zeros(4, 3).long()):
         assert spec.is_in(wrong) is False
 
 

@@ -62,9 +62,12 @@ def test_data_in_the_spec_is_projected_on_itself(spec: Spec, data: Any) -> None:
 @given(spec=composites())
 def test_a_composite_projects_its_entries_and_leaves_the_rest(spec: Composite) -> None:
     broken = spec.rand().apply(lambda t: t.clone().fill_(77) if t.dtype is not torch.bool else ~t)
-    before = broken.clone()
-    spec.assert_is_in(spec.project(broken))
-    assert same(broken, before)
+    rows = torch.stack([broken, spec.rand()])
+    assert spec.project(broken) is broken
+    spec.assert_is_in(broken, exact=True)
+    assert spec.project(rows) is rows
+    spec.assert_is_in(rows)
+    assert same(rows[0], broken)
 
 
 @given(spec=specs, seed=seeds)
@@ -164,7 +167,16 @@ def test_every_spec_has_a_short_text(spec: Spec) -> None:
 def test_a_wrong_shape_is_not_in_the_spec_and_raises_nothing(spec: Spec) -> None:
     for wrong in (spec.rand((7,)), spec.rand().flatten()[:0], spec.rand().unsqueeze(-1)):
         if wrong.shape != spec.shape:
-            assert spec.is_in(wrong) is False
+            assert spec.is_in(wrong, exact=True) is False
+            assert spec.is_in(wrong) in (True, False)
+
+
+@given(spec=specs, lead=shapes, seed=seeds)
+def test_rows_are_in_the_spec_when_each_of_them_is(spec: Spec, lead: torch.Size, seed: int) -> None:
+    rows = spec.rand(lead, generator=torch.Generator().manual_seed(seed))
+    assert spec.is_in(rows)
+    assert spec.is_in(rows, exact=True) is (not lead)
+    assert spec.expand(*lead, *spec.shape).is_in(rows, exact=True)
 
 
 @given(spec=leaves)

@@ -61,6 +61,8 @@ def test_domains_stay_with_their_rows() -> None:
     assert not spec.is_in(spec.zero())
     assert spec.is_in(spec.project(torch.zeros(2, 2, 3)))
     assert spec.is_in(torch.zeros(2, 3, 3)) is False
+    assert spec.is_in(drawn)
+    assert spec.is_in(drawn, exact=True) is False
     with pytest.raises(SpecError, match=r"'x': expected values from 5 to 6, found .*\(Stacked spec 1\.\)"):
         spec.assert_is_in(torch.zeros(2, 2, 3), key="x")
 
@@ -84,7 +86,7 @@ def test_arrays_are_encoded_row_by_row() -> None:
     encoded = spec.encode(np.full((2, 2, 3), 5.5))
     assert encoded.dtype is torch.float32
     assert spec.to_numpy(encoded).shape == (2, 2, 3)
-    with pytest.raises(SpecError, match=r"'x': expected shape \(2, 2, 3\), found \(2, 3, 3\)"):
+    with pytest.raises(SpecError, match=r"'x': expected data of shape \(2, 2, 3\), one for each of 2 stacked"):
         spec.encode(np.zeros((2, 3, 3)), key="x")
 
 

@@ -215,7 +215,7 @@ def _checked_policy(policy: Any, env: Any, name: str) -> Any:
         action = data.get(key, None)
         if action is None:
             raise UsageError(f"the policy {name!r} gives no {key!r}")
-        if not spec.is_in(action):
+        if not spec.is_in(action, exact=True):
             found = f"shape {tuple(action.shape)}, {action.dtype}"
             raise UsageError(
                 f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, found {found}"

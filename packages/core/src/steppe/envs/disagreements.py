@@ -152,7 +152,7 @@ def _mend(leaf: Spec, value: torch.Tensor) -> str:
 
 def _domain(leaf: Spec, value: torch.Tensor, path: Path, lead: tuple[int, ...]) -> Iterator[Finding]:
     whole = leaf.expand((*lead, *leaf.shape)) if lead else leaf
-    if whole.is_in(value):
+    if whole.is_in(value, exact=True):
         return
     numbers = value.detach().to("cpu")
     if numbers.is_floating_point() and bool(numbers.isnan().any()):

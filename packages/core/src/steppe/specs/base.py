@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 
+from steppe.arguments import ignored_argument
 from steppe.errors import NotSupported, SpecError
 
 from .shapes import ShapeLike
@@ -15,10 +16,13 @@ from .shapes import ShapeLike
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DeviceLike", "Key", "Spec", "named"]
+__all__ = ["DeviceLike", "Key", "Rows", "Spec", "named"]
 
 Key: TypeAlias = "str | tuple[str, ...] | None"
 DeviceLike: TypeAlias = "torch.device | str | int | None"
+Rows: TypeAlias = "tuple[int, ...] | None"
+
+_NO_ROWS: Rows = ()
 
 # An error that lists more than this is not read.
 _MOST_FAULTS = 10
@@ -123,33 +127,55 @@ class Spec(ABC):
     # Checking and converting data --------------------------------------------------------------------------------
 
     @abstractmethod
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         """Yield a sentence for everything about ``val`` that is not as the spec says.
 
         Args:
             val: anything.
             key: how the sentences call the data.
+            rows: the dimensions in front of the spec's shape; None for whatever the data has.
+            exact: entries that the spec does not have are faults.
         """
 
-    def is_in(self, val: Any) -> bool:
+    def faults(self, val: Any, key: Key = None, *, exact: bool = False) -> Iterator[str]:
+        """Yield a sentence for everything about ``val`` that is not as the spec says.
+
+        Args:
+            val: anything.
+            key: how the sentences call the data.
+            exact: see :meth:`is_in`.
+        """
+        return self._faults(val, key, _NO_ROWS if exact else None, exact)
+
+    def is_in(self, val: Any, *, exact: bool = False) -> bool:
         """Whether ``val`` has the shape and the dtype of the spec and lies in its domain.
 
-        The shape is the spec's exactly. For a block of rows, expand it: ``spec.expand(128, *spec.shape).is_in(rows)``.
-        Never raises, and returns a Python bool.
+        Data with more leading dimensions than the spec is judged row by row, as ``rollout["action"]`` is with its time
+        dimension. A TensorDict may hold entries that the spec does not have. Never raises, and returns a Python bool.
+
+        Args:
+            val: anything.
+            exact: the shape must be the spec's, and no other entries may be there: data of one step as an environment
+                returns it.
         """
-        return next(self.faults(val), None) is None
+        return next(self.faults(val, exact=exact), None) is None
 
-    def contains(self, item: Any) -> bool:
+    def contains(self, item: Any, *, exact: bool = False) -> bool:
         """Same as :meth:`is_in`."""
-        return self.is_in(item)
+        return self.is_in(item, exact=exact)
 
-    def assert_is_in(self, value: Any, *, key: Key = None) -> None:
+    def assert_is_in(self, value: Any, *, key: Key = None, exact: bool = False) -> None:
         """Raise unless ``value`` is in the spec.
+
+        Args:
+            value: anything.
+            key: how the error calls the data.
+            exact: see :meth:`is_in`.
 
         Raises:
             SpecError: it is not; the text says what was expected and found, for every entry at fault.
         """
-        found = list(self.faults(value, key))
+        found = list(self.faults(value, key, exact=exact))
         if found:
             more = [f"... and {len(found) - _MOST_FAULTS} more."] if len(found) > _MOST_FAULTS else []
             raise SpecError("\n".join(found[:_MOST_FAULTS] + more))
@@ -159,7 +185,7 @@ class Spec(ABC):
         """Return the datum of the spec that is nearest to ``val``; ``val`` itself where it is in the spec.
 
         Args:
-            val: data of the spec's shape. Further leading dimensions are allowed.
+            val: data of the spec's shape, with any leading dimensions in front.
             key: how an error calls the data.
 
         Raises:
@@ -178,30 +204,40 @@ class Spec(ABC):
             key: how an error calls the data.
 
         Raises:
-            SpecError: the shape is not that of the spec, or the value is not numeric.
+            SpecError: the shape is not that of the spec, the value is not numeric, or the spec is of integers or bools
+                and its dtype cannot hold the value.
         """
 
-    def memoize_encode(self) -> None:
-        """Do nothing, as :meth:`encode` has nothing to prepare. For programs that were written for other specs."""
-        return None
+    def memoize_encode(self, mode: bool = True) -> None:
+        """Do nothing but say so, as :meth:`encode` has nothing to prepare. For programs written for other specs."""
+        ignored_argument("memoize_encode", "mode", "encode has nothing to prepare")
 
     def erase_memoize_cache(self) -> None:
         """Do nothing; see :meth:`memoize_encode`."""
         return None
 
     @abstractmethod
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Turn data into what a library takes: an array; category numbers for one-hot data.
 
         Args:
             val: data of the spec. Further leading dimensions are allowed.
-            safe: check first that it is in the spec.
+            safe: check first that it is in the spec; None does not.
             key: how an error calls the data.
         """
 
     @abstractmethod
     def type_check(self, value: Any, key: Key = None) -> None:
-        """Raise a SpecError unless ``value`` has the dtype of the spec."""
+        """Raise a SpecError unless ``value`` has the dtype of the spec.
+
+        Args:
+            value: data.
+            key: how the error calls the data.
+        """
+
+    def _type_check(self, value: Any, key: Key) -> None:
+        # For an entry: the second argument of a Composite's type_check chooses entries.
+        self.type_check(value, key)
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
         """Pick from ``tensor_to_index``, which has an entry per category, what the data ``index`` chooses.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from tensordict import stack as stack_tensordicts
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import Key, Spec, named
+from .base import Key, Rows, Spec, named
 from .dtypes import CPU
+from .fixed import Fixed
 from .nontensor import NonTensor
 from .shapes import ShapeLike
 
@@ -23,41 +25,26 @@ if TYPE_CHECKING:
 __all__ = ["Choice"]
 
 
-class _Constant(NonTensor):
-    """Non-tensor data that is equal to one value."""
-
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        yield from super().faults(val, key)
-        found = self.to_numpy(val)
-        values = found if isinstance(val, NonTensorStack) else [found]
-        if any(value != self.example_data for value in values):
-            yield f"{named(key, self)}: expected {self.example_data!r}, found {found!r}."
-
-
 class Choice(Spec):
     """Data of any one of several specs; ``rand`` picks one of them first, each as likely as any other.
 
     The choice is made once for a datum: all rows of an expanded spec come from one of the specs.
 
     Args:
-        choices: specs of one class, shape, dtype and device; or ``NonTensorData``, each of which stands for its value.
+        choices: specs of one class, shape, dtype and device; or strings, ``NonTensorData`` or ``NonTensorStack``,
+            each of which stands for itself.
 
     Raises:
         SpecError: there is no choice, or they are not alike.
     """
 
     def __init__(self, choices: Sequence[Any]) -> None:
-        parts = [
-            _Constant(choice.batch_size, choice.device, example_data=choice.data)
-            if isinstance(choice, NonTensorData)
-            else choice
-            for choice in choices
-        ]
+        if isinstance(choices, (str, Spec)) or is_tensor_collection(choices):
+            raise SpecError(f"Choice: expected a list of choices, found {choices!r}.")
+        parts = [choice if isinstance(choice, Spec) else _fixed(choice) for choice in choices]
         if not parts:
-            raise SpecError("Choice: expected at least one spec or NonTensorData, found none.")
+            raise SpecError("Choice: expected at least one spec or value, found none.")
         for part in parts:
-            if not isinstance(part, Spec):
-                raise SpecError(f"Choice: expected specs or NonTensorData, found {type(part).__name__}.")
             kinds = [(type(p), tuple(p.shape), p.dtype, p.device) for p in (parts[0], part)]
             if kinds[0] != kinds[1]:
                 raise SpecError(
@@ -128,12 +115,26 @@ class Choice(Spec):
         """Return ones ``[*shape, *spec.shape]``; the first value, where the choices are values."""
         return self._choices[0].one(shape)
 
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        """Yield a sentence where ``val`` is in none of the specs."""
-        if any(choice.is_in(val) for choice in self._choices):
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+        if self._is_one(val, rows, exact):
             return
-        first = next(self._choices[0].faults(val, key))
-        yield f"{named(key, self)}: expected data of one of {len(self._choices)} specs. Of the first: {first}"
+        lead = _lead(val, self.ndim) if rows is None else rows
+        # Each row may be of another choice.
+        if lead and _lead(val, self.ndim) == lead:
+            for index in itertools.product(*map(range, lead)):
+                row = val[index]
+                if not self._is_one(row, (), exact):
+                    yield from self._none_of_them(row, key, f" at {list(index)}")
+                    return
+            return
+        yield from self._none_of_them(val, key, "", rows)
+
+    def _is_one(self, val: Any, rows: Rows, exact: bool) -> bool:
+        return any(next(choice._faults(val, None, rows, exact), None) is None for choice in self._choices)
+
+    def _none_of_them(self, val: Any, key: Key, where: str, rows: Rows = ()) -> Iterator[str]:
+        first = next(self._choices[0]._faults(val, key, rows, True), "")
+        yield f"{named(key, self)}: expected data of one of {len(self._choices)} specs{where}. Of the first: {first}"
 
     def project(self, val: Any, *, key: Key = None) -> Any:
         """Return ``val`` where it is in one of the specs, else what the first makes of it."""
@@ -145,7 +146,7 @@ class Choice(Spec):
         """Turn a value into data; see :meth:`Spec.encode`."""
         return self._choices[0].encode(val, ignore_device=ignore_device, key=key)
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return what a library takes; see :meth:`Spec.to_numpy`."""
         if safe:
             self.assert_is_in(val, key=key)
@@ -240,6 +241,21 @@ class Choice(Spec):
 
     def __repr__(self) -> str:
         return f"Choice([{', '.join(map(repr, self._choices))}])"
+
+
+def _fixed(value: Any) -> Any:
+    if isinstance(value, (str, NonTensorData, NonTensorStack)):
+        return Fixed(value)
+    raise SpecError(
+        f"Choice: expected specs, strings, NonTensorData or NonTensorStack, found {type(value).__name__} {value!r}. "
+        f"Wrap other values: NonTensorData(value)."
+    )
+
+
+def _lead(val: Any, ndim: int) -> tuple[int, ...]:
+    """The dimensions of data in front of the last ``ndim``."""
+    shape = val.batch_size if is_tensor_collection(val) else getattr(val, "shape", ())
+    return tuple(shape[: max(0, len(shape) - ndim)])
 
 
 def _nested(picked: Any, choices: list[Any]) -> Any:

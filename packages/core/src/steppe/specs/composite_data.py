@@ -13,8 +13,9 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collecti
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import Key, Spec, named
+from .base import Key, Rows, Spec, named
 from .dtypes import CPU
+from .keys import as_path, is_key
 from .locking import Lockable
 from .shapes import ShapeLike
 
@@ -80,32 +81,56 @@ class CompositeData(Lockable, Spec):
 
     # Checking and converting data --------------------------------------------------------------------------------
 
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        """Yield a sentence for every wrong, missing or extra entry, and for a wrong batch size."""
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if not _is_data(val):
             yield f"{name}: expected a TensorDict, found {type(val).__name__}."
             return
-        if is_tensor_collection(val) and not shapes.fits(val.batch_size, self.shape):
-            yield f"{name}: expected batch size {tuple(self.shape)}, found {tuple(val.batch_size)}."
+        if not is_tensor_collection(val):
+            lead = self._lead_of(val) if rows is None else rows
+        elif not shapes.fits_rows(val.batch_size, self.shape, rows):
+            yield f"{name}: expected batch size {(*(rows or ()), *self.shape)}, found {tuple(val.batch_size)}."
             return
-        if isinstance(val, LazyStackedTensorDict) and self._has_dynamic_sizes():
-            # Rows of different sizes cannot be read as one tensor.
-            rows = val.unbind(val.stack_dim)
-            for i, (spec, row) in enumerate(zip(self._rows(val.stack_dim, len(rows)), rows, strict=True)):
-                yield from spec.faults(row, entry_key(key, f"[{i}]"))
+        else:
+            lead = tuple(val.batch_size[: val.ndim - self.ndim])
+        if isinstance(val, LazyStackedTensorDict) and (self._has_dynamic_sizes() or not _reads_as_one(val)):
+            yield from self._row_faults(val, key, lead, exact)
             return
         keys = set(val.keys())
         for child_name, child in self._children.items():
             child_key = entry_key(key, child_name)
             if child_name in keys:
                 if child is not None:
-                    yield from child.faults(_entry(val, child_name), child_key)
-            elif child is not None:
+                    yield from child._faults(_entry(val, child_name), child_key, lead, exact)
+            elif child is not None and not (isinstance(child, CompositeData) and not child._children and not exact):
                 what = f"{type(child).__name__} of shape {tuple(child.shape)}"
                 yield f"{child_key!r}: expected a {what}, found no such entry among {sorted(map(str, keys))}."
-        for extra in sorted(map(str, keys - set(self._children))):
-            yield f"{entry_key(key, extra)!r}: expected no such entry. Remove it from the data, or add it to the spec."
+        if exact:
+            for extra in sorted(map(str, keys - set(self._children))):
+                extra_key = entry_key(key, extra)
+                yield f"{extra_key!r}: expected no such entry. Remove it from the data, or add it to the spec."
+
+    def _row_faults(self, val: Any, key: Key, lead: tuple[int, ...], exact: bool) -> Iterator[str]:
+        """The faults of a lazy stack whose rows cannot be read as one tensor."""
+        dim, cut = val.stack_dim, len(lead)
+        parts = val.unbind(dim)
+        if dim < cut:
+            inner: tuple[int, ...] = (*lead[:dim], *lead[dim + 1 :])
+            specs: tuple[Any, ...] = (self,) * len(parts)
+        else:
+            inner, specs = lead, self._rows(dim - cut, len(parts))
+        for i, (spec, row) in enumerate(zip(specs, parts, strict=True)):
+            yield from spec._faults(row, entry_key(key, f"[{i}]"), inner, exact)
+
+    def _lead_of(self, val: Any) -> tuple[int, ...]:
+        """The dimensions in front of the spec's that the first entry of a dict has."""
+        for name, child in self._children.items():
+            if child is not None and name in val:
+                value = val[name]
+                shape = value.batch_size if is_tensor_collection(value) else getattr(value, "shape", None)
+                if shape is not None:
+                    return tuple(shape[: max(0, len(shape) - child.ndim)])
+        return ()
 
     def _has_dynamic_sizes(self) -> bool:
         return any(
@@ -122,25 +147,49 @@ class CompositeData(Lockable, Spec):
         return (row,) * n
 
     def project(self, val: Any, *, key: Key = None) -> Any:
-        """Return the data with every entry projected: a shallow copy, or ``val`` itself where it is in the spec.
+        """Replace every entry that is not in its spec by the nearest datum that is, in place.
 
-        Entries that the spec does not have are kept.
+        Entries that the spec does not have are left alone. A locked TensorDict cannot be edited: where something has
+        to change, a shallow copy is returned instead.
+
+        Args:
+            val: a TensorDict or a dict, with any leading dimensions.
+            key: how an error calls the data.
+
+        Returns:
+            ``val``.
 
         Raises:
             SpecError: an entry is missing, or of the wrong shape.
         """
         self._check_data(val, key)
-        out = val.copy()
-        changed = False
+        if isinstance(val, LazyStackedTensorDict) and not _reads_as_one(val):
+            return self._project_rows(val, key)
+        changed = {}
         for name, child in self._children.items():
             if child is None:
                 continue
             before = _entry(val, name)
             after = child.project(before, key=entry_key(key, name))
             if after is not before:
-                changed = True
-                out[name] = after
-        return out if changed else val
+                changed[name] = after
+        if changed and getattr(val, "is_locked", False):
+            val = val.copy()
+        for name, after in changed.items():
+            val[name] = after
+        return val
+
+    def _project_rows(self, val: Any, key: Key) -> Any:
+        dim = val.stack_dim - (val.ndim - self.ndim)
+        rows = val.unbind(val.stack_dim)
+        specs = (self,) * len(rows) if dim < 0 else self._rows(dim, len(rows))
+        projected = [
+            spec.project(row, key=entry_key(key, f"[{i}]"))
+            for i, (spec, row) in enumerate(zip(specs, rows, strict=True))
+        ]
+        if all(new is old for new, old in zip(projected, rows, strict=True)):
+            return val
+        return LazyStackedTensorDict.lazy_stack(projected, val.stack_dim)
 
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
         """Turn a dict (or TensorDict) of a library's values into a TensorDict of the spec.
@@ -164,7 +213,7 @@ class CompositeData(Lockable, Spec):
                 encoded[name] = value
         return self._data(encoded, torch.Size(()))
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return a dict of what each entry becomes; nested Composites become dicts."""
         if safe:
             self.assert_is_in(val, key=key)
@@ -175,12 +224,30 @@ class CompositeData(Lockable, Spec):
             if child is not None
         }
 
-    def type_check(self, value: Any, key: Key = None) -> None:
-        """Raise a SpecError unless every entry is there and of its spec's dtype."""
+    def type_check(self, value: Any, selected_keys: Any = None) -> None:
+        """Raise a SpecError unless entries are there and of their spec's dtype.
+
+        Args:
+            value: a TensorDict or a dict; or, with one selected key, the value of that entry.
+            selected_keys: a key, or a list of keys, of the entries to check; all by default.
+
+        Raises:
+            KeyError: a selected key is not in the spec.
+        """
+        if selected_keys is None:
+            self._type_check(value, None)
+            return
+        for key in [selected_keys] if is_key(selected_keys) else selected_keys:
+            child = self[key]
+            if child is not None:
+                data = value if isinstance(value, torch.Tensor) else _nested_entry(value, key, self)
+                child._type_check(data, key)
+
+    def _type_check(self, value: Any, key: Key) -> None:
         self._check_data(value, key)
         for name, child in self._children.items():
             if child is not None:
-                child.type_check(_entry(value, name), entry_key(key, name))
+                child._type_check(_entry(value, name), entry_key(key, name))
 
     def _check_data(self, val: Any, key: Key) -> None:
         if not _is_data(val):
@@ -233,6 +300,28 @@ class CompositeData(Lockable, Spec):
 
 def _is_data(val: Any) -> bool:
     return isinstance(val, (TensorDictBase, Mapping)) or is_tensor_collection(val)
+
+
+def _reads_as_one(val: Any) -> bool:
+    """Whether each entry of a lazy stack can be read as one tensor."""
+    rows = val.tensordicts
+    for name in val.keys():
+        values = [row.get(name) for row in rows]
+        first = values[0]
+        if isinstance(first, torch.Tensor):
+            if any(not isinstance(value, torch.Tensor) or value.shape != first.shape for value in values[1:]):
+                return False
+        elif isinstance(first, LazyStackedTensorDict) and not _reads_as_one(first):
+            return False
+    return True
+
+
+def _nested_entry(value: Any, key: Any, spec: Any) -> Any:
+    for name in as_path(key):
+        if name not in value.keys():
+            raise SpecError(f"{named(None, spec)}: expected an entry {key!r}, found {sorted(map(str, value.keys()))}.")
+        value = _entry(value, name)
+    return value
 
 
 def _entry(val: Any, name: str) -> Any:

@@ -352,9 +352,9 @@ class OneHot(Leaf):
         elif not shapes.fits(tensor.shape, self._shape):
             fault = shape_fault(named(key, self), self._shape, tensor.shape)
             raise SpecError(f"{fault} Category numbers of shape {tuple(rows)} are encoded as one-hot rows.")
-        return tensor.to(device=None if ignore_device else self._device, dtype=self._dtype)
+        return self._cast(tensor, key, ignore_device=ignore_device)
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the category numbers ``[..., *shape[:-1]]`` as an int64 array."""
         if safe:
             self.assert_is_in(val, key=key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +12,7 @@ import torch
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import DeviceLike, Key, named
+from .base import DeviceLike, Key, Rows, named
 from .dtypes import CPU, to_torch_dtype
 from .shapes import ShapeLike
 from .shaping import Shaped, as_device
@@ -21,7 +20,7 @@ from .shaping import Shaped, as_device
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Leaf", "shape_fault"]
+__all__ = ["Leaf", "same_values", "shape_fault"]
 
 
 def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
@@ -36,6 +35,21 @@ def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
     if found.numel() == shapes.static(expected).numel():
         return f"{text} Nothing is reshaped silently: reshape the data, or change the shape of the spec."
     return f"{text} Change the data, or the shape of the spec."
+
+
+# torch compares no numbers of these dtypes on every device and in every version.
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and maybe different dtypes hold the same numbers."""
+    if (one.dtype is torch.uint64) != (other.dtype is torch.uint64):
+        # Read as int64, the upper half of uint64 is negative, as nothing in the other tensor may be.
+        signed = (other if one.dtype is torch.uint64 else one).to(torch.float64)
+        if bool((signed < 0).any()):
+            return False
+    one, other = (t.to(torch.int64) if t.dtype in _UNSIGNED else t for t in (one, other))
+    return bool((one == other).all())
 
 
 class Leaf(Shaped):
@@ -109,15 +123,17 @@ class Leaf(Shaped):
 
     # Checking and converting data --------------------------------------------------------------------------------
 
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        """Yield a sentence for everything about ``val`` that is not as the spec says."""
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if not isinstance(val, torch.Tensor):
             yield f"{name}: expected a tensor, found {type(val).__name__}. Turn it into one with spec.encode(value)."
             return
-        shape_fits = shapes.fits(val.shape, self._shape)
+        if val.is_nested:
+            yield f"{name}: expected a tensor of shape {tuple(self._shape)}, found a nested tensor."
+            return
+        shape_fits = shapes.fits_rows(val.shape, self._shape, rows)
         if not shape_fits:
-            yield shape_fault(name, self._shape, val.shape)
+            yield shape_fault(name, torch.Size((*(rows or ()), *self._shape)), val.shape)
         if val.dtype is not self._dtype:
             yield self._dtype_fault(name, val.dtype)
         elif shape_fits and not self._contains(val):
@@ -127,7 +143,7 @@ class Leaf(Shaped):
     def project(self, val: Any, *, key: Key = None) -> torch.Tensor:
         """Return the nearest datum of the spec; see :meth:`Spec.project`."""
         tensor = self._tensor(val, key)
-        if not shapes.fits(tensor.shape[tensor.ndim - self.ndim :] if tensor.ndim >= self.ndim else (), self._shape):
+        if not shapes.fits_rows(tensor.shape, self._shape, None):
             raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
         if tensor.dtype is self._dtype and self._contains(tensor):
             return tensor
@@ -141,9 +157,21 @@ class Leaf(Shaped):
         tensor = self._tensor(val, key)
         if not shapes.fits(tensor.shape, self._shape):
             raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
-        return tensor.to(device=None if ignore_device else self._device, dtype=self._dtype)
+        return self._cast(tensor, key, ignore_device=ignore_device)
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def _cast(self, tensor: torch.Tensor, key: Key, *, ignore_device: bool) -> torch.Tensor:
+        """The tensor in the spec's dtype, on its device; an error where that would change a value."""
+        if tensor.dtype is not self._dtype:
+            out = tensor.to(self._dtype)
+            if not (self._dtype.is_floating_point or self._dtype.is_complex) and not same_values(out, tensor):
+                raise SpecError(
+                    f"{named(key, self)}: expected values that {self._dtype} can hold, found {_excerpt(tensor)} of "
+                    f"{tensor.dtype}. Round or clip them, or give the spec another dtype."
+                )
+            tensor = out
+        return tensor if ignore_device or self._device is None else tensor.to(self._device)
+
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the data as an array; see :meth:`Spec.to_numpy`. bfloat16 becomes float32, which numpy has."""
         if safe:
             self.assert_is_in(val, key=key)
@@ -159,12 +187,10 @@ class Leaf(Shaped):
         return f"{name}: expected dtype {self._dtype}, found {found}. Cast the data, or give the spec dtype={found}."
 
     def _tensor(self, val: Any, key: Key) -> torch.Tensor:
-        """``val`` as a tensor: of its own dtype where it has one, of the spec's where it is Python numbers."""
+        """``val`` as a tensor of its own dtype, which is numpy's where it is Python numbers."""
         if isinstance(val, torch.Tensor):
             return val
         try:
-            if isinstance(val, numbers.Number):
-                return torch.tensor(val, dtype=self._dtype, device=CPU)
             if isinstance(val, (list, tuple)) and val and isinstance(val[0], torch.Tensor):
                 return torch.stack(list(val))
             return torch.from_numpy(np.array(val))

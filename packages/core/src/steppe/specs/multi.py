@@ -369,9 +369,9 @@ class MultiOneHot(Leaf):
             if not is_whole(tensor) or bool(((index < 0) | (index >= counts)).any()):
                 raise SpecError(f"{named(key, self)}: expected categories below {self._parts}, found {val!r}.")
             tensor = _hot(index, self._parts, self._dtype)
-        return tensor.to(device=None if ignore_device else self._device, dtype=self._dtype)
+        return self._cast(tensor, key, ignore_device=ignore_device)
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the category numbers ``[..., *shape[:-1], k]`` as an int64 array."""
         if safe:
             self.assert_is_in(val, key=key)

@@ -12,14 +12,20 @@ from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import DeviceLike, Key, named
+from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
 from .shaping import Shaped, as_device
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["NonTensor"]
+__all__ = ["NonTensor", "same_data"]
+
+
+def same_data(one: Any, other: Any) -> bool:
+    """Whether two values are equal, arrays included."""
+    same = one is other or one == other
+    return bool(np.all(same)) if isinstance(same, np.ndarray) else bool(same)
 
 
 class NonTensor(Shaped):
@@ -56,18 +62,18 @@ class NonTensor(Shaped):
         """Same as :meth:`zero`."""
         return self.zero(shape)
 
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        """Yield a sentence for everything about ``val`` that is not as the spec says."""
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if isinstance(val, (NonTensorData, NonTensorStack)):
-            if not shapes.fits(val.batch_size, self._shape):
-                yield f"{name}: expected non-tensor data of shape {tuple(self._shape)}, found {tuple(val.batch_size)}."
+            if not shapes.fits_rows(val.batch_size, self._shape, rows):
+                expected = (*(rows or ()), *self._shape)
+                yield f"{name}: expected non-tensor data of shape {expected}, found {tuple(val.batch_size)}."
         elif isinstance(val, (torch.Tensor, TensorDictBase)):
             yield f"{name}: expected non-tensor data, found a {type(val).__name__}."
-        elif self._shape:
+        elif self._shape or rows:
             yield (
-                f"{name}: expected non-tensor data of shape {tuple(self._shape)}, found a bare {type(val).__name__}. "
-                f"Wrap it with spec.encode(value)."
+                f"{name}: expected non-tensor data of shape {(*(rows or ()), *self._shape)}, found a bare "
+                f"{type(val).__name__}. Wrap it with spec.encode(value)."
             )
 
     def project(self, val: Any, *, key: Key = None) -> Any:
@@ -105,7 +111,7 @@ class NonTensor(Shaped):
         parts = [self._nested(part, shape[1:]) for part in val]
         return None if len(shape) > 1 and any(part is None for part in parts) else parts
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the bare value, or nested lists of them."""
         if safe:
             self.assert_is_in(val, key=key)
@@ -138,8 +144,7 @@ class NonTensor(Shaped):
             return NotImplemented
         if (self._shape, self._device) != (other._shape, other._device):
             return False
-        same = self._example is other._example or self._example == other._example
-        return bool(np.all(same)) if isinstance(same, np.ndarray) else bool(same)
+        return same_data(self.example_data, other.example_data)
 
     def __repr__(self) -> str:
         device = f", device={str(self._device)!r}" if self._device is not None else ""

@@ -28,6 +28,7 @@ __all__ = [
     "event_survives",
     "expand_index",
     "fits",
+    "fits_rows",
     "flat_sizes",
     "is_index",
     "normal_dim",
@@ -68,6 +69,16 @@ def static(shape: Sequence[int]) -> torch.Size:
 def fits(found: Sequence[int], expected: Sequence[int]) -> bool:
     """Whether a shape is the expected one, where -1 stands for any size."""
     return len(found) == len(expected) and all(e in (-1, f) or f == -1 for f, e in zip(found, expected, strict=True))
+
+
+def fits_rows(found: Sequence[int], expected: Sequence[int], rows: Sequence[int] | None) -> bool:
+    """Whether a shape is the expected one behind some rows, which are any where ``rows`` is None."""
+    lead = len(found) - len(expected)
+    return (
+        lead >= 0
+        and (rows is None or tuple(found[:lead]) == tuple(rows))
+        and fits(found[lead:] if lead else found, expected)
+    )
 
 
 def normal_dim(dim: int, ndim: int, *, what: str) -> int:

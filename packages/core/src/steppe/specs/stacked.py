@@ -13,7 +13,7 @@ from tensordict import LazyStackedTensorDict
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import Key, Spec, named
+from .base import Key, Rows, Spec, named
 from .composite import Composite
 from .lazy_stack import LazyStack, stacked_shape
 from .shapes import ShapeLike
@@ -154,8 +154,14 @@ class Stacked(LazyStack):
             f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec",
         )
 
-    def _separate(self, val: Any, key: Key) -> list[Any]:
-        """One datum per spec."""
+    def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
+        """One datum per spec.
+
+        Args:
+            val: data, with any leading dimensions; or a list with one datum per spec.
+            key: how an error calls the data.
+            lead: how many leading dimensions there are; by default those that ``val`` has more than the spec.
+        """
         n = len(self._parts)
         if isinstance(val, (list, tuple)) and len(val) == n and not self._dim:
             return list(val)
@@ -164,10 +170,14 @@ class Stacked(LazyStack):
                 return list(val.unbind())
         else:
             if isinstance(val, (list, tuple, np.ndarray)):
-                val = torch.from_numpy(np.asarray(val))
-            at = val.ndim - self.ndim + self._dim if hasattr(val, "unbind") else -1
-            if at >= 0 and val.shape[at] == n:
-                return list(val.unbind(at))
+                try:
+                    val = torch.from_numpy(np.asarray(val))
+                except (TypeError, ValueError, RuntimeError):  # rows of different sizes, or no numbers
+                    val = None
+            if hasattr(val, "unbind"):
+                at = (val.ndim - self.ndim if lead is None else lead) + self._dim
+                if 0 <= at < val.ndim and val.shape[at] == n:
+                    return list(val.unbind(at))
         ragged = getattr(val, "is_nested", False) or not hasattr(val, "shape")
         found = type(val).__name__ if ragged else tuple(val.shape)
         raise SpecError(
@@ -175,50 +185,68 @@ class Stacked(LazyStack):
             f"found {found}."
         )
 
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        """Yield a sentence for everything about ``val`` that is not as the specs say."""
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
-        if not ragged and hasattr(val, "shape") and not shapes.fits(val.shape, self.shape):
-            yield f"{named(key, self)}: expected shape {tuple(self.shape)}, found {tuple(val.shape)}."
+        if not ragged and hasattr(val, "shape") and not shapes.fits_rows(val.shape, self.shape, rows):
+            yield f"{named(key, self)}: expected shape {(*(rows or ()), *self.shape)}, found {tuple(val.shape)}."
             return
         try:
             values = self._separate(val, key)
-        except (SpecError, ValueError, TypeError) as error:
+        except SpecError as error:
             yield str(error)
             return
         for i, (part, value) in enumerate(zip(self._parts, values, strict=True)):
-            for fault in part.faults(value, key):
+            for fault in part._faults(value, key, rows, exact):
                 yield f"{fault} (Stacked spec {i}.)"
 
-    def _each(self, val: Any, key: Key, method: str, **options: Any) -> list[Any]:
-        values = zip(self._parts, self._separate(val, key), strict=True)
-        return [getattr(part, method)(value, key=key, **options) for part, value in values]
+    def _each(self, values: list[Any], key: Key, method: str, **options: Any) -> list[Any]:
+        pairs = zip(self._parts, values, strict=True)
+        return [getattr(part, method)(value, key=key, **options) for part, value in pairs]
+
+    def _lead(self, val: Any) -> int:
+        ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
+        return 0 if ragged else val.ndim - self.ndim
 
     def project(self, val: Any, *, key: Key = None) -> Any:
         """Return the nearest datum; see :meth:`Spec.project`."""
         if self.is_in(val):
             return val
-        lead = 0 if isinstance(val, (list, tuple)) or val.is_nested else val.ndim - self.ndim
-        return self._joined(self._each(val, key, "project"), lead)
+        return self._joined(self._each(self._separate(val, key), key, "project"), self._lead(val))
 
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
-        """Turn an array of this shape, or a list with one value per spec, into data; see :meth:`Spec.encode`."""
-        if isinstance(val, np.ndarray) and not shapes.fits(val.shape, self.shape):
-            raise SpecError(f"{named(key, self)}: expected shape {tuple(self.shape)}, found {val.shape}.")
-        return self._joined(self._each(val, key, "encode", ignore_device=ignore_device))
+        """Turn a list or an array with one value per spec into data; see :meth:`Spec.encode`."""
+        values = self._separate(val, key, lead=0)
+        return self._joined(self._each(values, key, "encode", ignore_device=ignore_device))
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return an array, or a list of arrays where sizes differ."""
-        values = self._each(val, key, "to_numpy", safe=safe)
+        values = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         if not all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
             return values
-        lead = 0 if isinstance(val, (list, tuple)) or val.is_nested else val.ndim - self.ndim
-        return np.stack(values, lead + self._dim)
+        return np.stack(values, self._lead(val) + self._dim)
 
     def type_check(self, value: Any, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the specs."""
         for part, own in zip(self._parts, self._separate(value, key), strict=True):
             part.type_check(own, key)
+
+    def enumerate(self, use_mask: bool = False) -> Any:
+        """Return the choices of each spec, ``[n, *shape]``: row ``i`` holds the i-th choice of every spec.
+
+        Raises:
+            NotSupported: the specs have different numbers of choices.
+        """
+        columns = [part.enumerate(use_mask) for part in self._parts]
+        if len({len(column) for column in columns}) > 1:
+            raise self._unsupported("enumerate", "its parts have different numbers of choices; enumerate spec.specs")
+        return self._joined(columns, 1)
+
+    def __len__(self) -> int:
+        """Return the first size of the shape."""
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return True
 
     def clear_device_(self) -> Self:
         """Make the device of every spec None, in place; return the stack."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, is_tensor_collection
 
 from steppe.errors import NotSupported, SpecError
 
 from . import shapes
-from .base import DeviceLike, Key, Spec, named
+from .base import DeviceLike, Key, Rows, Spec, named
 from .composite import Composite, listing
 from .composite_data import entry_key
+from .keys import is_key
 from .lazy_stack import LazyStack, stacked_shape
 from .shapes import ShapeLike
 from .shaping import as_device
@@ -148,6 +150,7 @@ class StackedComposite(LazyStack, Composite):
         return self._joined([part.one(lead) for part in self._parts], len(lead))
 
     def _separate(self, val: Any, key: Key) -> list[Any]:
+        """One datum per part: of a TensorDict with any leading dimensions, a list, or a dict of stacked entries."""
         n = len(self._parts)
         if isinstance(val, (list, tuple)) and len(val) == n:
             return list(val)
@@ -155,42 +158,75 @@ class StackedComposite(LazyStack, Composite):
             at = val.ndim - self.ndim + self._dim
             if at >= 0 and val.batch_size[at] == n:
                 return list(val.unbind(at))
+        elif isinstance(val, Mapping):
+            return _split_entries(self._parts, val, self._dim, key)
         raise SpecError(
             f"{named(key, self)}: expected a TensorDict of batch size {tuple(self.shape)}, or a list of {n}, found "
             f"{tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__}."
         )
 
-    def faults(self, val: Any, key: Key = None) -> Iterator[str]:
-        """Yield a sentence for everything about ``val`` that is not as the parts say."""
-        if not is_tensor_collection(val) or not shapes.fits(val.batch_size, self.shape):
+    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+        if not is_tensor_collection(val) or not shapes.fits_rows(val.batch_size, self.shape, rows):
             found = tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__
-            yield f"{named(key, self)}: expected a TensorDict of batch size {tuple(self.shape)}, found {found}."
+            size = (*(rows or ()), *self.shape)
+            yield f"{named(key, self)}: expected a TensorDict of batch size {size}, found {found}."
             return
+        lead = tuple(val.batch_size[: val.ndim - self.ndim])
         for i, (part, row) in enumerate(zip(self._parts, self._separate(val, key), strict=True)):
-            yield from part.faults(row, entry_key(key, f"[{i}]"))
+            yield from part._faults(row, entry_key(key, f"[{i}]"), lead, exact)
 
     def _each(self, val: Any, key: Key, method: str, **options: Any) -> list[Any]:
         rows = zip(self._parts, self._separate(val, key), strict=True)
         return [getattr(part, method)(row, key=key, **options) for part, row in rows]
 
     def project(self, val: Any, *, key: Key = None) -> Any:
-        """Return the data with every row projected; ``val`` itself where it is in the spec."""
+        """Replace what is not in the spec; see :meth:`Composite.project`.
+
+        A stack along the same dimension is edited in place and returned. Otherwise a new stack is returned, or ``val``
+        itself where it is in the spec.
+        """
         if self.is_in(val):
             return val
         rows = self._each(val, key, "project")
+        if isinstance(val, LazyStackedTensorDict) and all(
+            new is old for new, old in zip(rows, val.tensordicts, strict=False)
+        ):
+            return val
         return self._joined(rows, val.ndim - self.ndim if is_tensor_collection(val) else 0)
 
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
-        """Turn a list with one dict per part, or a TensorDict, into a lazily stacked TensorDict."""
+        """Turn a TensorDict, a list with one dict per part, or a dict of stacked entries into a lazy stack."""
         return self._joined(self._each(val, key, "encode", ignore_device=ignore_device))
 
-    def to_numpy(self, val: Any, *, safe: bool = False, key: Key = None) -> Any:
-        """Return a list with one dict per part."""
-        return self._each(val, key, "to_numpy", safe=safe)
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+        """Return a dict of what each entry becomes: an array, or a list with one value per part where they differ.
 
-    def type_check(self, value: Any, key: Key = None) -> None:
-        """Raise a SpecError unless every entry of every row is there and of its dtype."""
-        self._each(value, key, "type_check")
+        The list holds None for a part without that entry.
+        """
+        rows = self._each(val, key, "to_numpy", safe=safe)
+        lead = val.ndim - self.ndim if is_tensor_collection(val) else 0
+        return _stacked_arrays(rows, lead + self._dim)
+
+    def type_check(self, value: Any, selected_keys: Any = None) -> None:
+        """Raise a SpecError unless entries are there and of their spec's dtype; see :meth:`Composite.type_check`."""
+        if selected_keys is None:
+            self._type_check(value, None)
+            return
+        for key in [selected_keys] if is_key(selected_keys) else selected_keys:
+            if isinstance(value, torch.Tensor):
+                self[key]._type_check(value, key)
+                continue
+            holders = [
+                (part, row) for part, row in zip(self._parts, self._separate(value, None), strict=True) if key in part
+            ]
+            if not holders:
+                raise KeyError(self._not_found(key))
+            for part, row in holders:
+                part.type_check(row, key)
+
+    def _type_check(self, value: Any, key: Key) -> None:
+        for i, (part, row) in enumerate(zip(self._parts, self._separate(value, key), strict=True)):
+            part._type_check(row, entry_key(key, f"[{i}]"))
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
         """Pick part by part; see :meth:`Spec.index`. Returns a list of dicts."""
@@ -198,8 +234,15 @@ class StackedComposite(LazyStack, Composite):
         return [part.index(*row) for part, *row in rows]
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """Not possible: the parts have different choices."""
-        raise self._unsupported("enumerate", "its parts have different choices; enumerate each of spec.specs")
+        """Return the choices of each part, ``[n, *shape]``: row ``i`` holds the i-th choice of every part.
+
+        Raises:
+            NotSupported: the parts have different numbers of choices.
+        """
+        columns = [part.enumerate(use_mask) for part in self._parts]
+        if len({len(column) for column in columns}) > 1:
+            raise self._unsupported("enumerate", "its parts have different numbers of choices; enumerate spec.specs")
+        return self._joined(columns, 1)
 
     # Reading and editing entries ---------------------------------------------------------------------------------
 
@@ -234,6 +277,28 @@ class StackedComposite(LazyStack, Composite):
         for part in self._parts:
             part.pop(key)
         return found
+
+    def __delitem__(self, key: Any) -> None:
+        """Remove the entry at a key from every part that has it, in place.
+
+        Raises:
+            KeyError: no part has it.
+            StateError: the spec is locked.
+        """
+        self._check_unlocked(f"remove {key!r}")
+        holders = [part for part in self._parts if key in part]
+        if not holders:
+            raise KeyError(self._not_found(key))
+        for part in holders:
+            part.pop(key)
+
+    def __len__(self) -> int:
+        """Return the first size of the shape; the number of stacked specs where that is the first dimension."""
+        return self.shape[0]
+
+    def repr_exclusive_keys(self) -> str:
+        """Return a text of the entries that only some parts have, part by part."""
+        return listing({f"[{i}]": sorted(set(part.keys()) - set(self.keys())) for i, part in enumerate(self._parts)})
 
     def update(self, other: Mapping[Any, Any] | Composite) -> Self:
         """Add and replace entries of every part, in place."""
@@ -295,3 +360,40 @@ class StackedComposite(LazyStack, Composite):
     def __repr__(self) -> str:
         head = f"StackedComposite(shape={tuple(self.shape)}, dim={self._dim})"
         return head + listing({f"[{i}]": part for i, part in enumerate(self._parts)})
+
+
+def _split_entries(parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: Key) -> list[dict[str, Any]]:
+    """A dict as ``to_numpy`` returns it, as one dict for each part."""
+    rows: list[dict[str, Any]] = [{} for _ in parts]
+    for name, value in val.items():
+        values: Any = value
+        if isinstance(value, Mapping):
+            values = _split_entries([part.get(name, None) for part in parts], value, dim, entry_key(key, name))
+        elif isinstance(value, (np.ndarray, torch.Tensor)):
+            values = list(np.moveaxis(np.asarray(value), dim, 0)) if value.ndim > dim else None
+        if not isinstance(values, (list, tuple)) or len(values) != len(rows):
+            raise SpecError(
+                f"{entry_key(key, name)!r}: expected a list or an array with one value for each of {len(rows)} stacked "
+                f"specs, found {type(value).__name__}."
+            )
+        for row, one in zip(rows, values, strict=True):
+            if one is not None:
+                row[name] = one
+    return rows
+
+
+def _stacked_arrays(rows: list[Any], dim: int) -> dict[str, Any]:
+    """Dicts of arrays, one for each part, as one dict of arrays stacked at ``dim``, or of lists."""
+    out: dict[str, Any] = {}
+    for name in {name: None for row in rows for name in row}:
+        values = [row.get(name) for row in rows]
+        first = values[0]
+        if all(isinstance(value, dict) for value in values):
+            out[name] = _stacked_arrays(values, dim)
+        elif isinstance(first, np.ndarray) and all(
+            isinstance(value, np.ndarray) and value.shape == first.shape for value in values
+        ):
+            out[name] = np.stack(values, dim)
+        else:
+            out[name] = values
+    return out

@@ -1,0 +1,77 @@
+"""What becomes of a library's numbers: categories, one-hot rows, and values that a dtype cannot hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
+
+
+@pytest.mark.parametrize(
+    "three", [3, 3.0, np.int64(3), np.array(3), np.uint8(3), torch.tensor(3), torch.tensor(3, dtype=torch.uint8)]
+)
+def test_a_number_is_encoded_as_its_category(three) -> None:
+    row = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    assert OneHot(10).encode(three).int().tolist() == row
+    assert OneHot(10, dtype=torch.float32).encode(three).int().tolist() == row
+    assert Categorical(10).encode(three).tolist() == 3
+    assert OneHot(10, (1, 10)).encode([three] if not isinstance(three, np.ndarray) else three[None]).int().tolist() == [
+        row
+    ]
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array, torch.tensor])
+def test_numbers_of_a_batch_are_encoded_as_their_categories(make) -> None:
+    assert OneHot(3, (2, 3)).encode(make([2, 1])).int().tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert MultiOneHot([3, 4]).encode(make([2, 3])).int().tolist() == [0, 0, 1, 0, 0, 0, 1]
+    assert MultiCategorical([3, 4]).encode(make([2, 3])).tolist() == [2, 3]
+    assert torch.stack([OneHot(3), OneHot(3, mask=torch.tensor([True, True, False]))]).encode(
+        make([2, 1])
+    ).int().tolist() == [
+        [0, 0, 1],
+        [0, 1, 0],
+    ]
+
+
+@pytest.mark.parametrize("make", [list, np.array, torch.tensor, lambda row: np.array(row, dtype=bool)])
+def test_one_hot_rows_are_encoded_as_they_are(make) -> None:
+    assert OneHot(3).encode(make([0, 0, 1])).int().tolist() == [0, 0, 1]
+    assert MultiOneHot([2, 2]).encode(make([0, 1, 1, 0])).int().tolist() == [0, 1, 1, 0]
+
+
+def test_numbers_inside_a_composite_are_encoded_as_their_categories() -> None:
+    spec = Composite(move=OneHot(4), turns=MultiOneHot([2, 3]))
+    encoded = spec.encode({"move": 2, "turns": [1, 2]})
+    assert encoded["move"].int().tolist() == [0, 0, 1, 0]
+    assert encoded["turns"].int().tolist() == [0, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "found"),
+    [
+        (Categorical(2, dtype=torch.bool), 2, "2"),
+        (Categorical(10, dtype=torch.uint8), 300, "300"),
+        (Categorical(10), 2.5, "2.5"),
+        (OneHot(3), [0, 0.5, 0.5], "0.5"),
+        (Binary(3, dtype=torch.bool), [0, 1, 2], "2"),
+        (MultiCategorical([3, 4], dtype=torch.uint8), [-1, 2], "-1"),
+        (Bounded(0, 255, (2,), dtype=torch.uint8), np.array([0, 256]), "256"),
+        (Unbounded((2,), dtype=torch.int64), [0.0, math.nan], "nan"),
+        (Unbounded((2,), dtype=torch.uint64), [0, -1], "-1"),
+        (Unbounded((), dtype=torch.uint16), 2.5, "2.5"),
+    ],
+)
+def test_a_value_that_the_dtype_cannot_hold_is_refused(spec, value, found) -> None:
+    with pytest.raises(SpecError, match=rf"'x': expected values that {spec.dtype} can hold, found .*{found}"):
+        spec.encode(value, key="x")
+
+
+def test_whole_floats_are_encoded_as_integers() -> None:
+    assert Categorical(5).encode(3.0).tolist() == 3
+    assert Bounded(0, 255, (2,), dtype=torch.uint8).encode(np.array([0.0, 255.0])).tolist() == [0, 255]
+    assert Categorical(2, (1,), dtype=torch.bool).encode([1]).tolist() == [True]
