@@ -144,10 +144,19 @@ def test_encode_never_reshapes() -> None:
         Unbounded((4,)).encode(np.zeros((2, 2)))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("value", [0.5, [0.5], np.array([[0.5]]), torch.tensor(0.5)])
+def test_one_element_is_encoded_in_any_shape_of_one_element(shape, value) -> None:
+    encoded = Unbounded(shape).encode(value)
+    assert encoded.shape == shape
+    assert encoded.item() == 0.5
+
+
 def test_encode_adds_no_dimension() -> None:
-    with pytest.raises(SpecError, match=r"expected shape \(1,\), found \(\)"):
-        Unbounded((1,)).encode(0.5)
-    assert Unbounded(()).encode(0.5) == torch.tensor(0.5)
+    with pytest.raises(SpecError, match=r"expected shape \(1, 2\), found \(2,\)"):
+        Unbounded((1, 2)).encode([0.5, 0.5])
+    with pytest.raises(SpecError, match=r"expected shape \(-1,\), found \(\)"):
+        Unbounded((-1,)).encode(0.5)
 
 
 def test_encode_copies_arrays_and_casts() -> None:

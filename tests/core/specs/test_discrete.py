@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import (
     Binary,
     BinaryBox,
@@ -61,8 +63,8 @@ def test_a_dtype_that_is_too_small_is_refused() -> None:
         Categorical(129, dtype=torch.int8)
     with pytest.raises(SpecError, match=r"torch\.bool cannot number 3"):
         Categorical(3, dtype=torch.bool)
-    with pytest.raises(SpecError, match="at least one category"):
-        Categorical(0)
+    with pytest.raises(SpecError, match="0 or more categories, or -1"):
+        Categorical(-2)
     with pytest.raises(SpecError, match=r"torch\.uint8 cannot number"):
         Categorical(1000).to(torch.uint8)
     assert Categorical(128, dtype=torch.int8).is_in(torch.tensor(127, dtype=torch.int8))
@@ -102,9 +104,16 @@ def test_a_mask_can_be_set_and_removed() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda m: Categorical(3, (2,), mask=m), lambda m: OneHot(3, (2, 3), mask=m)])
+def test_masks_may_be_lists_of_zeros_and_ones_in_any_number_of_dimensions(make) -> None:
+    expected = make(torch.tensor([True, False, True]))
+    for mask in ([True, False, True], [1, 0, 1], torch.tensor([[[1.0, 0.0, 1.0]]]), np.array([1, 0, 1])):
+        assert make(mask) == expected
+
+
+@pytest.mark.parametrize("make", [lambda m: Categorical(3, (2,), mask=m), lambda m: OneHot(3, (2, 3), mask=m)])
 def test_masks_that_do_not_fit_are_refused(make) -> None:
-    with pytest.raises(SpecError, match=r"dtype torch\.bool, found torch\.int64"):
-        make(torch.ones(3, dtype=torch.int64))
+    with pytest.raises(SpecError, match=r"other values than 0 and 1 in tensor\(\[0, 1, 2\]\)"):
+        make([0, 1, 2])
     with pytest.raises(SpecError, match=r"broadcasts to \(2, 3\), found \(4,\)"):
         make(torch.ones(4, dtype=torch.bool))
 
@@ -272,3 +281,60 @@ def test_binary_index_picks_where_there_are_ones() -> None:
 def test_texts() -> None:
     assert repr(Categorical(3)) == "Categorical(n=3, shape=(), dtype=int64)"
     assert repr(OneHot(2, mask=torch.ones(2).bool())) == "OneHot(n=2, mask=..., shape=(2,), dtype=bool)"
+
+
+@pytest.mark.parametrize("make", [lambda s: Categorical(0, s), lambda s: OneHot(0, (*s, 0))])
+def test_a_choice_among_nothing_has_no_data(make) -> None:
+    spec = make((2,))
+    assert (spec.n, spec.cardinality(), len(spec.enumerate())) == (0, 0, 0)
+    assert spec.zero().shape == spec.shape
+    assert spec.is_in(spec.zero()) is False
+    assert spec.expand(3, *spec.shape)[0] == spec
+    for refused in (spec.rand, lambda: spec.project(spec.zero())):
+        with pytest.raises(NotSupported, match="it has no category"):
+            refused()
+    assert spec.is_in(spec.rand((0,)))
+    assert make((0,)).is_in(make((0,)).rand())
+    assert spec.to_one_hot_spec().to_categorical_spec() == spec.to_categorical_spec()
+
+
+def test_one_of_several_choices_may_be_among_nothing() -> None:
+    for spec in (MultiCategorical([0, 2]), MultiOneHot([0, 2])):
+        assert spec.cardinality() == 0
+        assert len(spec.enumerate()) == 0
+        assert spec.is_in(spec.zero()) is False
+        with pytest.raises(NotSupported, match="no category"):
+            spec.rand()
+        with pytest.raises(NotSupported, match="no category"):
+            spec.project(spec.zero())
+
+
+def test_binary_rows_may_be_empty() -> None:
+    assert Binary(0).rand().shape == (0,)
+    assert Binary(n=0, shape=()).rand().shape == ()
+
+
+def test_the_number_of_categories_may_be_said_again() -> None:
+    spec = Categorical(3)
+    spec.set_provisional_n(3)
+    with pytest.raises(SpecError, match="n is 3 already"):
+        spec.set_provisional_n(4)
+
+
+def test_registers_are_taken_and_have_no_effect() -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="OneHot: the argument use_register has no effect"):
+        spec = OneHot(3, use_register=True)
+    assert spec.use_register is True
+    assert spec.encode(2).int().tolist() == [0, 0, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert OneHot(3, (3,), None, torch.bool, False, torch.tensor([True, False, True])).use_register is False
+        assert MultiOneHot([2, 2], use_register=False).use_register is False
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_singletons_are_never_removed(remove) -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="samples always have the shape of the spec"):
+        spec = MultiCategorical([5], remove_singleton=remove)
+    assert spec.remove_singleton is remove
+    assert spec.rand().shape == (1,)

@@ -55,12 +55,20 @@ def test_a_part_of_a_locked_spec_can_not_be_unlocked(spec: Composite) -> None:
     spec["n", "m", "c"] = Unbounded((2, 1))
 
 
-def test_a_part_held_by_another_locked_spec_stays_locked(spec: Composite) -> None:
+def test_a_spec_whose_part_another_locked_spec_holds_can_not_be_unlocked(spec: Composite) -> None:
     other = Composite({"shared": spec["n"]}, shape=(2,)).lock_()
-    spec.unlock_()
+    for whole in (spec, other):
+        with pytest.raises(StateError, match="holds a Composite that is also part of a locked spec"):
+            whole.unlock_()
+        assert whole.is_locked
     assert spec["n"].is_locked
-    other.unlock_()
-    assert not spec["n"].is_locked
+    Composite({"one": spec, "other": other}, shape=(2,)).lock_().unlock_()
+    assert not any(part.is_locked for part in (spec, other, spec["n"], spec["n", "m"]))
+
+
+def test_locks_of_one_level_take_none_for_all_levels(spec: Composite) -> None:
+    assert not spec.unlock_(recurse=None)["n", "m"].is_locked
+    assert spec.lock_(recurse=None)["n", "m"].is_locked
 
 
 def test_a_holder_that_is_gone_holds_nothing(spec: Composite) -> None:

@@ -108,8 +108,26 @@ def test_counts_may_be_nested() -> None:
     assert spec[0, 1] == MultiCategorical([4, 5])
     assert spec[:, 0, 1] == Categorical(3, (7,))
     assert spec.cardinality() == 120
-    with pytest.raises(NotSupported, match="nested"):
-        spec.to_one_hot_spec()
+    rows = spec.to_one_hot_spec()
+    assert [part.nvec.tolist() for part in rows[0].specs] == [[2, 3], [4, 5]]
+    drawn = spec[0].rand(generator=seeded())
+    assert spec[0].to_one_hot_spec().is_in(spec[0].to_one_hot(drawn))
+    with pytest.raises(NotSupported, match="differ behind dimension 0"):
+        spec.to_one_hot(spec.rand())
+
+
+def test_counts_that_are_repeated_are_those_of_a_row() -> None:
+    spec = MultiCategorical([2, 3], (4, 2))
+    assert spec.nvec.tolist() == [[2, 3]] * 4
+    assert MultiCategorical(spec.nvec) == spec
+    assert MultiCategorical(spec.nvec).to_one_hot_spec() == MultiOneHot([2, 3], (4, 5))
+
+
+def test_nested_counts_have_nested_boxes() -> None:
+    assert MultiCategorical([[2, 3], [4, 5]]).space == BoxList(
+        [BoxList([CategoricalBox(2), CategoricalBox(4)]), BoxList([CategoricalBox(3), CategoricalBox(5)])]
+    )
+    assert BoxList.from_nvec(torch.tensor(3)) == CategoricalBox(3)
 
 
 def test_one_choice_of_several_is_a_categorical() -> None:
@@ -121,9 +139,9 @@ def test_one_choice_of_several_is_a_categorical() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: MultiCategorical([2, 0]), "1 or more"),
-        (lambda: MultiCategorical([]), "1 or more"),
-        (lambda: MultiCategorical([2.5]), "1 or more"),
+        (lambda: MultiCategorical([2, -1]), "0 or more"),
+        (lambda: MultiCategorical([]), "0 or more"),
+        (lambda: MultiCategorical([2.5]), "0 or more"),
         (lambda: MultiCategorical([2, 3], (3,)), r"ends with \(2,\)"),
         (lambda: MultiCategorical([200], dtype=torch.int8), "cannot number 200"),
         (lambda: MultiCategorical([[2], [3]], mask=torch.ones(5).bool()), "flat nvec"),

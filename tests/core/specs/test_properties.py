@@ -181,7 +181,7 @@ def test_rows_are_in_the_spec_when_each_of_them_is(spec: Spec, lead: torch.Size,
 
 @given(spec=leaves)
 def test_an_array_of_another_shape_is_never_reshaped(spec: Spec) -> None:
-    assume(not isinstance(spec, EVENT))
+    assume(not isinstance(spec, EVENT) and spec.numel() > 1)  # one element has one place
     wrong = spec.rand().unsqueeze(-1)
     with pytest.raises(SpecError, match=r"'obs': expected shape \(.*\), found \("):
         spec.encode(wrong, key="obs")

@@ -41,7 +41,7 @@ class Spec(ABC):
     encoded data stays where it is.
 
     Operations on shapes mean what they mean for a tensor of that shape and return a new spec. They never change the
-    spec they are called on; methods that do end with an underscore, or say so.
+    spec they are called on, ``make_neg_dim`` excepted; methods that do end with an underscore, or say so.
     """
 
     TORCH_FUNCTIONS: ClassVar[dict[Any, Callable[..., Any]]] = {}
@@ -196,7 +196,8 @@ class Spec(ABC):
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
         """Turn a library's value into data of the spec: a tensor of its dtype, on its device.
 
-        Values are cast, never reshaped, and not checked against the domain.
+        Values are cast, never reshaped, and not checked against the domain. One element goes into any shape of one
+        element, such as a number into ``(1,)``.
 
         Args:
             val: array, tensor, number or nested list of the spec's shape.
@@ -303,7 +304,7 @@ class Spec(ABC):
 
     @abstractmethod
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``."""
+        """Make the size at ``dim`` dynamic, in place; return the spec."""
 
     # Copies and devices ------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Binary(Leaf):
         if n is None and shape is None:
             raise SpecError("Binary: expected n or shape, found neither.")
         super().__init__(shape=(n or 0,) if shape is None else shape, device=device, dtype=dtype)
-        if n is not None and (not self._shape or self._shape[-1] not in (n, -1)):
+        if n is not None and (self._shape[-1] not in (n, -1) if self._shape else n != 0):
             raise SpecError(f"Binary: expected a shape whose last size is n={n}, found {tuple(self._shape)}.")
 
     @property

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from . import shapes
 from .dtypes import CPU
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["BinaryBox", "Box", "BoxList", "CategoricalBox", "ContinuousBox", "DiscreteBox"]
 
@@ -18,33 +22,146 @@ class Box:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def clone(self) -> Self:
+        """Return an independent copy."""
+        return copy.deepcopy(self)
+
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
+        """Return the box with its bounds of another dtype or on another device; a copy where it has none."""
+        return self.clone()
+
 
 class ContinuousBox(Box):
     """The numbers from ``low`` to ``high``, both included, for every element of a shape.
 
-    The bounds are kept as small as they can be: one number where all elements share it, and no batch dimensions.
+    The bounds can be edited, in place (``box.low[0] = -2``) or by assignment; a spec follows its box.
 
     Args:
         low: smallest values, broadcastable to ``shape``.
         high: largest values, broadcastable to ``shape``.
+        device: where the bounds go; they stay where they are by default.
         shape: shape of the data; the broadcast shape of the bounds by default.
     """
 
-    def __init__(self, low: torch.Tensor, high: torch.Tensor, shape: torch.Size | None = None) -> None:
-        low, high = _tensor(low), _tensor(high)
-        self.shape = shapes.broadcast(low.shape, high.shape) if shape is None else shape
-        self.least = shapes.compress(low)
-        self.most = shapes.compress(high)
+    # Bounds are kept as small as they can be: one number where all elements share it, and no batch dimensions. What
+    # `low` and `high` show is a copy of the full shape, which is compressed again after somebody has written into it.
+
+    def __init__(
+        self,
+        low: torch.Tensor,
+        high: torch.Tensor,
+        device: torch.device | str | int | None = None,
+        *,
+        shape: torch.Size | None = None,
+    ) -> None:
+        bounds = [_tensor(bound) if device is None else _tensor(bound).to(device) for bound in (low, high)]
+        full = shapes.broadcast(bounds[0].shape, bounds[1].shape) if shape is None else shape
+        self._kept = [shapes.compress(bound) for bound in bounds]
+        self._shapes = [full, full]
+        self._shown: list[torch.Tensor | None] = [None, None]
+        self._versions = [0, 0]
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the data."""
+        return self._shapes[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the bounds are."""
+        return self._kept[0].device
+
+    @property
+    def least(self) -> torch.Tensor:
+        """Smallest values, in the smallest shape that broadcasts to the full one. Not to be edited."""
+        return self._current(0)
+
+    @property
+    def most(self) -> torch.Tensor:
+        """Largest values, in the smallest shape that broadcasts to the full one. Not to be edited."""
+        return self._current(1)
 
     @property
     def low(self) -> torch.Tensor:
-        """Smallest values, of the full shape (a view; 1 where a size is dynamic)."""
-        return self.least.expand(shapes.static(self.shape))
+        """Smallest values, of the full shape (1 where a size is dynamic). Editing or assigning them edits the box."""
+        return self._show(0)
+
+    @low.setter
+    def low(self, value: Any) -> None:
+        self._assign(0, value)
 
     @property
     def high(self) -> torch.Tensor:
-        """Largest values, of the full shape (a view; 1 where a size is dynamic)."""
-        return self.most.expand(shapes.static(self.shape))
+        """Largest values, of the full shape (1 where a size is dynamic). Editing or assigning them edits the box."""
+        return self._show(1)
+
+    @high.setter
+    def high(self, value: Any) -> None:
+        self._assign(1, value)
+
+    def _current(self, i: int) -> torch.Tensor:
+        shown = self._shown[i]
+        if shown is not None and shown._version != self._versions[i]:
+            self._versions[i] = shown._version
+            self._kept[i] = shapes.compress(shown.detach().clone())
+        return self._kept[i]
+
+    def _show(self, i: int) -> torch.Tensor:
+        kept = self._current(i)
+        shown = self._shown[i]
+        if shown is None:
+            with torch.inference_mode(False):  # tensors of inference mode count no edits
+                shown = self._shown[i] = kept.expand(shapes.static(self._shapes[i])).clone()
+            self._versions[i] = shown._version
+        return shown
+
+    def _assign(self, i: int, value: Any) -> None:
+        kept = self._kept[i]
+        bound = (
+            value.detach()
+            if isinstance(value, torch.Tensor)
+            else torch.as_tensor(value, dtype=kept.dtype, device=kept.device)
+        )
+        full = shapes.static(self._shapes[i])
+        try:
+            bound.expand(full)
+        except RuntimeError:
+            # Bounds of another shape are the first half of giving a spec another shape.
+            self._shapes[i] = bound.shape
+        self._kept[i], self._shown[i] = shapes.compress(bound.clone()), None
+
+    def has_shape(self, shape: torch.Size) -> bool:
+        """Whether both bounds have, or broadcast to, a full shape."""
+        return self._shapes[0] == shape and self._shapes[1] == shape
+
+    def resize(self, shape: torch.Size) -> None:
+        """Give the bounds another full shape, in place.
+
+        Raises:
+            RuntimeError: they do not broadcast to it.
+        """
+        for i in (0, 1):
+            self._current(i).expand(shapes.static(shape))
+        self._shapes, self._shown = [shape, shape], [None, None]
+
+    def to(self, dest: torch.dtype | torch.device | str | int) -> ContinuousBox:
+        """Return the box with its bounds of another dtype or on another device."""
+        return ContinuousBox(self.least.to(dest), self.most.to(dest), shape=self.shape)
+
+    def clone(self) -> ContinuousBox:
+        """Return an independent copy."""
+        return ContinuousBox(self.least.clone(), self.most.clone(), shape=self.shape)
+
+    def unbind(self, dim: int = 0) -> tuple[ContinuousBox, ...]:
+        """Return the boxes along a dimension."""
+        pairs = zip(self.low.unbind(dim), self.high.unbind(dim), strict=True)
+        return tuple(ContinuousBox(low.clone(), high.clone()) for low, high in pairs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_kept": [self.least, self.most], "_shapes": list(self._shapes)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _shown=[None, None], _versions=[0, 0])
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         yield self.low
@@ -90,22 +207,27 @@ class BoxList(Box):
         boxes: the sets, in order.
     """
 
-    def __init__(self, boxes: Sequence[CategoricalBox]) -> None:
+    def __init__(self, boxes: Sequence[Any]) -> None:
         self.boxes = list(boxes)
 
-    @classmethod
-    def from_nvec(cls, nvec: torch.Tensor | Sequence[int]) -> BoxList:
-        """Make the list for numbers of categories ``nvec`` (nested ones are read in order)."""
-        counts: list[int] = _tensor(nvec).flatten().tolist()
-        return cls([CategoricalBox(n) for n in counts])
+    @staticmethod
+    def from_nvec(nvec: torch.Tensor | Sequence[Any]) -> Any:
+        """Make the list for numbers of categories: a CategoricalBox for one number, a list for several.
 
-    def __iter__(self) -> Iterator[CategoricalBox]:
+        Nested numbers make nested lists, of which the outer one goes along the last dimension.
+        """
+        counts = _tensor(nvec)
+        if counts.ndim == 0:
+            return CategoricalBox(int(counts))
+        return BoxList([BoxList.from_nvec(column) for column in counts.unbind(-1)])
+
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.boxes)
 
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def __getitem__(self, index: int) -> CategoricalBox:
+    def __getitem__(self, index: int) -> Any:
         return self.boxes[index]
 
     def __eq__(self, other: object) -> bool:

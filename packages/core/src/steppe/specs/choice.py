@@ -211,9 +211,9 @@ class Choice(Spec):
         return self._map("__getitem__", index)
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``."""
-        out: Self = self._map("make_neg_dim", dim)
-        return out
+        """Make the size at ``dim`` dynamic, in place; return the spec."""
+        self._choices = list(self.clone()._map("make_neg_dim", dim)._choices)
+        return self
 
     def clone(self) -> Self:
         """Return an independent copy."""

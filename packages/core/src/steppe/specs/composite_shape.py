@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,15 @@ class CompositeShape(Spec):
     @abstractmethod
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Any:
         """A Composite of another shape with every entry changed."""
+
+    @property
+    @abstractmethod
+    def _children(self) -> Mapping[str, Spec | None]:
+        """The entries."""
+
+    @abstractmethod
+    def _check_unlocked(self, doing: str) -> None:
+        """Raise a StateError where the spec is locked."""
 
     @abstractmethod
     def _lead_names(self, lead: int) -> list[str | None]:
@@ -105,12 +114,17 @@ class CompositeShape(Spec):
 
     def _index(self, index: Any) -> Any:
         ready = shapes.expand_index(index, self.ndim)
-        shape = self._after(f"index with {index!r}", lambda t: t[ready])
+        shape = self._after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         return self._remake(shape, lambda child: child[ready], None)
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic batch size at ``dim``."""
+        """Make the batch size at ``dim`` dynamic, here and in every entry, in place; return the spec."""
         at = self._batch_dim(dim)
-        shape = torch.Size((*self.shape[:at], -1, *self.shape[at + 1 :]))
-        out: Self = self._remake(shape, lambda child: child.make_neg_dim(at), None)
-        return out
+        self._check_unlocked("make a size dynamic")
+        children = [child for child in self._children.values() if child is not None]
+        for child in children:
+            child.clone().make_neg_dim(at)  # whatever is wrong is found before anything is changed
+        for child in children:
+            child.make_neg_dim(at)
+        self._shape = torch.Size((*self.shape[:at], -1, *self.shape[at + 1 :]))
+        return self

@@ -85,12 +85,19 @@ class Bounded(Leaf):
             _check_broadcasts(name, bound, self._shape)
         if bool((_ordered(least) > _ordered(most)).any()):
             raise SpecError(f"Bounded: low must not exceed high, found low={brief(least)} and high={brief(most)}.")
-        self._box = ContinuousBox(least.to(self._device), most.to(self._device), self._shape)
+        self._box = ContinuousBox(least.to(self._device), most.to(self._device), shape=self._shape)
 
     @property
     def space(self) -> ContinuousBox:
-        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape."""
+        """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape. They can be edited.
+
+        Bounds of another shape are taken too, and hold once the spec is given that shape: ``spec.shape = ...``.
+        """
         return self._box
+
+    @space.setter
+    def space(self, value: ContinuousBox) -> None:
+        self._box = value.clone()
 
     @property
     def low(self) -> torch.Tensor:
@@ -102,8 +109,22 @@ class Bounded(Leaf):
         """Largest values, of the full shape."""
         return self._box.high
 
+    def _edges(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The bounds in the dtype of the spec, as small as they can be."""
+        box = self._box
+        if not box.has_shape(self._shape):
+            raise SpecError(
+                f"Bounded: the bounds were given the shapes {tuple(box.low.shape)} and {tuple(box.high.shape)}, the "
+                f"spec has {tuple(self._shape)}. Give it theirs: spec.shape = spec.space.low.shape."
+            )
+        least, most = box.least, box.most
+        if least.dtype is not self._dtype or most.dtype is not self._dtype:
+            return _bound(least, self._dtype, "low"), _bound(most, self._dtype, "high")
+        return least, most
+
     def _bounds(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        return _ordered(self._box.least.to(device)), _ordered(self._box.most.to(device))
+        least, most = self._edges()
+        return _ordered(least.to(device)), _ordered(most.to(device))
 
     def _contains(self, val: torch.Tensor) -> bool:
         low, high = self._bounds(val.device)
@@ -128,30 +149,27 @@ class Bounded(Leaf):
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
         draw = sampling.floats if self._dtype.is_floating_point else sampling.integers
-        return draw(
-            self._box.least, self._box.most, self._full(lead), dtype=self._dtype, generator=generator, device=device
-        )
+        least, most = self._edges()
+        return draw(least, most, self._full(lead), dtype=self._dtype, generator=generator, device=device)
 
     def _domain_text(self) -> str:
         return f"values from {brief(self._box.least)} to {brief(self._box.most)}"
 
     def _change(self, change: Change) -> Spec:
         shape = shapes.shape_after(self._shape, change)
-        low = shapes.change_param(self._box.least, self._shape, change)
-        high = shapes.change_param(self._box.most, self._shape, change)
-        return self._with(_shape=shape, _box=ContinuousBox(low, high, shape))
+        low, high = (shapes.change_param(edge, self._shape, change) for edge in self._edges())
+        return self._with(_shape=shape, _box=ContinuousBox(low, high, shape=shape))
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``.
+        """Make the size at ``dim`` dynamic, in place; return the spec.
 
         Raises:
             SpecError: the bounds differ along that dimension.
         """
-        out = super().make_neg_dim(dim)
+        # Counted from the back, where bounds and shape are aligned.
+        at = shapes.normal_dim(dim, self.ndim, what="Bounded") - self.ndim
         bounds = []
-        for bound in (self._box.least, self._box.most):
-            # Counted from the back, where bounds and shape are aligned.
-            at = dim % self.ndim - self.ndim
+        for bound in self._edges():
             if bound.ndim < -at:
                 bounds.append(bound)
                 continue
@@ -159,19 +177,23 @@ class Bounded(Leaf):
             if not bool((bound == one).all()):
                 raise SpecError(f"Bounded: the bounds differ along dimension {dim}, so its size cannot be dynamic.")
             bounds.append(one)
-        return out._with(_box=ContinuousBox(bounds[0], bounds[1], out._shape))
+        super().make_neg_dim(dim)
+        self._box = ContinuousBox(bounds[0], bounds[1], shape=self._shape)
+        return self
 
     def _map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
-        return self._with(_box=ContinuousBox(function(self._box.least), function(self._box.most), self._shape))
+        least, most = self._edges()
+        return self._with(_box=ContinuousBox(function(least), function(most), shape=self._shape))
 
     def _to_dtype(self, dtype: torch.dtype) -> Self:
-        return type(self)(_cast(self._box.least, dtype), _cast(self._box.most, dtype), self._shape, self._device, dtype)
+        least, most = self._edges()
+        return type(self)(_cast(least, dtype), _cast(most, dtype), self._shape, self._device, dtype)
 
     def cardinality(self) -> int | float:
         """Return how many data there are: ``inf`` for floats, the product over all elements for integers."""
         if self._dtype.is_floating_point:
             return math.inf
-        low, high = self._box.low.flatten().tolist(), self._box.high.flatten().tolist()
+        low, high = (edge.expand(shapes.static(self._shape)).flatten().tolist() for edge in self._edges())
         return math.prod(int(b) - int(a) + 1 for a, b in zip(low, high, strict=True))
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
@@ -185,14 +207,20 @@ class Bounded(Leaf):
             raise self._unsupported(
                 "enumerate", "its values are not countable" if n == math.inf else f"it has {n} data"
             )
-        low, high = self._box.low.flatten().tolist(), self._box.high.flatten().tolist()
+        low, high = (edge.expand(shapes.static(self._shape)).flatten().tolist() for edge in self._edges())
         where = self._device or CPU
         columns = [torch.arange(int(a), int(b) + 1, device=where) for a, b in zip(low, high, strict=True)]
         grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0, device=where)
-        return grid.reshape(-1, *self._box.low.shape).to(self._dtype)
+        return grid.reshape(-1, *shapes.static(self._shape)).to(self._dtype)
 
     def _same(self, other: Any) -> bool:
         return super()._same(other) and self._box == other._box
+
+    def _resize(self, shape: torch.Size) -> None:
+        for name, bound in (("low", self._box.least), ("high", self._box.most)):
+            _check_broadcasts(name, bound, shape)
+        self._box.resize(shape)
+        self._shape = shape
 
     def _arguments(self) -> list[str]:
         return [f"low={brief(self._box.least)}", f"high={brief(self._box.most)}"]
@@ -269,7 +297,7 @@ class Unbounded(Leaf):
         least, most = _limits(dtype)
         held = torch.float64 if dtype is torch.uint64 else dtype
         low, high = (torch.tensor(limit, dtype=held, device=self._device or CPU) for limit in (least, most))
-        return ContinuousBox(low, high, self._shape)
+        return ContinuousBox(low, high, shape=self._shape)
 
     def _contains(self, val: torch.Tensor) -> bool:
         return True

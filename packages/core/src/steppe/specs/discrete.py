@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from steppe.arguments import ignored_argument
 from steppe.errors import NotSupported, SpecError
 
 from . import masks, sampling, shapes
 from .base import DeviceLike, Key, Spec, named
 from .boxes import CategoricalBox
 from .dtypes import CPU
-from .leaf import Leaf, shape_fault
+from .leaf import Leaf, one_element, shape_fault
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ def whole(val: torch.Tensor) -> torch.Tensor:
     return val.nan_to_num().round().to(torch.int64) if val.dtype.is_floating_point else val.to(torch.int64)
 
 
+def checked_register(owner: str, use_register: bool) -> bool:
+    """Return ``use_register``, which has no effect."""
+    if use_register:
+        ignored_argument(owner, "use_register", "numbers are encoded as the categories they name")
+    return bool(use_register)
+
+
 def is_whole(val: torch.Tensor) -> bool:
     """Whether all values are whole numbers."""
     return not val.dtype.is_floating_point or bool((val == val.round()).all())
@@ -45,7 +53,7 @@ class Categorical(Leaf):
     """One of ``n`` categories, as a number from 0 to ``n - 1``, for every element of a shape.
 
     Args:
-        n: number of categories; -1 where it is not known yet (see :meth:`set_provisional_n`).
+        n: number of categories; -1 where it is not known yet (see :meth:`set_provisional_n`). With 0 there is no datum.
         shape: shape of the data.
         device: device of the data, or None.
         dtype: dtype of the data; with ``torch.bool`` and ``n=2`` it describes flags.
@@ -65,7 +73,7 @@ class Categorical(Leaf):
         shape: ShapeLike = (),
         device: DeviceLike = None,
         dtype: Any = torch.int64,
-        mask: torch.Tensor | None = None,
+        mask: Any = None,
     ) -> None:
         super().__init__(shape=shape, device=device, dtype=dtype)
         self._n = _count(n, self)
@@ -76,7 +84,7 @@ class Categorical(Leaf):
     @property
     def n(self) -> int:
         """Number of categories; the provisional one, or -1, where it is not known."""
-        return self._n if self._n > 0 or self._provisional is None else self._provisional
+        return self._n if self._n >= 0 or self._provisional is None else self._provisional
 
     @property
     def space(self) -> CategoricalBox:
@@ -93,7 +101,7 @@ class Categorical(Leaf):
         """What is allowed, ``[*shape, n]`` bool, or None."""
         return self._mask
 
-    def update_mask(self, mask: torch.Tensor | None) -> None:
+    def update_mask(self, mask: Any) -> None:
         """Set or remove the mask, in place.
 
         Args:
@@ -108,7 +116,7 @@ class Categorical(Leaf):
         Raises:
             SpecError: the number is known already.
         """
-        if self._n > 0:
+        if self._n >= 0 and n != self._n:
             raise SpecError(f"Categorical: n is {self._n} already, and cannot be {n} for now.")
         self._provisional = _count(n, self)
 
@@ -121,7 +129,7 @@ class Categorical(Leaf):
         if not is_whole(val):
             return False
         index = val.to(torch.int64)
-        if bool((index < 0).any()) or (self.n > 0 and bool((index >= self.n).any())):
+        if bool((index < 0).any()) or (self.n >= 0 and bool((index >= self.n).any())):
             return False
         if self._mask is None:
             return True
@@ -130,7 +138,8 @@ class Categorical(Leaf):
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
         index = whole(val).clamp(min=0)
-        if self.n > 0:
+        if self.n >= 0:
+            self._check_any(val, "project")
             index = index.clamp(max=self.n - 1)
         if self._mask is not None:
             index = masks.nearest(index, self._mask)
@@ -138,6 +147,8 @@ class Categorical(Leaf):
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
         n = self._known_n("rand")
+        if n == 0:
+            return self._check_any(torch.zeros(self._full(lead), dtype=self._dtype, device=device), "rand")
         if self._mask is not None:
             return masks.draw(self._mask, lead, generator=generator, device=device).to(self._dtype)
         last = torch.tensor(n - 1, device=CPU)
@@ -148,7 +159,15 @@ class Categorical(Leaf):
     def _domain_text(self) -> str:
         if self._mask is not None:
             return f"categories from 0 to {self.n - 1} that the mask allows"
+        if self.n == 0:
+            return "no data, as there is no category"
         return f"categories from 0 to {self.n - 1}" if self.n > 0 else "categories of 0 or more"
+
+    def _check_any(self, data: torch.Tensor, what: str) -> torch.Tensor:
+        """``data`` where it holds nothing; without categories there is nothing that it could hold."""
+        if self.n == 0 and data.numel():
+            raise self._unsupported(what, "it has no category")
+        return data
 
     def _change(self, change: Change) -> Spec:
         out = super()._change(change)
@@ -156,8 +175,15 @@ class Categorical(Leaf):
             return out
         return self._with(_shape=out.shape, _mask=masks.moved(self._mask, shapes.positions(self._shape, change)))
 
+    def _resize(self, shape: torch.Size) -> None:
+        mask = self._mask
+        if mask is not None:
+            rows = masks.compressed(mask)
+            mask = masks.checked(rows, torch.Size((*shape, self.n)), name=type(self).__name__, device=self._device)
+        self._shape, self._mask = shape, mask
+
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``; a spec with a mask cannot have one."""
+        """Make the size at ``dim`` dynamic, in place; return the spec. Not with a mask."""
         if self._mask is not None:
             raise self._unsupported("make_neg_dim", "a mask needs static sizes")
         return super().make_neg_dim(dim)
@@ -167,7 +193,7 @@ class Categorical(Leaf):
         _count(self._n, out)
         return out
 
-    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return categories ``[..., *shape]`` as one-hot rows ``[..., *shape, n]``, bool.
 
         Args:
@@ -178,7 +204,7 @@ class Categorical(Leaf):
             self.assert_is_in(val)
         return sampling.one_hot(val.to(torch.int64), self._known_n("to_one_hot"), dtype=torch.bool)
 
-    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is categorical already."""
         if safe:
             self.assert_is_in(val)
@@ -187,7 +213,7 @@ class Categorical(Leaf):
     def to_one_hot_spec(self) -> OneHot:
         """Return the spec of the same choice as one-hot rows, ``[*shape, n]`` bool."""
         n = self._known_n("to_one_hot_spec")
-        return OneHot(n, (*self._shape, n), self._device, torch.bool, self._mask)
+        return OneHot(n, (*self._shape, n), self._device, torch.bool, mask=self._mask)
 
     def to_categorical_spec(self) -> Categorical:
         """Return a copy."""
@@ -232,8 +258,12 @@ class OneHot(Leaf):
         shape: shape of the data, whose last size is ``n``; ``[n]`` by default.
         device: device of the data, or None.
         dtype: dtype of the data.
+        use_register: taken for programs that give it, without effect: numbers are encoded as the categories they name.
         mask: bool tensor that broadcasts to ``shape``, True where a category is allowed. A row that allows nothing
             restricts nothing.
+
+    Attributes:
+        use_register: as it was given.
 
     Raises:
         SpecError: the last size of the shape is not ``n``, or the mask does not fit.
@@ -248,10 +278,12 @@ class OneHot(Leaf):
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
         dtype: Any = torch.bool,
-        mask: torch.Tensor | None = None,
+        use_register: bool = False,
+        mask: Any = None,
     ) -> None:
         super().__init__(shape=(n,) if shape is None else shape, device=device, dtype=dtype)
-        if n < 1 or not self._shape or self._shape[-1] != n:
+        self.use_register = checked_register("OneHot", use_register)
+        if n < 0 or not self._shape or self._shape[-1] != n:
             raise SpecError(
                 f"OneHot: expected a shape whose last size is the number of categories, found n={n} and shape "
                 f"{tuple(self._shape)}."
@@ -280,7 +312,7 @@ class OneHot(Leaf):
         """What is allowed, of the shape of the data, bool; or None."""
         return self._mask
 
-    def update_mask(self, mask: torch.Tensor | None) -> None:
+    def update_mask(self, mask: Any) -> None:
         """Set or remove the mask, in place.
 
         Args:
@@ -297,6 +329,8 @@ class OneHot(Leaf):
         return self._mask is None or not bool((hot & ~masks.allowed(self._mask).to(val.device)).any())
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        if self._n == 0 and val.shape[:-1].numel():
+            raise self._unsupported("project", "it has no category")
         score = val.double().nan_to_num(-torch.inf, torch.inf, -torch.inf)
         if self._mask is not None:
             # Lower than the lowest score, so that an allowed category wins over it.
@@ -306,10 +340,15 @@ class OneHot(Leaf):
         return sampling.one_hot(score.argmax(-1), self._n, dtype=self._dtype)
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        size = self._full(lead)
+        if self._n == 0:
+            if size[:-1].numel():
+                raise self._unsupported("rand", "it has no category")
+            return torch.zeros(size, dtype=self._dtype, device=device)
         if self._mask is not None:
             index = masks.draw(self._mask, lead, generator=generator, device=device)
         else:
-            index = torch.randint(0, self._n, self._full(lead)[:-1], generator=generator, device=device)
+            index = torch.randint(0, self._n, size[:-1], generator=generator, device=device)
         return sampling.one_hot(index, self._n, dtype=self._dtype)
 
     def _domain_text(self) -> str:
@@ -331,8 +370,13 @@ class OneHot(Leaf):
             )
         return shapes.shape_after(self._shape, change)
 
+    def _resize(self, shape: torch.Size) -> None:
+        mask = None if self._mask is None else masks.compressed(self._mask)
+        other = type(self)(self._n, shape, self._device, self._dtype, mask=mask)
+        self._shape, self._mask = other._shape, other._mask
+
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``, which cannot be the last; not with a mask."""
+        """Make the size at ``dim`` dynamic, in place; return the spec. It cannot be the last; not with a mask."""
         if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="OneHot") == self.ndim - 1:
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
         return super().make_neg_dim(dim)
@@ -345,6 +389,9 @@ class OneHot(Leaf):
         """
         tensor = self._tensor(val, key)
         rows = self._shape[:-1]
+        if not shapes.fits(tensor.shape, self._shape) or (self._n == 1 and not bool(tensor.any())):
+            # A row of one category holds a one, so a zero is the number of that category.
+            tensor = one_element(tensor, rows)
         if tensor.ndim == self.ndim - 1 and shapes.fits(tensor.shape, rows):
             if not is_whole(tensor) or bool(((whole(tensor) < 0) | (whole(tensor) >= self._n)).any()):
                 raise SpecError(f"{named(key, self)}: expected categories from 0 to {self._n - 1}, found {val!r}.")
@@ -360,7 +407,7 @@ class OneHot(Leaf):
             self.assert_is_in(val, key=key)
         return self.to_categorical(val).detach().cpu().numpy()
 
-    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return rows ``[..., n]`` as category numbers ``[...]``, int64.
 
         Args:
@@ -371,7 +418,7 @@ class OneHot(Leaf):
             self.assert_is_in(val)
         return (val.to(torch.uint8) if val.dtype is torch.bool else val).argmax(-1)
 
-    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is one-hot already."""
         if safe:
             self.assert_is_in(val)
@@ -407,8 +454,8 @@ class OneHot(Leaf):
 
 def _count(n: int, spec: Leaf) -> int:
     """The number of categories, when the dtype of the spec can number them."""
-    if n != -1 and n < 1:
-        raise SpecError(f"{type(spec).__name__}: expected at least one category, or -1 for unknown, found n={n}.")
+    if n < -1:
+        raise SpecError(f"{type(spec).__name__}: expected 0 or more categories, or -1 for unknown, found n={n}.")
     if n > most_categories(spec.dtype):
         raise SpecError(f"{type(spec).__name__}: {spec.dtype} cannot number {n} categories. Use torch.int64.")
     return int(n)

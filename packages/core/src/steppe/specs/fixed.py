@@ -13,6 +13,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Rows, Spec, named
+from .dtypes import CPU
 from .nontensor import NonTensor, same_data
 from .shapes import Change, ShapeLike
 
@@ -72,7 +73,7 @@ class Fixed(NonTensor):
 
     def _change(self, change: Change) -> Spec:
         shape = shapes.shape_after(self._shape, change)
-        numbers = torch.arange(self._values.size).view(shapes.static(self._shape))
+        numbers = torch.arange(self._values.size, device=CPU).view(shapes.static(self._shape))
         if self._is_repeated():
             return self._with(
                 _shape=shape, _values=np.broadcast_to(self._values.flat[:1].reshape(()), shapes.static(shape))
@@ -80,8 +81,15 @@ class Fixed(NonTensor):
         at = shapes.change_param(numbers, self._shape, change).expand(shapes.static(shape))
         return self._with(_shape=shape, _values=self._values.reshape(-1)[at.numpy()])
 
+    def _resize(self, shape: torch.Size) -> None:
+        try:
+            self._values = np.broadcast_to(self._values, shapes.static(shape))
+        except ValueError:
+            raise SpecError(f"{self!r}: the values do not broadcast to the shape {tuple(shape)}.") from None
+        super()._resize(shape)
+
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``.
+        """Make the size at ``dim`` dynamic, in place; return the spec.
 
         Raises:
             SpecError: the values differ along that dimension.
@@ -89,8 +97,9 @@ class Fixed(NonTensor):
         at = shapes.normal_dim(dim, self.ndim, what="NonTensor")
         if not self._is_repeated() and self._shape[at] != 1:
             raise SpecError(f"The values of {self!r} differ along dimension {dim}, so its size cannot be dynamic.")
-        out = super().make_neg_dim(dim)
-        return out._with(_values=np.take(self._values, [0], axis=at) if self._values.size else self._values)
+        if self._values.size:
+            self._values = np.take(self._values, [0], axis=at)
+        return super().make_neg_dim(dim)
 
     def __eq__(self, other: object) -> bool:
         """Whether shape, device and values are equal."""

@@ -40,9 +40,10 @@ class SpecKeys(Set[Any]):
         return sum(1 for _ in self)
 
     def __contains__(self, key: object) -> bool:
-        if isinstance(key, tuple) and len(key) == 1:
-            key = key[0]
-        return any(key == mine for mine in self)
+        if not is_key(key):
+            return False
+        path = as_path(key)
+        return any(path == as_path(mine) for mine in self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)})"

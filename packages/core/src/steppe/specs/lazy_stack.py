@@ -170,11 +170,15 @@ class LazyStack(Spec):
         return self._index(index)
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``, which is not the stacked dimension."""
+        """Make the size at ``dim`` dynamic, in place; return the spec. Not for the stacked dimension."""
         at = self._at(dim)
         if at == self._dim:
             raise self._unsupported("make_neg_dim", "the number of stacked specs is fixed")
-        return self._restack([part.make_neg_dim(self._within(at)) for part in self._parts], self._dim)
+        for part in self._parts:
+            part.clone().make_neg_dim(self._within(at))  # whatever is wrong is found before anything is changed
+        for part in self._parts:
+            part.make_neg_dim(self._within(at))
+        return self
 
     def clone(self) -> Self:
         """Return an independent, unlocked copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,7 @@ from .shaping import Shaped, as_device
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Leaf", "same_values", "shape_fault"]
+__all__ = ["Leaf", "nested_tensor", "one_element", "same_values", "shape_fault"]
 
 
 def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
@@ -35,6 +36,22 @@ def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
     if found.numel() == shapes.static(expected).numel():
         return f"{text} Nothing is reshaped silently: reshape the data, or change the shape of the spec."
     return f"{text} Change the data, or the shape of the spec."
+
+
+def one_element(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """A tensor of one element in a shape of one element, where there is one place for it; others as they are."""
+    if tensor.numel() == 1 and tensor.shape != shape and -1 not in shape and shape.numel() == 1:
+        return tensor.reshape(shape)
+    return tensor
+
+
+def nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Rows of different sizes as one tensor."""
+    with warnings.catch_warnings():
+        # torch says once that nested tensors are a prototype; which ones are made here is documented.
+        warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
+        out: torch.Tensor = torch.nested.nested_tensor(rows)
+    return out
 
 
 # torch compares no numbers of these dtypes on every device and in every version.
@@ -72,8 +89,12 @@ class Leaf(Shaped):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the data."""
+        """Dtype of the data. Assigning it gives the spec another one, in place."""
         return self._dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        self._dtype = to_torch_dtype(value)
 
     @property
     def domain(self) -> str | None:
@@ -154,7 +175,7 @@ class Leaf(Shaped):
 
         Arrays are copied, since environments reuse theirs; tensors only where dtype or device differ.
         """
-        tensor = self._tensor(val, key)
+        tensor = one_element(self._tensor(val, key), self._shape)
         if not shapes.fits(tensor.shape, self._shape):
             raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
         return self._cast(tensor, key, ignore_device=ignore_device)

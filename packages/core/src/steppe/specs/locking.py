@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from steppe.errors import StateError
@@ -45,43 +46,58 @@ class Lockable:
         """Same as :attr:`is_locked`."""
         return self._locked
 
-    def lock_(self, recurse: bool = True) -> Self:
+    def lock_(self, recurse: bool | None = True) -> Self:
         """Forbid edits, in place.
 
         Args:
-            recurse: lock nested specs too, which then stay locked as long as this one is.
+            recurse: lock nested specs too, which then stay locked as long as this one is. None is True.
         """
         self._locked = True
-        if recurse:
+        if recurse or recurse is None:
             for nested in self._nested_specs():
                 nested.lock_()
                 nested._holders[id(self)] = weakref.ref(self)
         return self
 
-    def unlock_(self, recurse: bool = True) -> Self:
+    def unlock_(self, recurse: bool | None = True) -> Self:
         """Allow edits again, in place.
 
         Args:
-            recurse: unlock nested specs too, unless another locked spec holds them.
+            recurse: unlock nested specs too. None is True.
 
         Raises:
-            StateError: a locked spec holds this one.
+            StateError: a locked spec holds this one, or one that would be unlocked with it; nothing is unlocked then.
         """
-        if self._held():
-            raise StateError(
-                f"This {type(self).__name__} is part of a locked spec, so it cannot be unlocked alone. "
-                f"Unlock the whole, or edit a copy: spec.clone()."
-            )
-        self._locked = False
+        inner: list[Lockable] = [self]
+        if recurse or recurse is None:
+            inner += self._all_nested()
+        if _held_elsewhere(inner) is not None:
+            gc.collect()  # a holder that nobody uses any more may wait for it, as part of an environment
+            held = _held_elsewhere(inner)
+            if held is not None:
+                what = "is part of" if held is self else f"holds a {type(held).__name__} that is also part of"
+                raise StateError(
+                    f"This {type(self).__name__} {what} a locked spec, so it cannot be unlocked alone. "
+                    f"Unlock the whole, or a spec that holds all of them; or edit a copy: spec.clone()."
+                )
+        for spec in inner:
+            spec._locked = False
         for nested in self._nested_specs():
             nested._holders.pop(id(self), None)
-            if recurse and not nested._held():
-                nested.unlock_()
         return self
 
+    def _all_nested(self) -> Iterator[Lockable]:
+        for nested in self._nested_specs():
+            yield nested
+            yield from nested._all_nested()
+
+    def _holding(self) -> list[Lockable]:
+        """The locked specs that hold this one."""
+        holders = (ref() for ref in self._holders.values())
+        return [holder for holder in holders if holder is not None and holder._locked]
+
     def _held(self) -> bool:
-        holders = [ref() for ref in self._holders.values()]
-        return any(holder is not None and holder._locked for holder in holders)
+        return bool(self._holding())
 
     def _check_unlocked(self, doing: str) -> None:
         if self._locked:
@@ -99,3 +115,12 @@ class Lockable:
         self._holders = {}
         if self._locked:
             self.lock_()
+
+
+def _held_elsewhere(specs: list[Lockable]) -> Lockable | None:
+    """The first of some specs that a locked spec holds which is none of them."""
+    own = {id(spec) for spec in specs}
+    for spec in specs:
+        if any(id(holder) not in own for holder in spec._holding()):
+            return spec
+    return None

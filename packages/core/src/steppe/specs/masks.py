@@ -14,29 +14,41 @@ from steppe.errors import NotSupported, SpecError
 
 from .dtypes import CPU
 
-__all__ = ["allowed", "allowed_categories", "checked", "draw", "moved", "nearest"]
+__all__ = ["allowed", "allowed_categories", "checked", "compressed", "draw", "moved", "nearest"]
 
 
 def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
     """Return ``mask`` as a bool tensor of the shape ``full``, or None.
 
+    Zeros and ones of any dtype are taken, and the mask of one row in any number of dimensions.
+
     Raises:
-        SpecError: it is not bool, does not broadcast, or the shape is dynamic.
+        SpecError: it holds other values, does not broadcast, or the shape is dynamic.
     """
     if mask is None:
         return None
     if -1 in full:
         raise SpecError(f"{name}: a mask needs static sizes, found shape {tuple(full[:-1])} and {full[-1]} categories.")
-    mask = mask.to(device) if isinstance(mask, torch.Tensor) else torch.as_tensor(mask, device=device or CPU)
-    if mask.dtype is not torch.bool:
-        raise SpecError(f"{name}: expected a mask of dtype torch.bool, found {mask.dtype}. Use mask.bool().")
+    given = mask.to(device) if isinstance(mask, torch.Tensor) else torch.as_tensor(mask, device=device or CPU)
+    flags = given.to(torch.bool)
+    if given.dtype is not torch.bool and bool((given != flags.to(given.dtype)).any()):
+        raise SpecError(f"{name}: expected a mask of dtype torch.bool, found other values than 0 and 1 in {given}.")
+    if flags.ndim > len(full) and flags.numel() == flags.shape[-1]:
+        flags = flags.reshape(-1)
     try:
-        out: torch.Tensor = mask.clone().expand(full)
+        out: torch.Tensor = flags.clone().expand(full)
     except RuntimeError:
         raise SpecError(
-            f"{name}: expected a mask that broadcasts to {tuple(full)}, found {tuple(mask.shape)}."
+            f"{name}: expected a mask that broadcasts to {tuple(full)}, found {tuple(flags.shape)}."
         ) from None
     return out
+
+
+def compressed(mask: torch.Tensor) -> torch.Tensor:
+    """Return the mask without the leading dimensions along which all rows are alike."""
+    while mask.ndim > 1 and bool((mask == mask[:1]).all()):
+        mask = mask[0]
+    return mask
 
 
 def allowed(mask: torch.Tensor) -> torch.Tensor:
@@ -78,7 +90,7 @@ def allowed_categories(
     Raises:
         NotSupported: rows allow different categories.
     """
-    if not use_mask or mask is None:
+    if not use_mask or mask is None or n == 0:
         return torch.arange(n, device=device or CPU)
     rows = allowed(mask).reshape(-1, n)
     if len(rows) > 1 and not bool((rows == rows[0]).all()):

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import masks, sampling, shapes
 from .base import DeviceLike, Key, Spec, named
 from .boxes import BoxList
-from .discrete import Categorical, is_whole, most_categories, whole
+from .discrete import Categorical, checked_register, is_whole, most_categories, whole
 from .dtypes import CPU
-from .leaf import Leaf, shape_fault
+from .leaf import Leaf, nested_tensor, shape_fault
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -29,9 +30,16 @@ Counts: TypeAlias = "Sequence[int] | torch.Tensor | int | Sequence[Any]"
 def _counts(nvec: Counts, name: str) -> torch.Tensor:
     counts = torch.as_tensor(nvec, device="cpu")
     counts = counts.reshape(1) if counts.ndim == 0 else counts
-    if counts.dtype.is_floating_point or counts.numel() == 0 or bool((counts < 1).any()):
-        raise SpecError(f"{name}: expected numbers of categories of 1 or more, found nvec={nvec!r}.")
+    if counts.dtype.is_floating_point or counts.numel() == 0 or bool((counts < 0).any()):
+        raise SpecError(f"{name}: expected numbers of categories of 0 or more, found nvec={nvec!r}.")
     return counts.to(torch.int64)
+
+
+def _of_a_row(counts: torch.Tensor) -> torch.Tensor:
+    """Nested numbers without the leading dimensions along which they are repeated."""
+    while counts.ndim > 1 and bool((counts == counts[:1]).all()):
+        counts = counts[0]
+    return counts
 
 
 def _parts(counts: torch.Tensor) -> list[int]:
@@ -49,6 +57,10 @@ class MultiCategorical(Leaf):
         dtype: dtype of the data.
         mask: bool tensor that broadcasts to ``[*shape[:-1], sum(nvec)]``, True where a category is allowed; the choices
             one behind another. Only for a flat ``nvec``.
+        remove_singleton: taken for programs that give it, without effect: samples have the shape of the spec.
+
+    Attributes:
+        remove_singleton: as it was given.
 
     Raises:
         SpecError: ``nvec`` does not fit the shape or the dtype, or the mask does not fit.
@@ -63,15 +75,22 @@ class MultiCategorical(Leaf):
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
         dtype: Any = torch.int64,
-        mask: torch.Tensor | None = None,
+        mask: Any = None,
+        remove_singleton: bool | None = None,
     ) -> None:
+        if remove_singleton is not None:
+            ignored_argument("MultiCategorical", "remove_singleton", "samples always have the shape of the spec")
+        self.remove_singleton = remove_singleton is None or bool(remove_singleton)
         counts = _counts(nvec, "MultiCategorical")
         super().__init__(shape=counts.shape if shape is None else shape, device=device, dtype=dtype)
-        if self._shape[max(0, self.ndim - counts.ndim) :] != counts.shape:
+        try:
+            counts.expand(shapes.static(self._shape))
+        except RuntimeError:
             raise SpecError(
                 f"MultiCategorical: expected a shape that ends with {tuple(counts.shape)}, one element for each number "
                 f"in nvec, found {tuple(self._shape)}."
-            )
+            ) from None
+        counts = _of_a_row(counts)
         if int(counts.max()) > most_categories(self._dtype):
             raise SpecError(f"MultiCategorical: {self._dtype} cannot number {int(counts.max())} categories.")
         self._nvec = counts
@@ -80,12 +99,12 @@ class MultiCategorical(Leaf):
 
     @property
     def nvec(self) -> torch.Tensor:
-        """Number of categories of each choice, int64 on the CPU; the shape of the data ends with its shape."""
-        return self._nvec
+        """Number of categories of each choice, int64 on the CPU, of the shape of the data (1 where it is dynamic)."""
+        return self._nvec.expand(shapes.static(self._shape))
 
     @property
-    def space(self) -> BoxList:
-        """The choices, as a BoxList (nested ones in order)."""
+    def space(self) -> Any:
+        """The choices, as a BoxList; one for each row of a batch alike. A nested nvec gives nested lists."""
         return BoxList.from_nvec(self._nvec)
 
     @property
@@ -98,7 +117,7 @@ class MultiCategorical(Leaf):
         """What is allowed, ``[*shape[:-1], sum(nvec)]`` bool, or None."""
         return self._mask
 
-    def update_mask(self, mask: torch.Tensor | None) -> None:
+    def update_mask(self, mask: Any) -> None:
         """Set or remove the mask, in place.
 
         Args:
@@ -132,7 +151,12 @@ class MultiCategorical(Leaf):
             return True
         return all(part._contains(column) for part, column in zip(self._split(), val.unbind(-1), strict=True))
 
+    def _check_any(self, what: str, n: int) -> None:
+        if n and bool((self._nvec == 0).any()):
+            raise self._unsupported(what, f"one of its choices has no category: nvec={self._nvec.tolist()}")
+
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        self._check_any("project", val.numel())
         index = torch.minimum(whole(val).clamp(min=0), self._nvec.to(val.device) - 1)
         if self._mask is not None:
             columns = zip(self._split(), index.unbind(-1), strict=True)
@@ -140,9 +164,13 @@ class MultiCategorical(Leaf):
         return index.to(self._dtype)
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        size = self._full(lead)
+        self._check_any("rand", size.numel())
         if self._mask is not None:
             return torch.stack([part._draw(lead, generator, device) for part in self._split()], -1)
-        out = sampling.below(shapes.compress(self._nvec), self._full(lead), generator=generator, device=device)
+        if size.numel() == 0:
+            return torch.zeros(size, dtype=self._dtype, device=device)
+        out = sampling.below(shapes.compress(self._nvec), size, generator=generator, device=device)
         return out.to(self._dtype)
 
     def _domain_text(self) -> str:
@@ -164,10 +192,15 @@ class MultiCategorical(Leaf):
             counts = self._nvec.max()
         if counts.ndim == 0:
             return Categorical(int(counts), shape, self._device, self._dtype)
-        return self._with(_shape=shape, _nvec=counts.clone())
+        return self._with(_shape=shape, _nvec=_of_a_row(counts).clone())
+
+    def _resize(self, shape: torch.Size) -> None:
+        mask = None if self._mask is None else masks.compressed(self._mask)
+        other = type(self)(self._nvec, shape, self._device, self._dtype, mask=mask)
+        self._shape, self._mask = other._shape, other._mask
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``, before the dimensions of ``nvec``; not with a mask."""
+        """Make the size at ``dim`` dynamic, in place; return the spec. Not one of ``nvec``, nor with a mask."""
         at = shapes.normal_dim(dim, self.ndim, what="MultiCategorical")
         if self._mask is not None or at >= self.ndim - self._nvec.ndim:
             raise self._unsupported("make_neg_dim", "a mask and the choices need static sizes")
@@ -178,22 +211,41 @@ class MultiCategorical(Leaf):
             raise self._unsupported(what, f"nvec is nested, of shape {tuple(self._nvec.shape)}")
         return _parts(self._nvec)
 
-    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
-        """Return numbers ``[..., k]`` as one-hot rows one behind another, ``[..., sum(nvec)]`` bool."""
+    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
+        """Return numbers ``[..., k]`` as one-hot rows end to end, ``[..., sum(nvec)]`` bool.
+
+        Where nvec is nested and its rows differ, the result is a nested tensor with a component for each row.
+        """
         if safe:
             self.assert_is_in(val)
-        return _hot(val.to(torch.int64), self._flat("to_one_hot"), torch.bool)
+        if self._nvec.ndim == 1:
+            return _hot(val.to(torch.int64), self._flat("to_one_hot"), torch.bool)
+        at = self.ndim - self._nvec.ndim
+        lead = val.ndim - self.ndim
+        columns = zip(self.unbind(at), val.unbind(lead + at), strict=True)
+        rows: list[Any] = [part.to_one_hot(column) for part, column in columns]  # type: ignore[attr-defined]
+        if all(not row.is_nested and row.shape == rows[0].shape for row in rows):
+            return torch.stack(rows, lead + at)
+        if lead + at:
+            raise self._unsupported("to_one_hot", f"the rows of nvec={self._nvec.tolist()} differ behind dimension 0")
+        return nested_tensor(rows)
 
-    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is categorical already."""
         if safe:
             self.assert_is_in(val)
         return val
 
-    def to_one_hot_spec(self) -> MultiOneHot:
-        """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool."""
+    def to_one_hot_spec(self) -> Any:
+        """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool.
+
+        Where nvec is nested, that is a stack of the specs of its rows.
+        """
+        if self._nvec.ndim > 1:
+            at = self.ndim - self._nvec.ndim
+            return torch.stack([part.to_one_hot_spec() for part in self.unbind(at)], at)  # type: ignore
         parts = self._flat("to_one_hot_spec")
-        return MultiOneHot(parts, (*self._shape[:-1], sum(parts)), self._device, torch.bool, self._mask)
+        return MultiOneHot(parts, (*self._shape[:-1], sum(parts)), self._device, torch.bool, mask=self._mask)
 
     def to_categorical_spec(self) -> MultiCategorical:
         """Return a copy."""
@@ -246,7 +298,11 @@ class MultiOneHot(Leaf):
         shape: shape of the data, whose last size is ``sum(nvec)``; ``[sum(nvec)]`` by default.
         device: device of the data, or None.
         dtype: dtype of the data.
+        use_register: taken for programs that give it, without effect: numbers are encoded as the categories they name.
         mask: bool tensor that broadcasts to ``shape``, True where a category is allowed.
+
+    Attributes:
+        use_register: as it was given.
 
     Raises:
         SpecError: ``nvec`` is nested or does not fit the shape, or the mask does not fit.
@@ -261,8 +317,10 @@ class MultiOneHot(Leaf):
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
         dtype: Any = torch.bool,
-        mask: torch.Tensor | None = None,
+        use_register: bool = False,
+        mask: Any = None,
     ) -> None:
+        self.use_register = checked_register("MultiOneHot", use_register)
         counts = _counts(nvec, "MultiOneHot")
         if counts.ndim > 1:
             raise SpecError(f"MultiOneHot: expected a flat nvec, found one of shape {tuple(counts.shape)}.")
@@ -282,7 +340,7 @@ class MultiOneHot(Leaf):
         return torch.tensor(self._parts, device=CPU)
 
     @property
-    def space(self) -> BoxList:
+    def space(self) -> Any:
         """The choices, as a BoxList."""
         return BoxList.from_nvec(self._parts)
 
@@ -296,7 +354,7 @@ class MultiOneHot(Leaf):
         """What is allowed, of the shape of the data, bool; or None."""
         return self._mask
 
-    def update_mask(self, mask: torch.Tensor | None) -> None:
+    def update_mask(self, mask: Any) -> None:
         """Set or remove the mask, in place.
 
         Args:
@@ -345,8 +403,13 @@ class MultiOneHot(Leaf):
             mask = masks.moved(mask, shapes.positions(self._shape[:-1], to_rows))
         return self._with(_shape=shape, _mask=mask)
 
+    def _resize(self, shape: torch.Size) -> None:
+        mask = None if self._mask is None else masks.compressed(self._mask)
+        other = type(self)(self._parts, shape, self._device, self._dtype, mask=mask)
+        self._shape, self._mask = other._shape, other._mask
+
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``, which cannot be the last; not with a mask."""
+        """Make the size at ``dim`` dynamic, in place; return the spec. It cannot be the last; not with a mask."""
         if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="MultiOneHot") == self.ndim - 1:
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
         return super().make_neg_dim(dim)
@@ -377,7 +440,7 @@ class MultiOneHot(Leaf):
             self.assert_is_in(val, key=key)
         return self.to_categorical(val).detach().cpu().numpy()
 
-    def to_categorical(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return rows ``[..., sum(nvec)]`` as category numbers ``[..., k]``, int64.
 
         Args:
@@ -389,7 +452,7 @@ class MultiOneHot(Leaf):
         val = val.to(torch.uint8) if val.dtype is torch.bool else val
         return torch.stack([part.argmax(-1) for part in shapes.split(val, self._parts)], -1)
 
-    def to_one_hot(self, val: torch.Tensor, safe: bool = False) -> torch.Tensor:
+    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is one-hot already."""
         if safe:
             self.assert_is_in(val)

@@ -124,11 +124,6 @@ class NonTensor(Shaped):
         if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
             raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
 
-    def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``."""
-        at = shapes.normal_dim(dim, self.ndim, what="NonTensor")
-        return self._with(_shape=torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :])))
-
     def clone(self) -> Self:
         """Return a copy; the example is shared."""
         return self._with()

@@ -30,6 +30,7 @@ __all__ = [
     "fits",
     "fits_rows",
     "flat_sizes",
+    "indexed",
     "is_index",
     "normal_dim",
     "positions",
@@ -187,6 +188,33 @@ def torch_index(index: Any) -> Any:
     return index
 
 
+def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """Return ``tensor[index]``, where slices may have negative steps as in numpy."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(isinstance(part, slice) and part.step is not None and part.step < 0 for part in parts):
+        return tensor[index]
+    positive: list[Any] = []
+    dim = 0
+    for part in expand_index(parts, tensor.ndim):
+        if isinstance(part, slice) and part.step is not None and part.step < 0:
+            n = tensor.shape[dim]
+            chosen = range(*part.indices(n))
+            if tensor.stride(dim):  # otherwise all elements are one
+                tensor = tensor.flip(dim)
+            first = n - 1 - chosen.start
+            part = slice(first, first + (len(chosen) - 1) * -part.step + 1, -part.step) if chosen else slice(0, 0)
+        positive.append(part)
+        dim += _covers(part)
+    return tensor[tuple(positive)]
+
+
+def _covers(part: Any) -> int:
+    """How many dimensions a part of an index is about."""
+    if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
+        return part.ndim
+    return 0 if part is None or part is Ellipsis or isinstance(part, bool) else 1
+
+
 def expand_index(index: Any, ndim: int) -> tuple[Any, ...]:
     """Return ``index`` as a tuple that covers exactly ``ndim`` dimensions, with ``...`` written out as slices.
 
@@ -194,12 +222,7 @@ def expand_index(index: Any, ndim: int) -> tuple[Any, ...]:
         IndexError: it covers more than ``ndim`` dimensions, or holds ``...`` twice.
     """
     parts = torch_index(index if isinstance(index, tuple) else (index,))
-    used = 0
-    for part in parts:
-        if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
-            used += part.ndim
-        elif part is not None and part is not Ellipsis and not isinstance(part, bool):
-            used += 1
+    used = sum(_covers(part) for part in parts)
     if used > ndim:
         raise IndexError(f"Too many indices: {used} for {ndim} batch dimension(s).")
     gaps = [i for i, part in enumerate(parts) if part is Ellipsis]

@@ -45,13 +45,31 @@ class Shaped(Spec):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the data, batch dimensions included; -1 where a size is dynamic."""
+        """Shape of the data, batch dimensions included; -1 where a size is dynamic.
+
+        Assigning it gives the spec another shape, in place, which its domain must allow. A Composite that holds the
+        spec is not told.
+        """
         return self._shape
+
+    @shape.setter
+    def shape(self, value: ShapeLike) -> None:
+        self._resize(shapes.size(value))
+
+    def _resize(self, shape: torch.Size) -> None:
+        self._shape = shape
 
     @property
     def device(self) -> torch.device | None:
-        """Device of the data, or None for no claim."""
+        """Device of the data, or None for no claim. Assigning it moves the spec, in place."""
         return self._device
+
+    @device.setter
+    def device(self, value: DeviceLike) -> None:
+        if value is None:
+            self.clear_device_()
+        else:
+            self.__dict__.update(self.to(value).__dict__)
 
     def _with(self, **attributes: Any) -> Self:
         """A shallow copy with some attributes replaced."""
@@ -121,16 +139,17 @@ class Shaped(Spec):
     def __getitem__(self, index: Any) -> Any:
         """Index as a tensor of this shape is indexed: ints, slices, None, ``...``, lists, arrays and tensors."""
         ready = shapes.torch_index(index)
-        return self._try(f"index with {index!r}", lambda t: t[ready])
+        return self._try(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Return the spec with a dynamic size at ``dim``.
+        """Make the size at ``dim`` dynamic, in place; return the spec.
 
         Raises:
             SpecError: its domain differs along that dimension.
         """
         at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
-        return self._with(_shape=torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :])))
+        self._shape = torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :]))
+        return self
 
 
 class _Select:

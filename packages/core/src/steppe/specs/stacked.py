@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from . import shapes
 from .base import Key, Rows, Spec, named
 from .composite import Composite
 from .lazy_stack import LazyStack, stacked_shape
+from .leaf import nested_tensor
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -145,10 +145,7 @@ class Stacked(LazyStack):
         if all(value.shape == values[0].shape for value in values):
             return torch.stack(values, lead + self._dim)
         if lead + self._dim == 0:
-            with warnings.catch_warnings():
-                # torch says once that nested tensors are a prototype; which ones are made here is documented.
-                warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
-                return torch.nested.nested_tensor(values)
+            return nested_tensor(values)
         raise self._unsupported(
             "rand",
             f"rows of sizes {[tuple(value.shape) for value in values]} cannot be one tensor; draw from each spec",

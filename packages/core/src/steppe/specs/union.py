@@ -25,6 +25,5 @@ def union(first: Composite, *others: Composite) -> Composite:
     for other in others:
         for name, child in other.items():
             mine = children.get(name)
-            both = isinstance(mine, kind) and isinstance(child, kind)
-            children[name] = union(mine, child) if both else child
+            children[name] = union(mine, child) if isinstance(mine, kind) and isinstance(child, kind) else child
     return kind(children, shape=first.shape, device=first.device)
