@@ -212,7 +212,7 @@ class Choice(Spec):
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec."""
-        self._choices = list(self.clone()._map("make_neg_dim", dim)._choices)
+        self._choices = [choice.make_neg_dim(dim) for choice in self.clone().choices]
         return self
 
     def clone(self) -> Self:
