@@ -41,7 +41,7 @@ def private_names() -> set[str]:
 
 def uses_of(names: set[str], path: Path) -> Iterator[str]:
     """Places in a file where one of the names is asked of another object than ``self``."""
-    own = OF_SPECS if "specs" in path.parts else set()
+    own = OF_SPECS if "specs" in path.relative_to(ROOT).parts else set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
             name, of = node.attr, ast.unparse(node.value)
