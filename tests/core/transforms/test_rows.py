@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from steppe.batched import ParallelEnv, SerialEnv
-from steppe.specs import Unbounded
+from steppe.errors import SpecError
+from steppe.specs import Composite, Unbounded
 from steppe.transforms import (
     CallableTransform,
     Compose,
@@ -338,3 +339,57 @@ def test_rows_with_limits_of_their_own_end_by_these(limits):
         alone = TransformedEnv(ArrayCountingEnv(9), StepCounter(limit)).rollout(6, break_when_any_done=False)
         for key in ("step_count", "truncated", "done"):
             assert torch.equal(data["next", key][row], alone["next", key]), key
+
+
+class LastTwo(Transform):
+    """Stacks the last two observations, of which a later transform may make something else."""
+
+    def memory_spec(self, specs):
+        leaf = specs.observation["observation"]
+        return Composite({"_before": leaf.clone()}, shape=specs.batch_size)
+
+    def _step(self, tensordict, next_tensordict):
+        now = next_tensordict["observation"]
+        next_tensordict["observation"] = torch.cat([tensordict["_before"], now], -1)
+        return next_tensordict.set("_before", now)
+
+    def _reset(self, tensordict, tensordict_reset):
+        now = tensordict_reset["observation"]
+        tensordict_reset["observation"] = torch.cat([now, now], -1)
+        return tensordict_reset.set("_before", now)
+
+    def transform_observation_spec(self, observation_spec):
+        leaf = observation_spec["observation"]
+        observation_spec["observation"] = Unbounded((*leaf.shape[:-1], 2), dtype=leaf.dtype)
+        return observation_spec
+
+
+@pytest.mark.parametrize("kind", [TransformedEnv, OnTensorDicts])
+def test_what_a_transform_remembers_follows_its_row_and_is_not_shown(kind):
+    def make():
+        negative = UnaryTransform(["observation"], fn=lambda x: -x)
+        return kind(base(), Compose(LastTwo(in_keys=["observation"]), negative))
+
+    env = make()
+    env.check_env_specs()
+    data = env.rollout(7, break_when_any_done=False)
+    assert data["observation"].tolist() == [[-0.0, -0.0], [0, -1], [-1, -2], [-2, -3], [-3, -4], [-4, -5], [0, 0]]
+    assert "_before" not in data.keys()
+    assert "_before" not in data["next"].keys()
+
+    with SerialEnv(2, make) as batch:
+        td = batch.reset()
+        for _ in range(3):
+            frame = batch.step(batch.rand_action(td).set("_step", torch.tensor([True, False])))
+            td = batch.step_mdp(frame)
+        td = batch.step_mdp(batch.step(batch.rand_action(td)))
+    assert td["observation"].tolist() == [[-3, -4], [0, -1]]
+
+
+def test_memory_that_others_would_see_is_refused():
+    class Open(LastTwo):
+        def memory_spec(self, specs):
+            return Composite({"before": specs.observation["observation"].clone()})
+
+    with pytest.raises(SpecError, match=r"Open\.memory_spec: 'before' must have a name that begins with an underscore"):
+        _ = TransformedEnv(base(), Open(in_keys=["observation"])).observation_spec

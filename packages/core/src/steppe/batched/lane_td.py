@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from steppe.batched.layout import below
 from steppe.errors import SpecError
+from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder
 
 __all__ = ["TensorDictLane"]
@@ -36,9 +36,9 @@ class TensorDictLane:
         self._inputs = [(key, view) for key, view in root.items() if _names(key)[-1] not in ("_reset", "_step")]
         obs, done, reward = env.observation_keys, env.done_keys, env.reward_keys
         self._root_out = [(key, views[key]) for key in (*obs, *done)]
-        self._next_out = [(key, views[below(key)]) for key in dict.fromkeys((*obs, *reward, *done))]
+        self._next_out = [(key, views[below_next(key)]) for key in dict.fromkeys((*obs, *reward, *done))]
         # A caller that sees something else in their place does not hand them back.
-        self._carried = [(views[key], views[below(key)]) for key in obs]
+        self._carried = [(views[key], views[below_next(key)]) for key in obs]
 
     def _root(self, informed: bool) -> TensorDict:
         build = self._build if informed else self._build_without_info

@@ -9,8 +9,8 @@ import numpy as np
 
 from steppe.batched.flags import Flags
 from steppe.batched.lane_td import TensorDictLane
-from steppe.batched.layout import below
 from steppe.envs import Loop, Progress, Rows, RowWriter
+from steppe.specs import below_next
 from steppe.storage import Storage
 from steppe.workers import SubjectError
 
@@ -112,7 +112,7 @@ class _Looped:
         part, arrays, layout = slice(first_row, first_row + writer.n), storage.arrays, writer.layout
         root = {key: arrays[key][part] for key in layout.root_keys}
         following = {
-            key: arrays[below(key)][part] for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
+            key: arrays[below_next(key)][part] for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
         }
         self.loop = Loop(writer, Rows(layout, root, following), progress)
         self.decode = writer.decode

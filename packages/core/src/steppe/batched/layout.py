@@ -14,7 +14,7 @@ from steppe.specs import Binary, Composite
 from steppe.storage import storage_problem
 from steppe.workers import SubjectError
 
-__all__ = ["KINDS", "BatchLayout", "EnvReport", "below", "make_envs", "merge", "report"]
+__all__ = ["KINDS", "BatchLayout", "EnvReport", "make_envs", "merge", "report"]
 
 KINDS = ("observation", "reward", "done", "action", "state")
 
@@ -167,8 +167,3 @@ def merge(target: dict[str, Any], spec: Composite) -> None:
             target[name] = Composite(joined, shape=mine.shape)
         else:
             target[name] = child
-
-
-def below(key: Any) -> tuple[str, ...]:
-    """The key under ``next``."""
-    return ("next", *((key,) if isinstance(key, str) else key))

@@ -9,13 +9,13 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.flags import Flags
-from steppe.batched.layout import BatchLayout, below, merge
+from steppe.batched.layout import BatchLayout, merge
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host, readout
 from steppe.batched.unbuffered import stack_rows
 from steppe.envs import EnvBase, action_rules, missing_action
 from steppe.errors import SpecError
-from steppe.specs import CPU, Composite
+from steppe.specs import CPU, Composite, below_next
 from steppe.storage import Storage, TensorDictBuilder, entries
 
 __all__ = ["BatchSteps"]
@@ -89,7 +89,7 @@ class BatchSteps(EnvBase):
             state["_root_out"].know_false(done)
         keys = dict.fromkeys((*obs, *reward, *done))
         state["_next_out"] = readout(
-            storage, {key: below(key) for key in keys}, Composite(following, shape=size), self.device
+            storage, {key: below_next(key) for key in keys}, Composite(following, shape=size), self.device
         )
 
     def _forget_storage(self) -> None:

@@ -9,6 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.writer import FrameWriter
 from steppe.envs import EnvBase, Loop, RandomActions, Rows, RowWriter
+from steppe.specs import below_next, is_private
 
 __all__ = ["rows_of", "run_rows"]
 
@@ -34,8 +35,8 @@ def run_rows(
     layout, steps, arrays = row_writer.layout, writer.steps, writer.storage.arrays
     rows = Rows.new(layout)
     loop = Loop(row_writer, rows)
-    copies = [(arrays[_below(key)], rows.next[key][0, ...]) for key, _, _ in layout.written]
-    roots = [(arrays[key], rows.root[key][0, ...]) for key, _, _ in layout.observations]
+    copies = [(arrays[below_next(key)], rows.next[key][0, ...]) for key, _, _ in layout.written if not is_private(key)]
+    roots = [(arrays[key], rows.root[key][0, ...]) for key, _, _ in layout.observations if not is_private(key)]
     done = [(arrays["next", name], following[0, ...]) for name, (_, following) in rows.done.items()]
     if layout.flags_every_step:
         copies += done
@@ -43,7 +44,9 @@ def run_rows(
         arrays["next", name][first:] = False
         arrays[name][first:] = False
     for key in (*(key for key, _, _ in layout.observations), *layout.done_keys):
-        arrays[key][first] = rows.root[key][0] = root.get(key).numpy()
+        rows.root[key][0] = root.get(key).numpy()
+        if key in arrays:
+            arrays[key][first] = rows.root[key][0]
     writer.root_written(first)
     carry = loop.carry if layout.carried else None
     step, ended = first, False
@@ -77,7 +80,3 @@ def run_rows(
     for key in layout.done_keys:
         following.set(key, torch.zeros_like(root.get(key)) if ended else torch.from_numpy(rows.next[key][0].copy()))
     return following
-
-
-def _below(key: Any) -> tuple[str, ...]:
-    return ("next", key) if isinstance(key, str) else ("next", *key)

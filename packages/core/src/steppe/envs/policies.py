@@ -11,7 +11,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_s
 from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import PolicyError
-from steppe.specs import Composite, Spec
+from steppe.specs import Composite, Spec, is_private
 from steppe.storage import entries
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class _ObservationPolicy:
         self.function = function
         self.action_keys = list(env.action_keys)
         spec = env.full_observation_spec
-        leaves, groups = list(spec.keys(include_nested=True, leaves_only=True)), list(spec.keys())
+        leaves = [key for key in spec.keys(include_nested=True, leaves_only=True) if not is_private(key)]
+        groups = [key for key in spec.keys() if not is_private(key)]
         available = {_name(key): key for key in (*groups, *leaves)}
         names = [parameter.name for parameter in parameters]
         if all(name in available for name in names):

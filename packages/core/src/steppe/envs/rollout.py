@@ -14,7 +14,7 @@ from steppe.envs.policies import Policy, as_policy, with_written
 from steppe.envs.random_actions import RandomActions
 from steppe.envs.stacking import Frames
 from steppe.errors import SpecError
-from steppe.specs import CPU
+from steppe.specs import CPU, below_next, is_private
 from steppe.storage import build_td, entries
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class RolloutPlan:
     policy_device: torch.device | None
     batch_dims: int
     truncated_keys: list[tuple[Any, Any]] = field(default_factory=list)
+    private_keys: list[Any] = field(default_factory=list)
 
 
 def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
@@ -94,6 +95,7 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         policy_device=_policy_device(policy) if given["auto_cast_to_device"] else None,
         batch_dims=start.batch_dims,
         truncated_keys=truncated_keys,
+        private_keys=[key for key in env.observation_keys if is_private(key)],
     )
 
 
@@ -141,7 +143,9 @@ def run_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
                 break
             following = env.step_mdp(frame)
         root = following
-    return frames.stacked(contiguous=plan.contiguous)
+    result = frames.stacked(contiguous=plan.contiguous)
+    private = plan.private_keys
+    return result.exclude(*private, *(below_next(key) for key in private)) if private else result
 
 
 def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:

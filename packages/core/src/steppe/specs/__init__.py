@@ -17,6 +17,7 @@ from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_laz
 from .continuous import Bounded, Unbounded
 from .discrete import Categorical, OneHot
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
+from .keys import below_next, is_private
 from .multi import MultiCategorical, MultiOneHot
 from .nontensor import NonTensor
 from .stacked import Stacked
@@ -44,9 +45,11 @@ __all__ = [
     "Stacked",
     "StackedComposite",
     "Unbounded",
+    "below_next",
     "check_no_exclusive_keys",
     "consolidate_spec",
     "contains_lazy_spec",
+    "is_private",
     "make_composite_from_td",
     "numpy_to_torch_dtype_dict",
     "torch_to_numpy_dtype_dict",

@@ -10,7 +10,7 @@ from steppe.errors import SpecError
 if TYPE_CHECKING:
     from .composite import Composite
 
-__all__ = ["IsLeaf", "SpecKeys", "as_path", "is_key"]
+__all__ = ["IsLeaf", "SpecKeys", "as_path", "below_next", "is_key", "is_private"]
 
 IsLeaf: TypeAlias = "Callable[[type], bool] | None"
 
@@ -60,3 +60,13 @@ def as_path(key: Any) -> tuple[str, ...]:
     if not is_key(key):
         raise SpecError(f"Expected a name or a tuple of names, found {key!r}.")
     return tuple(name for part in key for name in as_path(part))
+
+
+def is_private(key: Any) -> bool:
+    """Whether an entry is kept from step to step and not shown in collected data: a name in its key begins with "_"."""
+    return any(name[0] == "_" for name in as_path(key))
+
+
+def below_next(key: Any) -> tuple[str, ...]:
+    """The key of an entry under ``next``."""
+    return ("next", key) if isinstance(key, str) else ("next", *key)

@@ -11,8 +11,8 @@ from tensordict import TensorDictBase
 
 from steppe.envs import Module
 from steppe.errors import SpecError, StateError
-from steppe.specs import Composite
-from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook
+from steppe.specs import Composite, is_private
+from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook, set_beside
 from steppe.transforms.keys import as_keys
 
 if TYPE_CHECKING:
@@ -194,6 +194,43 @@ class Transform(Module):
             batch_size=self.transform_env_batch_size(specs.batch_size),
             device=self.transform_env_device(specs.device),
         )
+
+    def memory_spec(self, specs: EnvSpecs) -> Composite | None:
+        """Say what the transform remembers from step to step that nobody else is to see or change.
+
+        What others may see (a count, a sum) is better an entry of the observation and the state spec: it can be read,
+        and edited. Memory is for what a later transform may rewrite, such as frames that are stacked before they are
+        normalized. It is in the data too, so that it follows each row through batches, partial steps and clones; read
+        it from the root in ``_step``, write it in ``_step`` and ``_reset``. Rollouts and collectors leave it out.
+
+        Args:
+            specs: of the environment with the transforms before this one; locked, not to be changed.
+
+        Returns:
+            A Composite of the environment's batch size, whose names begin with an underscore; None for nothing.
+        """
+        return None
+
+    def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
+        """What ``transform_specs`` returns, with what :meth:`memory_spec` says as observations and states.
+
+        Raises:
+            SpecError: a name of the memory does not begin with an underscore, or is there already.
+        """
+        memory = self.memory_spec(specs)
+        after = self.transform_specs(specs)
+        if memory is None:
+            return after
+        after = after.copy()
+        for key, leaf in memory.items(include_nested=True, leaves_only=True):
+            if not is_private(key) or after.observation.get(key, None) is not None:
+                raise SpecError(
+                    f"{type(self).__name__}.memory_spec: {key!r} "
+                    + ("is there already." if is_private(key) else "must have a name that begins with an underscore.")
+                )
+            for spec in (after.observation, after.state):
+                set_beside(spec, key, leaf, memory)
+        return after
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         """Say what the transform does in an environment: called once its specs are known, so that steps are fast.

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import EnvBase, Progress, RowLayout, Rows
-from steppe.specs import Composite
+from steppe.specs import Composite, below_next
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.hooks import EnvSpecs, Hooks
@@ -67,7 +67,7 @@ class StagesOnBatch:
         before: list[EnvSpecs] = []
         found: list[Hooks] = []
         for part in parts:
-            hook, after = part.hooks(specs), part.transform_specs(specs)
+            hook, after = part.hooks(specs), part.specs_behind(specs)
             if (hook.rows is None and not hook.does_nothing) or hook.inverse is not None:
                 return None
             if row_problem(part, hook, specs, after) is not None:
@@ -88,7 +88,7 @@ class StagesOnBatch:
         # The workers keep track of the flags in storage, so these are not written here.
         self._flags: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         for key, value in plan.values[0].items():
-            source = arrays[_below(key)]
+            source = arrays[below_next(key)]
             given[value, False] = source
             if value.in_root:
                 given[value, True] = arrays[key]
@@ -166,7 +166,3 @@ class StagesOnBatch:
             level[key] = torch.from_numpy(array)
         else:
             root.set(key, torch.from_numpy(array))
-
-
-def _below(key: Any) -> tuple[str, ...]:
-    return ("next", key) if isinstance(key, str) else ("next", *key)

@@ -224,7 +224,7 @@ class Compose(Transform):
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         for transform in self:
-            specs = transform.transform_specs(specs)
+            specs = transform.specs_behind(specs)
         return specs
 
     # -- where it belongs -----------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Pipeline:
         for part in parts:
             before.append(specs)
             found.append(part.hooks(specs))
-            specs = part.transform_specs(specs)
+            specs = part.specs_behind(specs)
         self.specs = specs
         self.base_writer = base.row_writer
         self.row_plan: RowPlan | None = None

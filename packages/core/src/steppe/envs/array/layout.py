@@ -12,7 +12,7 @@ from steppe.envs.done import done_groups
 from steppe.specs import Composite, union
 from steppe.storage import Layout, storage_problem
 
-__all__ = ["Key", "RowField", "RowLayout", "below_next"]
+__all__ = ["Key", "RowField", "RowLayout"]
 
 #: The key of an entry: a name, or a tuple of names for a nested one.
 Key = Any
@@ -130,8 +130,3 @@ def layout_problem(env: Any) -> str | None:
     if not env.action_keys:
         return "there is no action."
     return None
-
-
-def below_next(key: Key) -> tuple[str, ...]:
-    """The key of an entry under ``next``."""
-    return ("next", key) if isinstance(key, str) else ("next", *key)

@@ -16,7 +16,7 @@ from steppe.envs.policies import Policy, with_written
 from steppe.envs.random_actions import CHUNK, RandomActions, draws_in_blocks
 from steppe.envs.rollout import RolloutPlan, out_of_actions
 from steppe.errors import PolicyError
-from steppe.specs import Composite
+from steppe.specs import Composite, is_private
 from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries, large_array
 
 if TYPE_CHECKING:
@@ -95,10 +95,16 @@ class _Rollout:
         self.rows = Rows.new(self.layout)
         self.loop = Loop(writer, self.rows)
         self.observed: list[Any] = [key for key, _, _ in self.layout.observations]
+        #: What the result holds of these.
+        self.kept = [key for key in self.observed if not is_private(key)]
         # What the root of a step has from the step before: done entries too, unless each of them ends an episode.
-        self.moved = [*self.observed, *(self.layout.done_keys if self.layout.flags_every_step else ())]
-        self.root = self._storage(self.layout.root_spec, self.capacity)
-        self.next = self._storage(self.layout.next_spec, self.capacity)
+        self.moved = [*self.kept, *(self.layout.done_keys if self.layout.flags_every_step else ())]
+        self.root_spec, self.next_spec = (
+            spec.exclude(*(key for key in self.observed if is_private(key)))
+            for spec in (self.layout.root_spec, self.layout.next_spec)
+        )
+        self.root = self._storage(self.root_spec, self.capacity)
+        self.next = self._storage(self.next_spec, self.capacity)
         self.columns: dict[Any, list[Any]] = {}
         self.action_blocks: list[dict[Any, torch.Tensor]] = []
         self.steps = 0
@@ -112,7 +118,7 @@ class _Rollout:
     def _storage(self, spec: Composite, capacity: int) -> Storage:
         """Memory for these steps. Large observations, of which each row is written, need not begin as zeros."""
         storage = Storage(spec, (capacity,))
-        for key in self.observed:
+        for key in self.kept:
             found = storage.arrays[key]
             if found.nbytes >= LARGE:
                 storage.arrays[key] = large_array(found.shape, found.dtype)
@@ -122,19 +128,22 @@ class _Rollout:
     def _write_start(self) -> None:
         start = self.plan.start
         assert start is not None
-        for key, array in self.root.arrays.items():
+        for key, row in self.rows.root.items():
+            if key in self.layout.action_keys:
+                continue
             value = start.get(key, None)
             if value is None and key in self.layout.carried:
                 raise KeyError(
                     f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
                     f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, start.keys(True, True)))}."
                 )
-            array[0] = 0 if value is None else value.detach().numpy()
-            self.rows.root[key][0] = array[0]
+            row[0] = 0 if value is None else value.detach().numpy()
+            if key in self.root.arrays:
+                self.root.arrays[key][0] = row[0]
 
     def _bind(self) -> None:
         arrays, rows = self.next.arrays, self.rows
-        self.copies = [(arrays[key], rows.next[key][0, ...]) for key, _, _ in self.layout.written]
+        self.copies = [(arrays[key], rows.next[key][0, ...]) for key, _, _ in self.layout.written if key in arrays]
         self.root_copies = [(self.root.arrays[key], rows.root[key][0, ...]) for key in self.moved]
         self.done_copies = [(arrays[name], following[0, ...]) for name, (_, following) in rows.done.items()]
         if self.layout.flags_every_step:
@@ -142,7 +151,7 @@ class _Rollout:
 
     def _grow(self) -> None:
         capacity = min(self.capacity * 2, self.plan.max_steps)
-        for name, spec in (("root", self.layout.root_spec), ("next", self.layout.next_spec)):
+        for name, spec in (("root", self.root_spec), ("next", self.next_spec)):
             old = getattr(self, name)
             new = self._storage(spec, capacity)
             for key, array in old.arrays.items():
@@ -209,8 +218,9 @@ class _Rollout:
     def with_policy(self, policy: Policy) -> None:
         """A policy: each step's root is a TensorDict of views of its row."""
         plan, layout, loop = self.plan, self.layout, self.loop
-        device, root_spec = layout.device, layout.root_spec
-        rows_of, decode = self.layout.actions.rows_of, self.writer.decode
+        device, root_spec = layout.device, self.root_spec
+        read = [key for key in layout.carried if not is_private(key)]
+        rows_of, decode, carry = self.layout.actions.rows_of, self.writer.decode, loop.carry
         builder = TensorDictBuilder(root_spec, (), device=device)
         flat = not any(isinstance(child, Composite) for child in root_spec.values())
         t = 0
@@ -223,7 +233,7 @@ class _Rollout:
             root = with_written(root, policy(root))
             actions = rows_of(root)
             natives = decode(actions)
-            for key in layout.carried:
+            for key in read:
                 self.rows.root[key][0] = root.get(key).detach().numpy()
             for key in layout.action_keys if layout.reads_root else ():
                 self.rows.root[key][...] = actions[key]
@@ -234,6 +244,7 @@ class _Rollout:
                 array[t] = row
             t += 1
             self.steps = t
+            carry()
             if ended and self._ended(t - 1):
                 break
             if t == plan.max_steps:
