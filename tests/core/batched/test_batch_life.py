@@ -198,3 +198,29 @@ def test_a_decorated_function_is_a_factory_with_variants_and_metadata() -> None:
     with ParallelEnv(2, [few_steps, few_steps.make_variant(most=5)], num_processes=1) as env:
         assert env.rollout(9, break_when_any_done=False)["next", "done"].sum(1).flatten().tolist() == [3, 1]
     assert few_steps.create_env_kwargs == {}
+
+
+class Saved(CountingEnv):
+    """An environment that says how its count is saved and restored."""
+
+    def get_extra_state(self):
+        return {"count": self.count.clone(), "begin": self.begin.clone()}
+
+    def set_extra_state(self, state):
+        self.count, self.begin = state["count"], state["begin"]
+
+
+@pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
+def test_the_state_of_a_batch_is_what_its_environments_say(batch):
+    with batch(2, CountingEnv) as env:
+        assert env.state_dict() == {"worker0": {}, "worker1": {}}
+
+    with batch(2, [lambda: Saved(start=0), lambda: Saved(start=10)]) as env:
+        env.rollout(3)
+        state = env.state_dict()
+        expected = env.step(env.rand_action(env.fake_tensordict().exclude("next")))["next", "observation"]
+        env.reset()
+        env.load_state_dict(state)
+        found = env.step(env.rand_action(env.fake_tensordict().exclude("next")))["next", "observation"]
+
+    assert expected.flatten().tolist() == found.flatten().tolist() == [4, 14]

@@ -8,9 +8,11 @@ import pickle
 import pytest
 import torch
 
+from steppe import AsyncEnvPool, ParallelEnv, SerialEnv, SyncDataCollector
 from steppe.envs import EnvMetaData, get_env_metadata
 from steppe.errors import ClosedError, NotSupported
 from steppe.transforms import StepCounter, TransformedEnv
+from steppe_gym import GymEnv
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
@@ -18,6 +20,7 @@ from steppe_testing import (
     DynamicSpecEnv,
     HeterogeneousCountingEnv,
     MetadataEnv,
+    ModelCountingEnv,
     MultiKeyCountingEnv,
     NestedCountingEnv,
     StatelessCountingEnv,
@@ -39,14 +42,55 @@ ALL = [
 ]
 
 
-def test_closing_twice_is_an_error_unless_said_otherwise():
-    env = CountingEnv()
+CLOSABLE = {
+    "on TensorDicts": CountingEnv,
+    "on arrays": ArrayCountingEnv,
+    "wrapper": lambda: GymEnv("CartPole-v1"),
+    "library's batch": lambda: GymEnv("CartPole-v1", num_envs=2),
+    "serial": lambda: SerialEnv(2, CountingEnv),
+    "parallel": lambda: ParallelEnv(2, CountingEnv),
+    "threads": lambda: AsyncEnvPool([CountingEnv] * 2, backend="threading"),
+    "processes": lambda: AsyncEnvPool([CountingEnv] * 2, backend="multiprocessing"),
+    "model": ModelCountingEnv,
+}
+
+
+@pytest.mark.parametrize("make", CLOSABLE.values(), ids=CLOSABLE.keys())
+@pytest.mark.parametrize(
+    "wrap", [lambda env: env, lambda env: TransformedEnv(env, StepCounter())], ids=["bare", "wrapped"]
+)
+@pytest.mark.parametrize("used", [False, True])
+def test_closing_again_does_nothing(make, wrap, used):
+    env = wrap(make())
+    if used:
+        env.rollout(2)
     env.close()
 
     assert env.is_closed
+    env.close()
     env.close(raise_if_closed=False)
     with pytest.raises(ClosedError, match="closed already"):
-        env.close()
+        env.close(raise_if_closed=True)
+    with pytest.raises(ClosedError):
+        env.reset()
+
+
+def test_closing_a_base_first_leaves_nothing_to_do_for_what_is_around_it():
+    env = TransformedEnv(CountingEnv(), StepCounter())
+    env.base_env.close()
+    env.close()
+
+    assert env.is_closed
+
+
+def test_shutting_down_again_does_nothing():
+    collector = SyncDataCollector(CountingEnv(), frames_per_batch=4, total_frames=8)
+    next(iter(collector))
+    collector.shutdown()
+    collector.shutdown()
+    collector.close()
+
+    assert collector.env.is_closed
 
 
 def test_a_context_closes():

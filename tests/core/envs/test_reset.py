@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 
 from steppe.batched import SerialEnv
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, GymLikeEnv
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite, OneHot, Unbounded
 from steppe.transforms import RewardSum, StepCounter, TransformedEnv
+from steppe_gym import GymEnv
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
@@ -316,3 +318,47 @@ def test_countable_actions_are_those_of_the_given_state():
 
     assert env.all_actions(TensorDict({"count": torch.tensor([0])})).batch_size == (3,)
     assert env.all_actions(TensorDict({"count": torch.tensor([1])})).batch_size == (2,)
+
+
+class Plain(GymLikeEnv):
+    """A wrapper of an object with ``reset(**options)``, whatever library that is of."""
+
+    def __init__(self, library):
+        super().__init__(library)
+        self.observation_spec = Unbounded((1,))
+        self.action_spec = Unbounded((1,))
+        self.reward_spec = Unbounded((1,))
+
+    def close(self, *, raise_if_closed=False):
+        EnvBase.close(self, raise_if_closed=raise_if_closed)
+
+
+class Library:
+    def reset(self, seed=None, options=None):
+        self.got = (seed, options)
+        return np.zeros(1, np.float32), {}
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: TransformedEnv(env, StepCounter())])
+@pytest.mark.parametrize("make", [ArrayCountingEnv, lambda: GymEnv("CartPole-v1"), lambda: Plain(Library())])
+def test_a_reset_takes_no_seed(make, wrap):
+    with pytest.raises(TypeError, match=r"env\.set_seed\(seed\) gives one"):
+        wrap(make()).reset(seed=3)
+
+
+@pytest.mark.parametrize("make", [ArrayCountingEnv, lambda: GymEnv("CartPole-v1"), lambda: Plain(Library())])
+def test_a_reset_refuses_what_nobody_takes(make):
+    with pytest.raises(TypeError, match="nonsense"):
+        make().reset(nonsense=5)
+
+
+def test_a_reset_hands_options_on_to_the_library():
+    library = Library()
+    Plain(library).reset(options={"low": 1})
+    assert library.got == (None, {"low": 1})
+
+    for env in (GymEnv("CartPole-v1"), TransformedEnv(GymEnv("CartPole-v1"), StepCounter())):
+        assert env.reset(options={"low": 0.2, "high": 0.2})["observation"].tolist() == pytest.approx([0.2] * 4)
+    with SerialEnv(2, "gym:CartPole-v1") as batch:
+        root = batch.reset(list_of_kwargs=[{}, {"options": {"low": 0.2, "high": 0.2}}])
+    assert root["observation"][1].tolist() == pytest.approx([0.2] * 4)

@@ -66,6 +66,24 @@ def test_a_hidden_transform_says_so(vision, monkeypatch):
     )
 
 
+def test_hiding_the_namespace_of_a_package_hides_its_transforms_too(registry, fake_dist, monkeypatch):
+    fake_dist(
+        "steppe-acme",
+        envs={"acme": "fake_acme"},
+        transforms={"Shine": "fake_acme:Shine"},
+        files={"fake_acme.py": "class Shine: ...\n"},
+    )
+    fake_dist("two", envs={"left": "two", "right": "two"}, transforms={"Turn": "two:Turn"})
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "acme,left")
+
+    with pytest.raises(errors.PluginBlocked, match=r"'Shine' is installed .* hidden by STEPPE_DISABLE_PLUGINS=acme"):
+        find_transform("Shine")
+    assert list_transforms() == ["Turn"]
+    monkeypatch.setenv("STEPPE_DISABLE_PLUGINS", "")
+    monkeypatch.setenv("STEPPE_PLUGINS", "acme")
+    assert list_transforms() == ["Shine"]
+
+
 def test_an_entry_point_to_something_else_is_wrong_metadata(vision):
     with pytest.raises(errors.PluginBroken) as caught:
         find_transform("Blur")

@@ -249,7 +249,13 @@ class BatchedEnv(BatchSteps):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """``{"worker0": state_dict of environment 0, ...}``."""
+        """``{"worker0": state_dict of environment 0, ...}``.
+
+        Those of environments are as in any ``nn.Module``: parameters, buffers, and for a TransformedEnv what its
+        transforms hold. What an environment keeps in other attributes (a simulator, a counter, a generator) is not in
+        them, so that for most the dicts are empty: to have it there, register it as a buffer, or define
+        ``get_extra_state`` and ``set_extra_state`` in the environment's class.
+        """
         calls = [(args, kwargs)] * self.num_workers
         return {f"worker{row}": state for row, state in enumerate(self._ask(("state_dict",), calls))}
 

@@ -315,7 +315,9 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
                 ``env_info_spec``.
             set_state: True begins at the state in ``tensordict``, without drawing a new one; False draws one whatever
                 ``tensordict`` holds. None, the default, leaves it to the environment.
-            **kwargs: handed to ``_reset``.
+            **kwargs: handed to ``_reset``. Wrappers hand them on to the library: ``env.reset(options={...})``. Of a
+                batch, ``batch.reset(list_of_kwargs=[...])`` gives each environment its own. A seed is given with
+                :meth:`set_seed`.
 
         Returns:
             ``tensordict``, or a new TensorDict, with observations and done entries; no reward.
@@ -738,8 +740,11 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
 
         return TransformedEnv(self, transform)
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
-        """Release what the environment holds.
+    def close(self, *, raise_if_closed: bool = False) -> None:
+        """Release what the environment holds. Calling it again does nothing.
+
+        Args:
+            raise_if_closed: raise where it is closed already.
 
         Raises:
             ClosedError: it is closed already and ``raise_if_closed`` is set.

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.array.actions import ActionCodec
-from steppe.envs.array.env import ArrayEnv, native_info
+from steppe.envs.array.env import ArrayEnv, native_info, refuse_seed
 from steppe.envs.array.single import SingleRow
 from steppe.envs.info import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
@@ -186,6 +186,7 @@ class GymLikeEnv(ArrayEnv):
         return self._read_info(info, data)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        refuse_seed(kwargs)
         given = tensordict.get("env_info", None) if tensordict is not None else None
         outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(given), **kwargs))
         observation, info = outputs
@@ -233,7 +234,7 @@ class GymLikeEnv(ArrayEnv):
     def _forced_single(self) -> SingleRow:
         raise SpecError(f"{type(self).__name__} reads its data through read_obs, not through arrays.")
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
+    def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the library's environment."""
         was_closed = self.is_closed
         super().close(raise_if_closed=raise_if_closed)

@@ -387,12 +387,19 @@ class Registry:
     def _hidden_by(self, record: PluginRecord) -> str:
         settings = self.settings()
         own = {canonical(record.name), canonical(record.dist)}
+        # A package whose environments are hidden is hidden with all that it brings.
+        spaces = self._namespaces_of(record.dist) if record.kind == "transform" else set()
         disabled, only = settings[DISABLE], settings[ONLY]
-        if disabled and own & _names(disabled):
+        if disabled and (own & _names(disabled) or (spaces and spaces <= _names(disabled))):
             return f"{DISABLE}={disabled}"
-        if only is not None and not own & _names(only):
+        if only is not None and not (own | spaces) & _names(only):
             return f"{ONLY}={only}"
         return ""
+
+    def _namespaces_of(self, dist: str) -> set[str]:
+        return {
+            canonical(name) for name, records in self._found()["env"].items() if any(r.dist == dist for r in records)
+        }
 
     def _visible(self, providers: Iterable[PluginRecord]) -> list[PluginRecord]:
         return [record for record in providers if not self._hidden_by(record)]

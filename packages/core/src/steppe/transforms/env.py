@@ -345,11 +345,13 @@ class TransformedEnv(TransformedSteps):
         self._base.eager()
         return self
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the base environment and the transforms."""
+    def close(self, *, raise_if_closed: bool = False) -> None:
+        """Close the base environment and the transforms. Calling it again does nothing."""
+        was_closed = self.__dict__["is_closed"]
         super().close(raise_if_closed=raise_if_closed)
-        self._base.close(raise_if_closed=False)
-        self.transform.close()
+        if not was_closed:
+            self._base.close(raise_if_closed=False)
+            self.transform.close()
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

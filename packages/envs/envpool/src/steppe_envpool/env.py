@@ -249,7 +249,7 @@ class MultiThreadedEnvWrapper(EnvBase):
             "make it with seed=, or use MultiThreadedEnv, which can build its pool anew."
         )
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
+    def close(self, *, raise_if_closed: bool = False) -> None:
         """Let the pool go; its threads end with it."""
         was_closed = self.is_closed
         super().close(raise_if_closed=raise_if_closed)

@@ -166,6 +166,12 @@ class ArrayEnv(EnvBase):
     # -- the same on TensorDicts, for callers that need the general path -------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        refuse_seed(kwargs)
+        if kwargs:
+            raise TypeError(
+                f"{type(self).__name__}.reset does not take {sorted(kwargs)}: reset_into gets what "
+                "reset(env_info={...}) is given, as env_info_spec describes it."
+            )
         info = tensordict.get("env_info", None) if tensordict is not None else None
         fresh = self._forced_single().reset(None, env_info=native_info(info))
         return fresh.to(self.device) if self._elsewhere() else fresh
@@ -177,6 +183,12 @@ class ArrayEnv(EnvBase):
 
     def _elsewhere(self) -> bool:
         return self.device is not None and self.device.type != "cpu"
+
+
+def refuse_seed(kwargs: dict[str, Any]) -> None:
+    """Raise a TypeError where a reset was given a seed, which is not among what an environment's ``_reset`` takes."""
+    if "seed" in kwargs:
+        raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
 
 
 def native_info(info: TensorDictBase | None) -> dict[str, Any] | None:
