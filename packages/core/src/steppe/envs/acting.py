@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
+from steppe.envs.random_actions import write_actions
 from steppe.envs.seeding import next_seed
 from steppe.specs import CPU
 
@@ -76,8 +77,7 @@ class Acting:
             if not isinstance(tensordict, LazyStackedTensorDict):
                 tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
             return tensordict.update(sample)
-        for key in self.action_keys:
-            tensordict.set(key, sample.get(key))
+        write_actions(tensordict, sample, self.full_action_spec)
         return tensordict
 
     def _has_alike_actions(self) -> bool:

@@ -92,7 +92,7 @@ def _episode(
         for step in range(1, steps + 1):
             where = f"step {step}"
             root = env.rand_action(root)
-            for finding in compare(_merged(env, ("action",)), root.select(*env.action_keys), what="action"):
+            for finding in compare(_merged(env, ("action",)), root, spare=None, what="action"):
                 yield where, finding
             frame = env.step(root)
             following = frame.get("next")

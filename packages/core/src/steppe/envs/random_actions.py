@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, lazy_stack
 
+from steppe.specs import Composite, StackedComposite, check_no_exclusive_keys
 from steppe.storage import entries
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["CHUNK", "RandomActions", "draws_in_blocks"]
+__all__ = ["CHUNK", "RandomActions", "draws_in_blocks", "write_actions"]
 
 #: How many steps' actions are drawn at once. Part of the contract: it decides which numbers a seed gives.
 CHUNK = 128
@@ -32,8 +33,36 @@ def draws_in_blocks(env: EnvBase) -> bool:
             and not any(size < 0 for size in leaf.shape)
             for leaf in env.full_action_spec.values(include_nested=True, leaves_only=True)
         )
-        and type(env.full_action_spec).__name__ == "Composite"
+        and not isinstance(env.full_action_spec, StackedComposite)
+        and check_no_exclusive_keys(env.full_action_spec)
     )
+
+
+def write_actions(tensordict: TensorDictBase, actions: TensorDictBase, spec: Composite) -> None:
+    """Put actions into data, in place.
+
+    Args:
+        tensordict: where they go. What else is there stays, in nested TensorDicts too.
+        actions: data of ``spec``.
+        spec: the actions' Composite.
+    """
+    for name, child in spec.items():
+        value = actions.get(name, None)
+        present = tensordict.get(name, None) if isinstance(child, Composite) else None
+        if value is None:
+            continue  # the step says that it is missing
+        if present is None:
+            tensordict.set(name, value)
+        elif isinstance(child, StackedComposite):
+            # Rows may have actions of their own names and sizes, which no entry of the whole could hold.
+            dim = value.ndim - child.ndim + child.dim
+            rows = []
+            for part, row, own in zip(child.specs, present.unbind(dim), value.unbind(dim), strict=True):
+                rows.append(row.copy())
+                write_actions(rows[-1], own, part)
+            tensordict.set(name, lazy_stack(rows, dim))
+        else:
+            write_actions(present, value, child)
 
 
 class RandomActions:
@@ -53,9 +82,11 @@ class RandomActions:
         self.in_blocks = draws_in_blocks(env)
         self._env = env
         self._keys = list(env.action_keys)
+        self._spec = env.full_action_spec
         self._flat = all(isinstance(key, str) for key in self._keys)
         self._generator = env.action_generator() if self.in_blocks else None
         self._block: dict[Any, torch.Tensor] = {}
+        self._drawn: Any = None
         self._rows: list[Any] = []
         self._at = self._size = 0
 
@@ -68,8 +99,9 @@ class RandomActions:
 
     def _draw(self, lead: tuple[int, ...]) -> None:
         assert self._generator is not None
-        block = self._env.full_action_spec.rand((CHUNK, *lead), generator=self._generator)
-        self._block = {key: block.get(key) for key in self._keys}
+        drawn = self._spec.rand((CHUNK, *lead), generator=self._generator)
+        self._block = {key: drawn.get(key) for key in self._keys}
+        self._drawn = drawn
         self._rows = []
         self._at, self._size = 0, CHUNK
 
@@ -82,9 +114,14 @@ class RandomActions:
             self._draw(() if env.batch_locked or env.batch_size else tuple(tensordict.batch_size))
         if not self._rows:
             # All at once is cheaper than a view for each step.
-            self._rows = list(zip(*(self._block[key].unbind(0) for key in self._keys), strict=True))
+            if self._flat:
+                self._rows = list(zip(*(self._block[key].unbind(0) for key in self._keys), strict=True))
+            else:
+                self._rows = list(self._drawn.unbind(0))
         row, self._at = self._rows[self._at], self._at + 1
-        if self._flat and type(tensordict) is TensorDict and not tensordict.is_locked:
+        if not self._flat:
+            write_actions(tensordict, row, self._spec)
+        elif type(tensordict) is TensorDict and not tensordict.is_locked:
             entries(tensordict).update(zip(self._keys, row, strict=True))
         else:
             for key, value in zip(self._keys, row, strict=True):

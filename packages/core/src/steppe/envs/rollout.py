@@ -11,10 +11,10 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import any_done
 from steppe.envs.policies import Policy, as_policy, with_written
-from steppe.envs.random_actions import RandomActions
+from steppe.envs.random_actions import RandomActions, write_actions
 from steppe.envs.stacking import Frames
 from steppe.errors import SpecError
-from steppe.specs import CPU, below_next, is_private
+from steppe.specs import CPU, StackedComposite, below_next, is_private
 from steppe.storage import build_td, entries
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def run_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
 def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
     policy = plan.policy
     if plan.actions is not None:
-        return _replay(plan.actions, env.action_keys)
+        return _replay(plan.actions, env)
     if policy is None:
         return RandomActions(env)
     device = plan.policy_device
@@ -171,11 +171,12 @@ def out_of_actions() -> SpecError:
     return SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps or give more.")
 
 
-def _replay(actions: Iterator[Any], keys: list[Any]) -> Policy:
+def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
     """Act as ``actions=`` says, whose entries are TensorDicts of the action keys, or values of the only one.
 
     Where all actions are in one group, TensorDicts of that group are taken too.
     """
+    keys, spec = env.action_keys, env.full_action_spec
     only = keys[0] if len(keys) == 1 else None
     groups = {key[0] if isinstance(key, tuple) else None for key in keys}
     group = groups.pop() if len(groups) == 1 else None
@@ -192,7 +193,10 @@ def _replay(actions: Iterator[Any], keys: list[Any]) -> Policy:
         if isinstance(action, TensorDictBase):
             if group is not None and group not in action.keys():
                 action = TensorDict({group: action}, batch_size=td.batch_size)
-            return td.update(action.select(*keys))
+            if isinstance(spec, StackedComposite):
+                return td.update(action.select(*keys))
+            write_actions(td, action, spec)
+            return td
         if only is None:
             raise SpecError(f"rollout: actions= must give TensorDicts with {keys}, found {type(action).__name__}.")
         return td.set(only, action)
