@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.batched.attributes import ask_row
-from steppe.batched.lanes import Lanes
+from steppe.batched.share import Lanes
 from steppe.workers import SubjectError
 
 __all__ = ["RESET", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perform", "seed_rows"]

@@ -6,6 +6,7 @@ from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
+from steppe.envs.agent_groups import MarlGroupMapType, check_marl_grouping
 from steppe.envs.array import (
     ActionCodec,
     ArrayEnv,
@@ -19,23 +20,22 @@ from steppe.envs.array import (
     Rows,
     RowWriter,
 )
+from steppe.envs.array.write_row import write_row, wrong_shape
 from steppe.envs.base import EnvBase
-from steppe.envs.check import check_env_specs
+from steppe.envs.checks.env_specs import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups
 from steppe.envs.dreamer import DreamerEnv
-from steppe.envs.groups import MarlGroupMapType, check_marl_grouping
 from steppe.envs.gym_like import GymLikeEnv
-from steppe.envs.helpers import terminated_or_truncated
-from steppe.envs.info import default_info_dict_reader
+from steppe.envs.info_readers import default_info_dict_reader
+from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module, has_class_attribute
-from steppe.envs.policies import RandomPolicy, as_policy
-from steppe.envs.random_actions import RandomActions, draws_in_blocks
-from steppe.envs.row_writing import write_row, wrong_shape
+from steppe.envs.rollout.policies import RandomPolicy, as_policy
+from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks
+from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed
-from steppe.envs.stacking import stack_frames
-from steppe.envs.stepping import step_mdp
+from steppe.envs.step_mdp import step_mdp
 from steppe.specs import make_composite_from_td
 
 __all__ = [

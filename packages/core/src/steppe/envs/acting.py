@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
-from steppe.envs.random_actions import write_actions
+from steppe.envs.rollout.random_actions import write_actions
 from steppe.envs.seeding import next_seed
 from steppe.specs import CPU
 

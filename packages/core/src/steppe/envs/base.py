@@ -9,22 +9,22 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
-from steppe.envs import rollout as _rollout
 from steppe.envs.acting import Acting
 from steppe.envs.array.single import SingleRow
 from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
+from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.construction import EnvMeta
 from steppe.envs.done import any_done, complete_done, done_groups
+from steppe.envs.env_specs import SpecViews
+from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
+from steppe.envs.masks.step import merge_rows, skipped_next, step_mask
 from steppe.envs.module import Module
-from steppe.envs.partial import merge_rows, skipped_next, step_mask
-from steppe.envs.reset import asked_state, clear_masks, merge_reset, requested_masks
-from steppe.envs.rows import check_rows, reset_at, step_at
-from steppe.envs.spec_views import SpecViews
-from steppe.envs.stepping import StepPlan, put_next
+from steppe.envs.rollout import loop as _rollout
+from steppe.envs.row_access import check_rows, reset_at, step_at
+from steppe.envs.step_mdp import StepPlan, put_next
 from steppe.envs.uses import Uses
-from steppe.envs.validate import Expectation, check_reset_done, validate
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage import entries
@@ -719,7 +719,7 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
 
     def check_env_specs(self, **kwargs: Any) -> None:
         """Hold a few random steps against the specs; see :func:`~steppe.envs.check_env_specs`."""
-        from steppe.envs.check import check_env_specs
+        from steppe.envs.checks.env_specs import check_env_specs
 
         check_env_specs(self, **kwargs)
 

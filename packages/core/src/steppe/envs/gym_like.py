@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv, native_info, refuse_seed
 from steppe.envs.array.single import SingleRow
-from steppe.envs.info import default_info_dict_reader
+from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, NonTensor

@@ -14,18 +14,18 @@ from steppe.transforms.auto_reset import AutoResetTransform
 from steppe.transforms.base import Transform
 from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks
+from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compose import Compose
-from steppe.transforms.control import ConditionalSkip
+from steppe.transforms.conditional_skip import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
 from steppe.transforms.function import CallableTransform
-from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks
-from steppe.transforms.leafwise import apply_to_composite, apply_to_composite_inv
-from steppe.transforms.planned import PlannedTransform
 from steppe.transforms.policy import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.select import ExcludeTransform, RenameTransform, SelectTransform
+from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.unary import ObservationTransform, UnaryTransform
 

@@ -9,8 +9,8 @@ from tensordict import TensorDictBase
 
 from steppe.envs import EnvBase
 from steppe.specs import Composite
-from steppe.transforms.hooks import EnvSpecs, Hooks
-from steppe.transforms.planned import PlannedTransform
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.planned import PlannedTransform
 
 __all__ = ["AutoResetTransform"]
 

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 from steppe.envs import Module
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite, is_private
-from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside
 from steppe.transforms.keys import as_keys
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms.hooks import EnvSpecs, Hooks
-from steppe.transforms.planned import PlannedTransform
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.planned import PlannedTransform
 
 __all__ = ["BatchSizeTransform"]
 

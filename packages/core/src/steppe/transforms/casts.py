@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, pair_hook
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, pair_hook
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 

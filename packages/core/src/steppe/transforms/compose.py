@@ -12,8 +12,8 @@ from torch import nn
 from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
+from steppe.transforms.compiled.hooks import EnvSpecs
 from steppe.transforms.function import as_transform
-from steppe.transforms.hooks import EnvSpecs
 
 __all__ = ["Compose"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.transforms.hooks import EnvSpecs, Hooks, pair_hook
-from steppe.transforms.planned import PlannedTransform
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook
+from steppe.transforms.compiled.planned import PlannedTransform
 
 __all__ = ["DeviceCastTransform"]
 

@@ -11,9 +11,9 @@ from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
+from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.compose import Compose
 from steppe.transforms.function import as_transform
-from steppe.transforms.pipeline import leaves
 from steppe.transforms.steps import TransformedSteps
 
 __all__ = ["TransformedEnv"]

@@ -11,7 +11,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor,
 from steppe.errors import SpecError
 from steppe.specs import Binary, NonTensor, Spec, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, set_beside
 
 __all__ = ["CallableTransform", "as_transform", "spec_of"]
 

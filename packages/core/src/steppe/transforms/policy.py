@@ -10,7 +10,7 @@ from torch import nn
 from steppe.envs import EnvBase
 from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.pipeline import leaves
+from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.tracking import InitTracker
 

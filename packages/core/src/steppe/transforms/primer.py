@@ -10,9 +10,9 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
-from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
+from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_key
-from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["TensorDictPrimer"]
 

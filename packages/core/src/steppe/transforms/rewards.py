@@ -11,9 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Unbounded
 from steppe.storage import Layout, entries, storage_problem
-from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_keys, names_of, replace_last
-from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["RewardSum"]
 

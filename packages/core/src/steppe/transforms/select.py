@@ -9,9 +9,9 @@ from tensordict import TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_key, names_of
-from steppe.transforms.planned import PlannedTransform
 
 __all__ = ["ExcludeTransform", "RenameTransform", "SelectTransform"]
 

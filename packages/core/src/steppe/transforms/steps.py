@@ -10,8 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import EnvBase, RowWriter
 from steppe.errors import StateError
 from steppe.storage import entries
-from steppe.transforms.pipeline import Pipeline, version
-from steppe.transforms.transformed_rows import TransformedRows, shared
+from steppe.transforms.compiled.pipeline import Pipeline, version
+from steppe.transforms.compiled.rows import TransformedRows, shared
 
 __all__ = ["TransformedSteps"]
 

@@ -13,8 +13,8 @@ from steppe.envs import DoneGroup
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
-from steppe.transforms.hooks import EnvSpecs, Hooks, RowHooks, at_level, read, set_beside, write
-from steppe.transforms.planned import PlannedTransform
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, at_level, read, set_beside, write
+from steppe.transforms.compiled.planned import PlannedTransform
 
 __all__ = ["InitTracker", "StepCounter"]
 

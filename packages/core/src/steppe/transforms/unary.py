@@ -10,8 +10,8 @@ from tensordict import NonTensorData, NonTensorStack
 from steppe.errors import SpecError
 from steppe.specs import Spec
 from steppe.transforms.base import Transform
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.function import spec_of
-from steppe.transforms.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import names_of
 
 __all__ = ["ObservationTransform", "UnaryTransform"]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from steppe.batched.flags import Flags
-from steppe.batched.lanes import Lanes
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
+from steppe.batched.share import Lanes
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import WorkerError
 from steppe.specs import Composite

@@ -9,9 +9,9 @@ from typing import Any
 import cloudpickle
 
 from steppe.batched.flags import Flags
-from steppe.batched.lanes import Lanes
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
+from steppe.batched.share import Lanes
 from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import Words, Worker

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from steppe.batched.attributes import ask_row
 from steppe.batched.flags import Flags
-from steppe.batched.lanes import Lanes
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import STEP_AND_RESET, perform, seed_rows
+from steppe.batched.share import Lanes
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import ClosedError, WorkerTimeout
 from steppe.specs import Composite

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.envs.disagreements import Finding, compare
-from steppe.envs.stacking import stack_frames
+from steppe.envs.checks.disagreements import Finding, compare
+from steppe.envs.rollout.stacking import stack_frames
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, StackedComposite
 

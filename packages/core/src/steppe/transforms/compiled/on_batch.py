@@ -12,9 +12,9 @@ from steppe.envs import EnvBase, Progress, RowLayout, Rows
 from steppe.specs import Composite, below_next
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks
-from steppe.transforms.row_plan import RowPlan, row_problem
-from steppe.transforms.transformed_rows import BoundStages, Memory
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.row_plan import RowPlan, row_problem
+from steppe.transforms.compiled.rows import BoundStages, Memory
 
 __all__ = ["StagesOnBatch", "StepsInStorage"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from steppe.batched.flags import Flags
-from steppe.batched.lane_td import TensorDictLane
+from steppe.batched.td_row import TensorDictLane
 from steppe.envs import Loop, Progress, Rows, RowWriter
 from steppe.specs import below_next
 from steppe.storage import Storage

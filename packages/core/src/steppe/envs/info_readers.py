@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs.row_writing import wrong_shape
+from steppe.envs.array.write_row import wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 

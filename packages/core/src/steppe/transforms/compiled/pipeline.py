@@ -13,10 +13,10 @@ from steppe.errors import SpecError, add_note
 from steppe.specs import Stacked
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.batch_rows import StagesOnBatch
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.on_batch import StagesOnBatch
+from steppe.transforms.compiled.row_plan import RowPlan, row_problem
 from steppe.transforms.compose import Compose
-from steppe.transforms.hooks import EnvSpecs, Hooks
-from steppe.transforms.row_plan import RowPlan, row_problem
 
 __all__ = ["Pipeline", "leaves", "version"]
 

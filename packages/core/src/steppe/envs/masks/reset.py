@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from steppe.envs.done import DoneGroup, reset_mask
-from steppe.envs.partial import merge_rows
+from steppe.envs.masks.step import merge_rows
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU
 from steppe.storage import entries

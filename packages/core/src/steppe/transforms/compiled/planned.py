@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import NotSupported, StateError
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 
 __all__ = ["PlannedTransform"]
 

@@ -13,8 +13,8 @@ from steppe.envs import Arrays, BoundWriter, Ended, Progress, RowLayout, Rows, R
 from steppe.errors import SpecError, StateError, add_note
 from steppe.storage import TensorDictBuilder
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import Hooks
-from steppe.transforms.row_plan import RowPlan, Value
+from steppe.transforms.compiled.hooks import Hooks
+from steppe.transforms.compiled.row_plan import RowPlan, Value
 
 __all__ = ["TransformedRows", "shared"]
 

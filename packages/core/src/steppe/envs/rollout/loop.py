@@ -10,9 +10,9 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import any_done
-from steppe.envs.policies import Policy, as_policy, with_written
-from steppe.envs.random_actions import RandomActions, write_actions
-from steppe.envs.stacking import Frames
+from steppe.envs.rollout.policies import Policy, as_policy, with_written
+from steppe.envs.rollout.random_actions import RandomActions, write_actions
+from steppe.envs.rollout.stacking import Frames
 from steppe.errors import SpecError
 from steppe.specs import CPU, StackedComposite, below_next, is_private
 from steppe.storage import build_td, entries
@@ -107,7 +107,7 @@ def _policy_device(policy: Any) -> torch.device | None:
 
 def run(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     """Take the steps: in rows of arrays where that is possible, otherwise on TensorDicts."""
-    from steppe.envs.array.rollout import rollout_problem, rollout_rows
+    from steppe.envs.rollout.on_rows import rollout_problem, rollout_rows
 
     if rollout_problem(env, plan) is None:
         return rollout_rows(env, env.row_writer, plan)

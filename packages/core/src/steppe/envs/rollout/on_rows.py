@@ -12,9 +12,9 @@ from tensordict import TensorDictBase, is_leaf_nontensor
 from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
-from steppe.envs.policies import Policy, with_written
-from steppe.envs.random_actions import CHUNK, RandomActions, draws_in_blocks
-from steppe.envs.rollout import RolloutPlan, out_of_actions
+from steppe.envs.rollout.loop import RolloutPlan, out_of_actions
+from steppe.envs.rollout.policies import Policy, with_written
+from steppe.envs.rollout.random_actions import CHUNK, RandomActions, draws_in_blocks
 from steppe.errors import PolicyError
 from steppe.specs import Composite, is_private
 from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries, large_array

@@ -10,7 +10,7 @@ from steppe.envs import RowLayout
 from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
-from steppe.transforms.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 
 __all__ = ["RowPlan", "Value", "row_problem"]
 
