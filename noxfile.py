@@ -29,7 +29,10 @@ HEADLESS = {
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
 
-TYPED = [f"packages/core/src/steppe/{name}" for name in ("registry", "versions", "imports.py", "specs", "storage")]
+TYPED = [
+    f"packages/core/src/steppe/{name}"
+    for name in ("registry", "versions", "imports.py", "systems.py", "specs", "storage", "workers")
+]
 
 # The libraries that the tests compare with, beside what the packages need themselves.
 TEST_LIBRARIES = [
@@ -66,6 +69,16 @@ def tests(session: nox.Session) -> None:
     install_local(session, *(package.name for package in packages()))
     session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
     session.run("python", "-m", "pytest", *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def portable(session: nox.Session) -> None:
+    """Test batches and workers with what other systems have in place of memfd, eventfd and epoll."""
+    use_base(session)
+    install_local(session, *(package.name for package in packages()))
+    session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
+    folders = session.posargs or ["tests/core/batched", "tests/core/workers"]
+    session.run("python", "-m", "pytest", *folders, env={**HEADLESS, "PYTHONPATH": "tests/without_linux"})
 
 
 @nox.session

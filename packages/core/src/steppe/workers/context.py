@@ -72,7 +72,7 @@ def _set_filters(given: list[tuple[str, bytes]]) -> None:
             found.append(cloudpickle.loads(pickled))
         except Exception:
             continue  # about a class that this process cannot import, and so never meets
-    warnings.filters[:] = found
+    _filters()[:] = found
     _filters_changed()
 
 
@@ -82,11 +82,18 @@ def _add_filter(pickled: bytes, found: list[Any], before: int) -> None:
         one = cloudpickle.loads(pickled)
     except Exception:
         return
-    if one not in warnings.filters:
+    filters = _filters()
+    if one not in filters:
         behind = {id(other) for other in found[before:]}
-        places = [place for place, other in enumerate(warnings.filters) if id(other) in behind]
-        warnings.filters.insert(places[0] if places else len(warnings.filters), one)
+        places = [place for place, other in enumerate(filters) if id(other) in behind]
+        filters.insert(places[0] if places else len(filters), one)
         _filters_changed()
+
+
+def _filters() -> list[Any]:
+    """The filters that hold, which are a list, whatever their type is said to be."""
+    filters: Any = warnings.filters
+    return filters
 
 
 def _filters_changed() -> None:

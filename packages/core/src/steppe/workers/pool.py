@@ -397,8 +397,9 @@ class Pool:
                     process.kill()
                     _drained(connection, time.monotonic() + PATIENCE)
                 process.reap()
-        for one in (*self._waiters, *self._connections, *(signal for pair in self._signals for signal in pair)):
-            one.close()
+        for opened in (self._waiters, self._connections, *self._signals):
+            for one in opened:
+                one.close()
         self._waiters, self._connections, self._signals, self._any = [], [], [], None
 
 
