@@ -40,7 +40,7 @@ def test_closing_twice_leaves_nothing(make: Callable[[], Any]) -> None:
     env.close(raise_if_closed=False)
 
     with pytest.raises(ClosedError):
-        env.close()
+        env.close(raise_if_closed=True)
     assert env.is_closed
 
 

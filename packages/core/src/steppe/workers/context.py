@@ -92,7 +92,7 @@ def _add_filter(pickled: bytes, found: list[Any], before: int) -> None:
 
 def _filters() -> list[Any]:
     """The filters that hold, which are a list, whatever their type is said to be."""
-    filters: Any = warnings.filters
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
     return filters
 
 

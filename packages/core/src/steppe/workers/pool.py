@@ -397,9 +397,11 @@ class Pool:
                     process.kill()
                     _drained(connection, time.monotonic() + PATIENCE)
                 process.reap()
-        for opened in (self._waiters, self._connections, *self._signals):
-            for one in opened:
-                one.close()
+        opened: list[Any] = [*self._waiters, *self._connections]
+        for pair in self._signals:
+            opened += pair
+        for one in opened:
+            one.close()
         self._waiters, self._connections, self._signals, self._any = [], [], [], None
 
 
