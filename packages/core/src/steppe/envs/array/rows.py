@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
 
 from steppe.envs.array.layout import Key, RowLayout, fields_of
+from steppe.errors import SpecError
 
-__all__ = ["Arrays", "Ended", "Progress", "Rows"]
+__all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
 
 #: Values by key, one for each row: ``[n, *shape]``.
 Arrays = Mapping[Key, "np.ndarray[Any, Any]"]
@@ -49,13 +51,13 @@ class Rows:
         following = {key: np.zeros((n, *shape), dtype) for key, shape, dtype in [*layout.written, *flags]}
         return cls(layout, root, following)
 
-    def root_row(self, row: int, keys: list[Key]) -> dict[Key, np.ndarray[Any, Any]]:
+    def root_row(self, row: int, keys: list[Key]) -> OutRow:
         """Views of some entries of the root of one row, ``[*shape]``; scalars too can be written through them."""
-        return {key: self.root[key][row, ...] for key in keys}
+        return OutRow({key: self.root[key][row, ...] for key in keys})
 
-    def next_row(self, row: int, keys: list[Key]) -> dict[Key, np.ndarray[Any, Any]]:
+    def next_row(self, row: int, keys: list[Key]) -> OutRow:
         """The same of ``next``."""
-        return {key: self.next[key][row, ...] for key in keys}
+        return OutRow({key: self.next[key][row, ...] for key in keys})
 
     def write_done(self, ended: Ended, at: Sequence[int] | None = None) -> None:
         """Write the done entries of ``next``.
@@ -82,6 +84,33 @@ class Rows:
         for root, _ in self.done.values():
             for row in at:
                 root[row] = False
+
+
+class OutRow(dict[Key, "np.ndarray[Any, Any]"]):
+    """The ``out`` of ``reset_into`` and ``step_into``: views of one row by key, to be written into.
+
+    Putting another array in the place of a view is an error, because nobody would read it.
+    """
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        if key not in self:
+            self[key]  # says which keys there are
+        if value is not self[key]:  # out[key] += value puts back what it took
+            raise SpecError(
+                f"out[{key!r}] = value puts another array in the place of the row, where nobody reads it. Write into "
+                f"the row: out[{key!r}][...] = value, or write_row(out, {key!r}, value)."
+            )
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __missing__(self, key: Key) -> Any:
+        close = difflib.get_close_matches(str(key), map(str, self), 1)
+        hint = f" Did you mean {close[0]!r}?" if close else " Declare it in the specs."
+        if key == "reward" and not close:
+            hint = " A reset has no reward."
+        raise KeyError(f"There is no row {key!r} to write into: out has {sorted(map(str, self))}.{hint}")
 
 
 class Progress:

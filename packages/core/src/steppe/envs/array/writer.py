@@ -9,8 +9,9 @@ import numpy as np
 
 from steppe.envs.array.layout import Key, RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
+from steppe.errors import SpecError
 
-__all__ = ["BoundWriter", "EnvRows", "RowWriter", "StepsInto"]
+__all__ = ["BoundWriter", "EnvRows", "Overheard", "RowWriter", "StepsInto"]
 
 
 class BoundWriter(Protocol):
@@ -108,7 +109,7 @@ class _BoundEnvs:
     def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
         written = [key for key, _, _ in writer.layout.written]
         observed = [key for key, _, _ in writer.layout.observations]
-        self.rows = rows
+        self.rows, self.envs = rows, writer.envs
         self.words, self.at, self.base = progress.words, progress.at, progress.base
         self.steppers: list[tuple[Callable[..., tuple[bool, bool]], dict[Key, Any]]] = [
             (env.step_into, rows.next_row(row, written)) for row, env in enumerate(writer.envs)
@@ -118,20 +119,24 @@ class _BoundEnvs:
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         ended: Ended = []
         words, word, base = self.words, self.at, self.base
-        if at is None:
-            for row, (action, (step_into, out)) in enumerate(zip(actions, self.steppers, strict=True)):
-                words[word] = base + row
-                terminated, truncated = step_into(action, out)
-                if terminated or truncated:
-                    ended.append((row, terminated, truncated))
-            self.rows.write_done(ended)
-            return ended
-        for action, row in zip(actions, at, strict=True):
-            words[word] = base + row
-            step_into, out = self.steppers[row]
-            terminated, truncated = step_into(action, out)
-            if terminated or truncated:
-                ended.append((row, terminated, truncated))
+        row = 0
+        try:
+            if at is None:
+                for row, (action, (step_into, out)) in enumerate(zip(actions, self.steppers, strict=True)):
+                    words[word] = base + row
+                    terminated, truncated = step_into(action, out)
+                    if terminated or truncated:
+                        ended.append((row, terminated, truncated))
+            else:
+                for action, row in zip(actions, at, strict=True):
+                    words[word] = base + row
+                    step_into, out = self.steppers[row]
+                    terminated, truncated = step_into(action, out)
+                    if terminated or truncated:
+                        ended.append((row, terminated, truncated))
+        except (TypeError, ValueError) as error:
+            _check_flags(error, self.envs[row])
+            raise
         self.rows.write_done(ended, at)
         return ended
 
@@ -152,8 +157,56 @@ class _BoundEnv(_BoundEnvs):
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         self.words[self.at] = self.base
-        terminated, truncated = self.step_into(actions[0], self.out)
-        ended = [(0, terminated, truncated)] if terminated or truncated else []
+        try:
+            terminated, truncated = self.step_into(actions[0], self.out)
+            ended = [(0, terminated, truncated)] if terminated or truncated else []
+        except (TypeError, ValueError) as error:
+            _check_flags(error, self.envs[0])
+            raise
         if ended or self.rows.flagged:
             self.rows.write_done(ended)
         return ended
+
+
+class Overheard:
+    """An environment that tells what its ``step_into`` returned.
+
+    Args:
+        env: the environment.
+        tell: called with what it returned.
+    """
+
+    def __init__(self, env: StepsInto, tell: Callable[[Any], None]) -> None:
+        self.env, self.tell = env, tell
+        self.reset_into, self.take_seed = env.reset_into, env.take_seed
+
+    def step_into(self, action: Any, out: dict[Key, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
+        """Act, and tell what came of it."""
+        flags = self.env.step_into(action, out)
+        self.tell(flags)
+        return flags
+
+
+def _check_flags(error: Exception, env: Any) -> None:
+    """Raise a SpecError where an error of a step is about what ``step_into`` returned, and not from inside it."""
+    here = error.__traceback__
+    if here is None or here.tb_next is not None:
+        return
+    found = next((said for part, said in _FLAGS if part in str(error)), None)
+    if found is not None:
+        env = env.env if isinstance(env, Overheard) else env
+        kind = str(error).partition("non-iterable ")[2].partition(" object")[0]
+        raise SpecError(
+            f"{type(env).__name__}.step_into must return two bools, terminated and truncated, found "
+            f"{found.format(kind)}. Write: return terminated, False"
+        ) from None
+
+
+#: What Python says where two flags cannot be taken, and what was there instead.
+_FLAGS = (
+    ("non-iterable", "a single {}"),
+    ("not enough values", "fewer than two values"),
+    ("too many values", "more than two values"),
+    ("0-d array", "a single array"),
+    ("truth value", "an array of several"),
+)

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
+from steppe.envs.array.writer import EnvRows
 from steppe.envs.checks.disagreements import Finding, compare
+from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, StackedComposite
@@ -34,6 +36,9 @@ def check_env_specs(
 ) -> None:
     """Hold a few random steps against the specs of an environment.
 
+    Of an array environment it also finds what ``reset_into`` and ``step_into`` leave unwritten, and what is lost when
+    numpy casts a value into its row. Such an environment is reset and stepped a few times more for that.
+
     Buffers, batches and collectors are laid out from specs, so this must pass before an environment goes into one.
 
     Args:
@@ -53,13 +58,19 @@ def check_env_specs(
     modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
     found: dict[Finding, str] = {}
     with _random_state_kept(env), _validation_left_out(env):
-        for stop_at_done in modes:
+        for where, finding in _written(env, steps):
+            found.setdefault(finding, where)
+        # What is said of a row that was not written, or lost something, would only mislead.
+        explained = {finding.key for finding in found}
+        # It would stop there again.
+        stopped = any(finding.kind == "stopped" for finding in found)
+        for stop_at_done in [] if stopped else modes:
             if seed is not None:
                 torch.manual_seed(seed)
                 env.set_seed(seed)
             frames: list[TensorDictBase] = []
             for where, finding in _episode(env, tensordict, steps, stop_at_done, frames):
-                if check_dtype or finding.kind != "dtype":
+                if (check_dtype or finding.kind != "dtype") and _entry(finding.key) not in explained:
                     found.setdefault(finding, where)
             contiguous = not env.has_dynamic_specs if return_contiguous is None else return_contiguous
             if contiguous and not found and frames and not _is_lazy(env):
@@ -71,6 +82,26 @@ def check_env_specs(
         lines = "\n".join(f"  - {finding.text} [{where}]" for finding, where in found.items())
         places = "1 place" if len(found) == 1 else f"{len(found)} places"
         raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {places}:\n{lines}")
+
+
+def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
+    """What is wrong with the rows that an array environment writes, also one with transforms behind it."""
+    while (base := env._modules.get("base_env")) is not None:
+        env = base
+    writer = None if env.is_closed else env.row_writer
+    if isinstance(writer, EnvRows) and writer.envs == [env]:
+        try:
+            yield from watch_rows(env, writer.layout, steps)
+        except SpecError as error:
+            yield "array environment", Finding("stopped", None, str(error))
+
+
+def _entry(path: Any) -> Any:
+    """The key of the entry that a finding is about, wherever it was seen."""
+    if not isinstance(path, tuple):
+        return path
+    key = path[1:] if path and path[0] == "next" else path
+    return key[0] if len(key) == 1 else key
 
 
 def _episode(

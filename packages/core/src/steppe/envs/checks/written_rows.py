@@ -1,0 +1,264 @@
+"""What an array environment writes into its rows, and what it leaves out: for ``check_env_specs``.
+
+Numpy casts and repeats silently whatever it is given. Here rows hold a random pattern before each reset and step, so
+that what was not written is found; and they look at each value that is written, for what a cast has lost of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.envs.array.layout import Key, RowField, RowLayout
+from steppe.envs.array.loop import Loop
+from steppe.envs.array.rows import Rows
+from steppe.envs.array.writer import EnvRows, Overheard
+from steppe.envs.checks.disagreements import Finding
+from steppe.errors import SpecError
+from steppe.storage import TensorDictBuilder
+
+__all__ = ["watch_rows"]
+
+#: How often a reset or step is tried again, because an entry held the pattern: a byte does so by chance.
+_TRIES = 5
+
+
+def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, Finding]]:
+    """Reset and step an environment at random, and yield what is wrong with what it writes, and where it was seen.
+
+    Args:
+        env: an array environment.
+        layout: of its row.
+        steps: how many steps to take at least.
+    """
+    flags: list[Finding] = []
+    root, following = _Notes(layout.observations), _Notes(layout.written)
+    done = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
+    rows = Rows(
+        layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
+    )
+    loop = Loop(EnvRows([Overheard(env, lambda found: flags.extend(_flags(found)))], layout), rows)
+    for _ in range(_TRIES):
+        with root.watching():
+            loop.reset((0,))
+        yield from (("reset", finding) for finding in root.findings)
+        if not root.suspects:
+            break
+    yield from (("reset", finding) for finding in root.unwritten("reset_into"))
+    build = TensorDictBuilder(layout.root_spec)
+    seen = rows.root
+    for step in range(1, steps + _TRIES + 1):
+        data = build({key: torch.from_numpy(np.array(seen[key][0])) for key in layout.root_keys})
+        actions = layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))
+        with following.watching():
+            ended = loop.step(actions)
+        yield from ((f"step {step}", finding) for finding in [*following.findings, *flags])
+        seen = rows.next
+        if ended:
+            loop.reset((0,))
+            yield from ((f"reset after step {step}", finding) for finding in root.findings)
+            seen = rows.root
+        if step >= steps and not following.suspects:
+            break
+    yield from ((f"step {step}", finding) for finding in following.unwritten("step_into"))
+
+
+def _flags(found: Any) -> Iterator[Finding]:
+    """What is wrong with what ``step_into`` returned, where Python could take it for two flags."""
+    try:
+        values = tuple(found)
+    except TypeError:
+        return  # the loop says so
+    if len(values) == 2 and not all(isinstance(value, bool | np.bool_) for value in values):
+        yield Finding(
+            "flags",
+            "step_into",
+            f"step_into must return two bools, terminated and truncated, found {found!r}: write "
+            "return bool(terminated), bool(truncated).",
+        )
+
+
+class _Notes:
+    """Rows of some entries, and what was noticed of each.
+
+    Args:
+        fields: the entries.
+    """
+
+    def __init__(self, fields: list[RowField]) -> None:
+        #: What was wrong with values that were written.
+        self.findings: list[Finding] = []
+        self.arrays: dict[Key, Any] = {}
+        #: Elements that have held the pattern after each call so far.
+        self.suspects: dict[Key, np.ndarray[Any, Any]] = {}
+        self._random = np.random.default_rng(0)
+        self._called = False
+        for key, shape, dtype in fields:
+            array: Any = np.zeros((1, *shape), dtype).view(_Watched)
+            array.watch = _Watch(key, array.view(np.ndarray), self.findings)
+            self.arrays[key] = array
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Fill the rows with a new pattern first, and see afterwards what of it is left."""
+        plain = {key: _bytes(array.view(np.ndarray)) for key, array in self.arrays.items()}
+        patterns = {key: self._pattern(array.view(np.ndarray)) for key, array in self.arrays.items()}
+        for key, pattern in patterns.items():
+            plain[key][...] = pattern
+        yield
+        left = {key: (plain[key] == pattern).all(-1) for key, pattern in patterns.items()}
+        if self._called:
+            left = {key: before & left[key] for key, before in self.suspects.items()}
+        self._called = True
+        self.suspects = {key: held for key, held in left.items() if held.any()}
+
+    def _pattern(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Random bytes ``[n, itemsize]`` that no value has, where there are such; NaN for floating-point numbers."""
+        if array.dtype.kind == "b":
+            return np.full(_bytes(array).shape, 0xAA, np.uint8)
+        pattern = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
+        if array.dtype.kind in "fc":
+            numbers = pattern.view(array.real.dtype).reshape(-1)
+            whole = numbers.view(f"u{numbers.itemsize}")
+            whole |= np.array(np.nan, numbers.dtype).view(whole.dtype)
+        return pattern
+
+    def unwritten(self, method: str) -> Iterator[Finding]:
+        """What was left of every pattern."""
+        for key, held in self.suspects.items():
+            row = self.arrays[key][0]
+            if held.all():
+                how = f"out[{key!r}][0] = value" if row.shape == (1,) else f"out[{key!r}][...] = value"
+                text = (
+                    f"{key!r} is not written by {method}: write {how} each time, what is there before may be anything."
+                )
+            else:
+                first = tuple(int(i) for i in np.unravel_index(int(held.argmax()), row.shape))
+                text = (
+                    f"{key!r} is not written as a whole by {method}: {int(held.sum())} of {held.size} values are left "
+                    f"out, the first at {first}. Write all of it each time, what is there before may be anything."
+                )
+            yield Finding("unwritten", key, text)
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The memory of an array as ``[size, itemsize]``."""
+    return array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
+
+
+class _Watch:
+    """Holds what is written into one entry against what its row then keeps.
+
+    Args:
+        key: the entry.
+        memory: its rows, ``[1, *shape]``.
+        findings: where to note what is lost.
+    """
+
+    def __init__(self, key: Key, memory: np.ndarray[Any, Any], findings: list[Finding]) -> None:
+        self.key, self.memory, self.findings = key, memory, findings
+
+    def look(self, target: Any, value: Any) -> None:
+        """Note what is wrong with ``value``, which was written into ``target``, a part of the row."""
+        try:
+            given = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        except (TypeError, ValueError):
+            return
+        kept, row = np.asarray(target), self.memory[0]
+        if given.ndim and given.size < kept.size and kept.shape == row.shape:
+            self._note(
+                "shape",
+                f"{self.key!r} must have shape {row.shape}, found {given.shape}, which is repeated until it fills the "
+                f"row: write a value of that shape. write_row(out, {self.key!r}, value) refuses others.",
+            )
+        lost = _lost(given, kept)
+        if lost is not None:
+            found, left = lost
+            mend = "round it" if given.dtype.kind in "fc" and row.dtype.kind in "iu" else "cast it yourself"
+            kind = _torch_name(given)
+            change = f", or give the spec dtype={kind}" if kind else ""
+            self._note(
+                "cast",
+                f"{self.key!r} must have dtype {_torch_name(row)}, found {given.dtype} with the value {found!r}, of "
+                f"which the row keeps {left!r}: {mend}{change}.",
+            )
+
+    def refusal(self, error: Exception) -> SpecError:
+        """The error of a value that numpy does not put into this row."""
+        row = self.memory[0]
+        return SpecError(
+            f"{self.key!r}, of shape {row.shape} and dtype {_torch_name(row)}, does not take what is written into it: "
+            f"{error}. Change the value, or the spec."
+        )
+
+    def _note(self, kind: str, text: str) -> None:
+        finding = Finding(kind, self.key, text)
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+
+def _lost(given: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> tuple[Any, Any] | None:
+    """The first value that a cast has changed, and what became of it. Floating-point numbers may be rounded."""
+    if given.dtype.kind not in "biufc":
+        return (given.ravel()[0], kept.ravel()[0].item()) if kept.size else None
+    if given.dtype == kept.dtype or not kept.size:
+        return None
+    try:
+        given = np.broadcast_to(given, kept.shape)
+    except ValueError:  # written with dimensions of 1 in front
+        given = given.reshape(kept.shape)
+    if kept.dtype.kind in "fc":
+        wrong = (
+            np.isinf(kept) & ~np.isinf(given) if given.dtype.kind != "c" or kept.dtype.kind == "c" else given != kept
+        )
+    else:
+        numbers = kept.astype(np.int64) if kept.dtype.kind == "b" else kept
+        wrong = numbers != given
+    if not wrong.any():
+        return None
+    at = tuple(np.argwhere(wrong)[0])
+    return given[at].item(), kept[at].item()
+
+
+def _torch_name(array: np.ndarray[Any, Any]) -> str:
+    """The torch dtype of an array, or nothing."""
+    try:
+        return str(torch.from_numpy(np.empty(0, array.dtype)).dtype)
+    except TypeError:
+        return ""
+
+
+class _Watched(np.ndarray[Any, Any]):
+    """A row, or a part of one, that shows its watch what is written into it."""
+
+    watch: _Watch | None = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.watch = getattr(source, "watch", None)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        watch = self.watch
+        if watch is None or not np.may_share_memory(self, watch.memory):  # a copy is the environment's own
+            super().__setitem__(index, value)
+            return
+        try:
+            with np.errstate(invalid="ignore", over="ignore"):
+                super().__setitem__(index, value)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise watch.refusal(error) from error
+        watch.look(super().__getitem__(index), value)
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        found = super().__array_function__(function, types, args, kwargs)
+        if function is np.copyto and isinstance(args[0], _Watched) and len(args) > 1:
+            watch = args[0].watch
+            if watch is not None and np.may_share_memory(args[0], watch.memory):
+                watch.look(args[0], args[1])
+        return found
