@@ -38,8 +38,8 @@ class ArrayEnv(EnvBase):
     * ``reset_into(out, seed, env_info)``: begin an episode. ``out`` maps each observation key (a string, or a tuple for
       a nested one) to a numpy view, of the shape and dtype of its spec, that the observation is copied into:
       ``out["observation"][...] = obs``, or ``write_row(out, "observation", obs)``, which refuses another shape instead
-      of repeating the value. All of it is written each time. ``seed`` is the seed to reset with, or None to go on with the generator as it
-      is. ``env_info`` is a dict of what the caller passed for this reset, or None.
+      of repeating the value. All of it is written each time. ``seed`` is the seed to reset with, or None to go on with
+      the generator as it is. ``env_info`` is a dict of what the caller passed for this reset, or None.
     * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
       array of the spec's dtype otherwise, and a dict of these for several action keys; do not keep it. ``out`` has the
       reward too: ``out["reward"][0] = reward``. Two Python bools come back; the done entries are written from them.
