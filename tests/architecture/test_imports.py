@@ -27,8 +27,8 @@ BESIDE = {
 LATE = {
     ("steppe.envs", "EnvBase.append_transform", "transforms"): "env.append_transform(t) gives a TransformedEnv",
     ("steppe.envs", "EnvBase._prepared_for", "transforms"): "an environment made with policy= has what that needs",
-    ("steppe.envs", "Uses.make_parallel", "batched"): "env.make_parallel(...) gives a ParallelEnv",
-    ("steppe.envs", "Uses.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
+    ("steppe.envs", "EnvBase.make_parallel", "batched"): "env.make_parallel(...) gives a ParallelEnv",
+    ("steppe.envs", "EnvBase.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
     ("steppe.transforms", "__getattr__", "registry"): "the transforms of other packages are found by name",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.batched.attributes import ask_row
-from steppe.batched.share import Lanes
+from steppe.batched.share import Share
 from steppe.workers import SubjectError
 
 __all__ = ["RESET", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perform", "seed_rows"]
@@ -14,11 +14,11 @@ __all__ = ["RESET", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perf
 STEP, STEP_AND_RESET, RESET, RESET_ON_DATA = 1, 2, 3, 4
 
 
-def perform(lanes: Lanes, op: int, rows: list[int] | None) -> int:
+def perform(share: Share, op: int, rows: list[int] | None) -> int:
     """Step or reset rows of storage, all of them where ``rows`` is None; returns how many ended and were reset."""
     if op in (STEP, STEP_AND_RESET):
-        return lanes.step(rows, reset=op == STEP_AND_RESET)
-    lanes.reset(list(range(len(lanes.envs))) if rows is None else rows, on_data=op == RESET_ON_DATA)
+        return share.step(rows, reset=op == STEP_AND_RESET)
+    share.reset(list(range(len(share.envs))) if rows is None else rows, on_data=op == RESET_ON_DATA)
     return 0
 
 

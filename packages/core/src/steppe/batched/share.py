@@ -1,4 +1,4 @@
-"""Lanes: environments that each write their row of one storage, in whichever process they are."""
+"""Share: the environments of a batch that one process steps, each of which writes its row of one storage."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from steppe.batched.flags import Flags
-from steppe.batched.td_row import TensorDictLane
+from steppe.batched.td_row import TensorDictRow
 from steppe.envs import Loop, Progress, Rows, RowWriter
 from steppe.specs import below_next
 from steppe.storage import Storage
 from steppe.workers import SubjectError
 
-__all__ = ["Lanes"]
+__all__ = ["Share"]
 
 
-class Lanes:
-    """Steps and resets some environments, each of which writes its row.
+class Share:
+    """The environments of a batch that one process steps and resets; each writes its row.
 
     Environments that write rows of arrays, and are alike, are stepped by one loop; others one by one.
 
@@ -48,29 +48,29 @@ class Lanes:
             self.parts = [_Looped(joined, storage, first_row, self.progress)]
         else:
             self.parts = [
-                _OnTensorDicts(TensorDictLane(env, storage, row), self.progress, row - first_row)
+                _OnTensorDicts(TensorDictRow(env, storage, row), self.progress, row - first_row)
                 if env.row_writer is None
                 else _Looped(env.row_writer, storage, row, Progress(words, at, row))
                 for row, env in enumerate(envs, first_row)
             ]
 
-    def reset(self, lanes: list[int], *, on_data: bool = False) -> None:
+    def reset(self, rows: list[int], *, on_data: bool = False) -> None:
         """Begin episodes, in the root rows; with ``on_data`` from what these hold, and only what masks name."""
         try:
-            for part, at, first in self._split(lanes):
+            for part, at, first in self._split(rows):
                 part.reset(at, self._told(at, first), on_data=on_data)
         except Exception as error:
             raise SubjectError(self.progress.row, "reset") from error
 
-    def step(self, lanes: list[int] | None = None, *, reset: bool = False) -> int:
+    def step(self, rows: list[int] | None = None, *, reset: bool = False) -> int:
         """Act; with ``reset`` also begin anew where an episode ended. Returns how many were reset."""
         n, doing = 0, "step"
         if reset:
             self.was_reset[...] = False
         try:
-            for part, at, first in self._split(lanes):
+            for part, at, first in self._split(rows):
                 doing = "step"
-                ended = part.step(at, self._told(None if lanes is None else at, first), reset=reset)
+                ended = part.step(at, self._told(None if rows is None else at, first), reset=reset)
                 n += len(ended)
                 if reset and ended:
                     doing = "reset"
@@ -81,13 +81,13 @@ class Lanes:
             raise SubjectError(self.progress.row, doing) from error
         return n
 
-    def _split(self, lanes: list[int] | None) -> list[tuple[Any, Any, int]]:
+    def _split(self, rows: list[int] | None) -> list[tuple[Any, Any, int]]:
         """Which rows of which part; rows of a part are counted from its first."""
         if len(self.parts) == 1:
-            return [(self.parts[0], lanes, 0)]
-        if lanes is None:
+            return [(self.parts[0], rows, 0)]
+        if rows is None:
             return [(part, None, first) for first, part in enumerate(self.parts)]
-        return [(self.parts[lane], [0], lane) for lane in lanes]
+        return [(self.parts[row], [0], row) for row in rows]
 
     def _told(self, at: Sequence[int] | None, first: int) -> list[dict[str, Any] | None] | None:
         """What the rows of a part are given at a reset; None for nothing to any of them."""
@@ -135,8 +135,8 @@ class _Looped:
 class _OnTensorDicts:
     """One row of an environment that steps on TensorDicts."""
 
-    def __init__(self, lane: TensorDictLane, progress: Progress, row: int) -> None:
-        self.lane, self.progress, self.row = lane, progress, row
+    def __init__(self, env_row: TensorDictRow, progress: Progress, row: int) -> None:
+        self.env_row, self.progress, self.row = env_row, progress, row
         self.root: Any = None
 
     def _at_work(self) -> None:
@@ -144,16 +144,16 @@ class _OnTensorDicts:
 
     def step(self, at: list[int] | None, told: Any, *, reset: bool) -> list[int]:
         self._at_work()
-        self.root = self.lane.step(reset=reset, partial=at is not None, informed=_is_told(told))
+        self.root = self.env_row.step(reset=reset, partial=at is not None, informed=_is_told(told))
         return [0] if self.root is not None else []
 
     def begin_anew(self, rows: list[int], told: Any) -> None:
         root, self.root = self.root, None
-        self.lane.begin_anew(root)
+        self.env_row.begin_anew(root)
 
     def reset(self, at: list[int], told: Any, *, on_data: bool) -> None:
         self._at_work()
-        self.lane.reset(on_data=on_data, informed=_is_told(told))
+        self.env_row.reset(on_data=on_data, informed=_is_told(told))
 
 
 def _is_told(told: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A lane on the tensordict path: an environment whose row of storage is read and written as a TensorDict."""
+"""A row on the tensordict path: an environment whose row of storage is read and written as a TensorDict."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from steppe.errors import SpecError
 from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder
 
-__all__ = ["TensorDictLane"]
+__all__ = ["TensorDictRow"]
 
 
-class TensorDictLane:
+class TensorDictRow:
     """Steps and resets one environment that has no array path.
 
     Args:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 from torch import nn
 
-from steppe.envs.acting import Acting
 from steppe.envs.array.single import SingleRow
 from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
@@ -21,10 +21,13 @@ from steppe.envs.env_specs import SpecViews
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.masks.step import merge_rows, skipped_next, step_mask
 from steppe.envs.module import Module
-from steppe.envs.rollout import loop as _rollout
+from steppe.envs.rollout.choice import run_rollout
+from steppe.envs.rollout.loop import finish as finish_rollout
+from steppe.envs.rollout.loop import plan as plan_rollout
+from steppe.envs.rollout.random_actions import write_actions
 from steppe.envs.row_access import check_rows, reset_at, step_at
+from steppe.envs.seeding import next_seed
 from steppe.envs.step_mdp import StepPlan, put_next
-from steppe.envs.uses import Uses
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage import entries
@@ -34,7 +37,7 @@ __all__ = ["EnvBase"]
 _UNKNOWN = object()
 
 
-class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
+class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     """An environment: specs, ``reset``, ``step``, ``set_seed``.
 
     A subclass assigns ``observation_spec``, ``action_spec``, ``reward_spec`` and ``done_spec`` (shapes include
@@ -592,6 +595,96 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
         """
         return reset_at(self, tensordict, rows, env_info=env_info)
 
+    # -- seeds and actions ----------------------------------------------------------------------------------------
+
+    def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
+        """Seed the environment and its random actions; holds from the next reset on.
+
+        Args:
+            seed: a whole number >= 0, or None to seed from the operating system.
+            static_seed: return ``seed`` itself instead of the next one.
+
+        Returns:
+            The seed to give to the next environment, so that one number seeds a whole batch.
+        """
+        following = None if seed is None else next_seed(seed)
+        self._seed_actions(seed)
+        self._set_seed(seed)
+        return seed if static_seed else following
+
+    def _seed_actions(self, seed: int | None) -> None:
+        if seed is None:
+            self.__dict__["_generator"] = None
+        else:
+            self.__dict__["_generator"] = torch.Generator().manual_seed(int(seed))
+
+    def action_generator(self) -> torch.Generator:
+        """The generator of random actions: the one ``set_seed`` seeded, or a new one drawn from torch's global one."""
+        generator: torch.Generator | None = self.__dict__["_generator"]
+        if generator is None:
+            generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), device=CPU)))
+        return generator
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write random actions into ``tensordict`` and return it.
+
+        Args:
+            tensordict: data to write into, of the environment's batch size; by default a new one. An environment that
+                is not batch-locked draws for whatever batch size it has.
+
+        Returns:
+            ``tensordict`` with an entry of the spec's shape and dtype at each of ``action_keys``.
+        """
+        lead: tuple[int, ...] = ()
+        if tensordict is None:
+            tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
+        elif not self.batch_locked and not self.batch_size:
+            lead = tuple(tensordict.batch_size)
+        sample = self.full_action_spec.rand(lead, generator=self.__dict__["_generator"])
+        if isinstance(sample, LazyStackedTensorDict) and not self._cached("alike_actions", self._has_alike_actions):
+            if not isinstance(tensordict, LazyStackedTensorDict):
+                tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
+            return tensordict.update(sample)
+        write_actions(tensordict, sample, self.full_action_spec)
+        return tensordict
+
+    def _has_alike_actions(self) -> bool:
+        """Whether the actions of stacked rows are one tensor for each key."""
+        spec = self.full_action_spec
+        keys = set(spec.keys(include_nested=True, leaves_only=True))
+        rows = spec.unbind(0)
+        return all(set(row.keys(include_nested=True, leaves_only=True)) == keys for row in rows) and all(
+            len({(row[key].shape, row[key].dtype) for row in rows}) == 1 for key in keys
+        )
+
+    def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """``rand_action`` followed by ``step``; without ``tensordict`` it acts on nothing but the action."""
+        return self.step(self.rand_action(tensordict))
+
+    def all_actions(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Every action there is, of batch size ``[cardinality, *B]``, all rows alike; masks of the spec count.
+
+        Args:
+            tensordict: data to reset the environment from first, for masks that depend on the state; to its state
+                where the environment supports that.
+
+        Raises:
+            NotSupported: the actions are not countable.
+        """
+        if tensordict is not None:
+            self.reset(tensordict, set_state=True if self.supports_set_state else None)
+        return self.full_action_spec.enumerate(use_mask=True)
+
+    def cardinality(self, tensordict: TensorDictBase | None = None) -> int | float:
+        """How many actions there are, those of all keys combined, for one row; infinite for continuous ones.
+
+        Override it where that depends on the state in ``tensordict``, which is not read here.
+        """
+        total: int | float = 1
+        for leaf in self.full_action_spec.values(include_nested=True, leaves_only=True):
+            total *= leaf.cardinality()
+        return total
+
     # -- rollouts -------------------------------------------------------------------------------------------------
 
     def rollout(
@@ -642,7 +735,7 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
             TypeError: both ``break_when_any_done`` and ``break_when_all_done``.
             PolicyError, ActionError: the policy does not fit.
         """
-        plan = _rollout.plan(
+        plan = plan_rollout(
             self,
             max_steps,
             policy=policy,
@@ -660,10 +753,7 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
             storing_device=storing_device,
             set_state=set_state,
         )
-        return _rollout.finish(plan, self._run_rollout(plan))
-
-    def _run_rollout(self, plan: _rollout.RolloutPlan) -> TensorDictBase:
-        return _rollout.run(self, plan)
+        return finish_rollout(plan, run_rollout(self, plan))
 
     # -- specs and sample data ------------------------------------------------------------------------------------
 
@@ -824,6 +914,76 @@ class EnvBase(SpecViews, Acting, Uses, Module, metaclass=EnvMeta):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_size={tuple(self.batch_size)}, device={self.device})"
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def make_parallel(cls, create_env_fn: Any, *, num_envs: int = 1, **kwargs: Any) -> Any:
+        """Return ``ParallelEnv(num_envs, create_env_fn, **kwargs)``; see :class:`~steppe.batched.ParallelEnv`."""
+        from steppe.batched import ParallelEnv
+
+        return ParallelEnv(num_envs, create_env_fn, **kwargs)
+
+    def configure_parallel(self, **kwargs: Any) -> Any:
+        """Change how the workers of a :class:`~steppe.batched.ParallelEnv` run, before they start.
+
+        Raises:
+            NotSupported: there are no workers.
+        """
+        raise NotSupported(
+            f"{type(self).__name__} has no workers to configure. Give {sorted(kwargs) or 'such arguments'} to "
+            "ParallelEnv."
+        )
+
+    # -- other libraries ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def register_gym(
+        cls,
+        id: str,
+        *,
+        entry_point: str | Callable[..., Any] | None = None,
+        transform: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Let ``gymnasium.make(id)`` (or gym's) make environments of this class.
+
+        >>> PendulumEnv.register_gym("Swing-v0", max_episode_steps=200)  # doctest: +SKIP
+
+        Args:
+            id: what the library's ``make`` will know it by.
+            entry_point: what makes the environment instead of this class: an id of steppe's, or a callable.
+            transform: appended to the environment, a clone for each.
+            **kwargs: ``backend``, ``info_keys``, ``to_numpy``, ``max_episode_steps``, ``reward_threshold`` and
+                ``nondeterministic``, see ``steppe_gym.register_gym``; others are for the environment.
+
+        Raises:
+            PluginNotFound: steppe-gym is not installed.
+        """
+        from steppe.registry import make_env, register_with_library
+
+        made = cls if entry_point is None else entry_point
+        if transform is None:
+            register_with_library("gym", id, made, **kwargs)
+            return
+
+        def transformed(**given: Any) -> Any:
+            env = make_env(made, **given) if isinstance(made, str) else made(**given)
+            return env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
+
+        register_with_library("gym", id, transformed, **kwargs)
+
+    # -- collectors -----------------------------------------------------------------------------------------------
+
+    def register_collector(self, collector: Any) -> None:
+        """Remember, weakly, the collector that steps this environment, for transforms that ask it something."""
+        self.__dict__["_collector"] = weakref.ref(collector)
+
+    @property
+    def collector(self) -> Any:
+        """The collector that steps this environment, or None."""
+        reference = self.__dict__.get("_collector")
+        return None if reference is None else reference()
 
     # -- shared pieces --------------------------------------------------------------------------------------------
 

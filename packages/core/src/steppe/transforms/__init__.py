@@ -21,13 +21,14 @@ from steppe.transforms.conditional_skip import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import TransformedEnv
 from steppe.transforms.function import CallableTransform
+from steppe.transforms.observation import ObservationTransform
 from steppe.transforms.policy import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.select import ExcludeTransform, RenameTransform, SelectTransform
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.tracking import InitTracker, StepCounter
-from steppe.transforms.unary import ObservationTransform, UnaryTransform
+from steppe.transforms.unary import UnaryTransform
 
 __all__ = [
     "AutoResetTransform",

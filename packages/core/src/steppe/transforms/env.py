@@ -39,6 +39,14 @@ class TransformedEnv(TransformedSteps):
     A TransformedEnv of a TransformedEnv is made into one: its base is the inner base, and its transforms are clones of
     the inner ones followed by the new ones.
 
+    A step takes one of two routes, with equal data:
+
+    * **rows**: where the base writes rows of arrays and no transform needs more, transforms run on these rows: in one
+      call for all rows of a batch where the environments share them, without a TensorDict in between. ``row_problem``
+      says why an environment has no such route.
+    * **TensorDicts**: transforms are called with the root and ``next``, one after another. A single ``step`` goes this
+      way too, unless all transforms are written for rows.
+
     What happens at the edges:
 
     * the environment resets itself in the same trip as a step, unless a transform may end an episode

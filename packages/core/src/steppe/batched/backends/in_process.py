@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
-from steppe.batched.share import Lanes
+from steppe.batched.share import Share
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import WorkerError
 from steppe.specs import Composite
@@ -40,14 +40,14 @@ class InProcess:
 
     def use(self, storage: Storage, flags: Flags) -> None:
         """Write rows of this storage from now on."""
-        self.lanes = Lanes(self.envs, storage, flags)
+        self.share = Share(self.envs, storage, flags)
 
     def check(self, user: object) -> None:
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            return perform(self.lanes, op, rows)
+            return perform(self.share, op, rows)
         except SubjectError as error:
             raised = self._told(error)
         raise raised

@@ -11,7 +11,7 @@ import cloudpickle
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
-from steppe.batched.share import Lanes
+from steppe.batched.share import Share
 from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import Words, Worker
@@ -66,11 +66,11 @@ class _Rows:
         storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
         self.flags = Flags(n_rows, words.extra)
         at_work, at = worker.at_work
-        self.lanes = Lanes(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
+        self.share = Share(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
 
     def order(self, op: int, partial: int) -> int:
         rows = None
         if partial:
             active = self.flags.active
             rows = [at for at in range(len(self.envs)) if active[self.first_row + at]]
-        return perform(self.lanes, op, rows)
+        return perform(self.share, op, rows)

@@ -15,7 +15,7 @@ from steppe.batched.attributes import ask_row
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import STEP_AND_RESET, perform, seed_rows
-from steppe.batched.share import Lanes
+from steppe.batched.share import Share
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import ClosedError, WorkerTimeout
 from steppe.specs import Composite
@@ -47,7 +47,7 @@ class Threads:
         # Executors end idle threads when they are forgotten, and before the interpreter does.
         self._executors = [ThreadPoolExecutor(1, thread_name_prefix=f"steppe-env-{row}") for row in range(n)]
         self._envs: list[Any] = [None] * n
-        self._lanes: list[Lanes] | None = None
+        self._shares: list[Share] | None = None
         self._idents: set[int] = set()
         self._closing: dict[int, Future[Any]] | None = None
         self._owner = os.getpid()
@@ -83,7 +83,7 @@ class Threads:
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage, self._flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
-        self._lanes = [Lanes([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
+        self._shares = [Share([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
         return storage, self._flags
 
     def check(self, user: object) -> None:
@@ -96,14 +96,14 @@ class Threads:
 
     def _job(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None = None) -> Callable[[], Any]:
         """What steps or resets an environment: in its row of storage, or on the data of ``message``."""
-        env, lanes = self._envs[row], self._lanes[row] if self._lanes is not None else None
+        env, share = self._envs[row], self._shares[row] if self._shares is not None else None
 
         def run() -> Any:
             if message is not None:
                 found = run_rows(op, {row: env}, {row: message})[row]
                 return tuple(td.clone() if td is not None else None for td in found)
-            assert lanes is not None
-            perform(lanes, op, None)
+            assert share is not None
+            perform(share, op, None)
             return None
 
         return _telling(row, "step", run)

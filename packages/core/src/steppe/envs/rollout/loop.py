@@ -20,7 +20,7 @@ from steppe.storage import build_td, entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["RolloutPlan", "finish", "plan", "run"]
+__all__ = ["RolloutPlan", "finish", "out_of_actions", "plan", "rollout_on_tensordicts"]
 
 
 @dataclass
@@ -105,16 +105,7 @@ def _policy_device(policy: Any) -> torch.device | None:
     return None
 
 
-def run(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
-    """Take the steps: in rows of arrays where that is possible, otherwise on TensorDicts."""
-    from steppe.envs.rollout.on_rows import rollout_problem, rollout_rows
-
-    if rollout_problem(env, plan) is None:
-        return rollout_rows(env, env.row_writer, plan)
-    return run_on_tensordicts(env, plan)
-
-
-def run_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
+def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     """The loop over TensorDicts, for every environment."""
     assert plan.start is not None
     act = _actor(env, plan)

@@ -14,7 +14,7 @@ from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
 from steppe.envs.rollout.loop import RolloutPlan, out_of_actions
 from steppe.envs.rollout.policies import Policy, with_written
-from steppe.envs.rollout.random_actions import CHUNK, RandomActions, draws_in_blocks
+from steppe.envs.rollout.random_actions import CHUNK, RandomActions
 from steppe.errors import PolicyError
 from steppe.specs import Composite, is_private
 from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries, large_array
@@ -22,39 +22,14 @@ from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries,
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["rollout_problem", "rollout_rows"]
+__all__ = ["rollout_on_rows"]
 
 _FIRST = 256
 #: Bytes of observations after which roots are filled from ``next``: while those still are in the cache of a core.
 _NEAR = 256 * 1024
 
 
-def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
-    """Say why a rollout cannot go through rows, or return None: then nobody looks at the TensorDict of a step."""
-    writer, start = env.row_writer, plan.start
-    assert start is not None
-    if writer is None:
-        return env.row_problem
-    if plan.callback is not None:
-        return "there is a callback, which is given the TensorDict of each step."
-    if plan.policy_device is not None:
-        return "each step is moved to the policy's device and back."
-    if start.batch_size:
-        return "the data to start from has a batch size."
-    if env.run_type_checks:
-        return "each step is checked against the specs (run_type_checks)."
-    known = set(writer.layout.root_spec.keys(include_nested=True, leaves_only=True))
-    others = set(start.keys(include_nested=True, leaves_only=True)) - known
-    if others:
-        return f"the data to start from has entries that are not the environment's: {sorted(map(str, others))}."
-    if plan.policy is not None and writer.layout.reads_root:
-        return "a transform reads the root, where the policy may write entries of its own."
-    if plan.policy is None and plan.actions is None and not draws_in_blocks(env):
-        return "random actions depend on the state."
-    return None
-
-
-def rollout_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TensorDictBase:
+def rollout_on_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> TensorDictBase:
     """Write up to ``max_steps`` steps into a new storage, and return it uncopied."""
     rollout = _Rollout(env, writer, plan)
     if plan.policy is None:
