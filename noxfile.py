@@ -31,7 +31,21 @@ HEADLESS = {
 
 TYPED = [
     f"packages/core/src/steppe/{name}"
-    for name in ("registry", "versions", "imports.py", "systems.py", "specs", "storage", "workers")
+    for name in (
+        *(
+            "registry",
+            "versions",
+            "imports.py",
+            "systems.py",
+            "arguments.py",
+            "compat.py",
+            "specs",
+            "storage",
+            "workers",
+        ),
+        *("envs/array", "envs/rollout", "envs/masks", "envs/checks"),
+        *("transforms/compiled", "batched/backends", "batched/share.py"),
+    )
 ]
 
 # The libraries that the tests compare with, beside what the packages need themselves.

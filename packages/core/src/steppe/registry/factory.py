@@ -44,7 +44,7 @@ class EnvFactory:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._make is None and not self.kwargs:
             return EnvFactory, (self.id, {})
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
 
         return _unpickle, (self.id, cloudpickle.dumps((self.kwargs, self._make)))
 

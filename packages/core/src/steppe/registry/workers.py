@@ -17,7 +17,7 @@ def worker_state() -> dict[str, Any]:
     registry = manager.current()
     registered: dict[str, tuple[bytes | None, str]] = {}
     for name, registration in registry.registered().items():
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
 
         try:
             registered[name] = (cloudpickle.dumps(registration), "")

@@ -53,10 +53,12 @@ class InProcess:
         raise raised
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        return self._telling(lambda: run_rows(op, self._rows, data))
+        found: dict[int, Any] = self._telling(lambda: run_rows(op, self._rows, data))
+        return found
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        return self._telling(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
+        values: list[Any] = self._telling(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
+        return values
 
     def seed(self, seeds: dict[int, Any]) -> None:
         self._telling(lambda: seed_rows(self._rows, seeds))

@@ -66,11 +66,11 @@ class _Rows:
         storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
         self.flags = Flags(n_rows, words.extra)
         at_work, at = worker.at_work
-        self.share = Share(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
+        self.own_share = Share(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
 
     def order(self, op: int, partial: int) -> int:
         rows = None
         if partial:
             active = self.flags.active
             rows = [at for at in range(len(self.envs)) if active[self.first_row + at]]
-        return perform(self.share, op, rows)
+        return perform(self.own_share, op, rows)

@@ -69,7 +69,7 @@ def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
 
 
 def _multi_one_hot(leaf: Spec) -> _Decoder:
-    ends = np.cumsum([box.n for box in leaf.space])[:-1]  # type: ignore[attr-defined]
+    ends = np.cumsum([box.n for box in leaf.space])[:-1]
 
     def split(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.stack([part.argmax(-1) for part in np.split(rows, ends, axis=-1)], -1)

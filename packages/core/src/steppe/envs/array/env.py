@@ -85,9 +85,10 @@ class ArrayEnv(EnvBase):
     @property
     def row_problem(self) -> str | None:
         """Why steps take the tensordict path: what was overridden, or what its data is; None where they do not."""
-        problem = self.__dict__.get("_row_problem", _UNKNOWN)
-        if problem is _UNKNOWN:
-            problem = self.__dict__["_row_problem"] = self._find_row_problem()
+        known: Any = self.__dict__.get("_row_problem", _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known  # type: ignore[no-any-return]
+        problem = self.__dict__["_row_problem"] = self._find_row_problem()
         return problem
 
     def _find_row_problem(self) -> str | None:

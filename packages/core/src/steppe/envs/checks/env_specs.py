@@ -87,7 +87,7 @@ def check_env_specs(
 def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
     """What is wrong with the rows that an array environment writes, also one with transforms behind it."""
     while (base := env._modules.get("base_env")) is not None:
-        env = base
+        env = base  # type: ignore[assignment]
     writer = None if env.is_closed else env.row_writer
     if isinstance(writer, EnvRows) and writer.envs == [env]:
         try:
@@ -200,7 +200,7 @@ def _validation_left_out(env: EnvBase) -> Iterator[None]:
         env._full_spec(kind)  # specs that are made at their first use start the validation anew
     before, checks = env.__dict__.get("_validated", set()), env.run_type_checks
     env.__dict__["_validated"] = {"reset", "step"}
-    env.run_type_checks = False
+    env.__dict__["run_type_checks"] = False
     try:
         yield
     finally:

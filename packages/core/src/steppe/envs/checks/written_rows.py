@@ -120,7 +120,7 @@ class _Notes:
         """Random bytes ``[n, itemsize]`` that no value has, where there are such; NaN for floating-point numbers."""
         if array.dtype.kind == "b":
             return np.full(_bytes(array).shape, 0xAA, np.uint8)
-        pattern = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
+        pattern: np.ndarray[Any, Any] = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
         if array.dtype.kind in "fc":
             numbers = pattern.view(array.real.dtype).reshape(-1)
             whole = numbers.view(f"u{numbers.itemsize}")

@@ -177,8 +177,8 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
             action = next(actions)
         except StopIteration:
             raise out_of_actions() from None
-        plain = type(action) is torch.Tensor and type(only) is str and type(td) is TensorDict
-        if plain and td.device in (None, action.device) and not td.is_locked:
+        plain = type(action) is torch.Tensor and type(td) is TensorDict
+        if plain and type(only) is str and td.device in (None, action.device) and not td.is_locked:
             entries(td)[only] = action  # the step holds it against the spec
             return td
         if isinstance(action, TensorDictBase):
@@ -205,7 +205,8 @@ def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
     """``[*B]``: rows that have ended, by the root where it has a done entry and by all groups otherwise."""
     groups = env._groups
     if groups and not groups[0].prefix:
-        return data.get("done").reshape(data.batch_size)
+        done: torch.Tensor = data.get("done")
+        return done.reshape(data.batch_size)
     levels = [data.get(group.key("done")).reshape((*data.batch_size, -1)).all(-1) for group in groups]
     return torch.stack(levels).all(0)
 
@@ -234,7 +235,7 @@ def finish(plan: RolloutPlan, result: TensorDictBase) -> TensorDictBase:
             value = following.get(key).clone()
             value[(slice(None),) * plan.batch_dims + (-1,)] = True
             following.set(key, value)
-    names = [None] * result.batch_dims
+    names: list[str | None] = [None] * result.batch_dims
     names[plan.batch_dims] = "time"
     result.names = names
     if plan.storing_device is not None and result.device != plan.storing_device:

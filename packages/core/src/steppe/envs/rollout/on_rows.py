@@ -275,14 +275,13 @@ class _Rollout:
         """All steps as one TensorDict ``[T]``."""
         steps = self.steps
         whole = steps == self.capacity
-        # Slices of a storage that is mostly unused would keep all of it alive: copy those.
-        cut = (
-            (lambda x: x)
-            if whole
-            else (lambda x: x[:steps])
-            if steps * 2 > self.capacity
-            else (lambda x: x[:steps].clone())
-        )
+        mostly_unused = steps * 2 <= self.capacity  # a slice would keep all of it alive
+
+        def cut(column: torch.Tensor) -> torch.Tensor:
+            if whole:
+                return column
+            return column[:steps].clone() if mostly_unused else column[:steps]
+
         device = self.layout.device
         root, following = (
             TensorDictBuilder(storage.spec, (steps,), device=device)(

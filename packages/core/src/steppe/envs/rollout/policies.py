@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
@@ -74,12 +74,12 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
     """
     # torch.compile wraps a module in one that says nothing of what it takes.
     if isinstance(getattr(policy, "_orig_mod", policy), (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
-        return policy
+        return cast(Policy, policy)
     if not callable(policy):
         raise PolicyError(f"A policy is callable, found {type(policy).__name__}.")
     parameters = _positional(policy)
     if parameters is None or (len(parameters) == 1 and _takes_data(parameters[0])):
-        return policy
+        return cast(Policy, policy)
     return _ObservationPolicy(policy, env, parameters)
 
 
@@ -100,7 +100,7 @@ def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
         PolicyError: ``written`` is no TensorDict.
     """
     if written is root:
-        return root
+        return root  # type: ignore[no-any-return]
     if not isinstance(written, TensorDictBase):
         raise PolicyError(f"The policy must return a TensorDict, found {type(written).__name__}.")
     if isinstance(written, LazyStackedTensorDict) and not isinstance(root, LazyStackedTensorDict):

@@ -102,7 +102,8 @@ def stack_frames(frames: list[TensorDictBase], dim: int, *, contiguous: bool | N
     if stacked is not None:
         return stacked
     try:
-        return torch.stack(frames, dim)
+        rows: Any = frames  # torch's own annotation knows tensors only
+        return torch.stack(rows, dim)  # type: ignore[return-value]
     except (RuntimeError, KeyError, ValueError) as error:
         if contiguous:
             raise NotSupported(

@@ -137,9 +137,9 @@ class StagesOnBatch:
             self._overlay(root, arrays, reset)
         return tensordict, root
 
-    def _reset_the_rest(self, reset: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:
+    def _reset_the_rest(self, reset: Any) -> Any:
         """Reset the rows that a transform has ended; those that the environment ended, it has reset itself."""
-        done: np.ndarray[Any, Any] = self._done.any(-1)
+        done: Any = self._done.any(-1)
         rest = done if reset is None else done & ~reset
         rows = rest.nonzero()[0].tolist()
         if rows:

@@ -109,11 +109,11 @@ class _BoundChain:
 
     def _ended(self, at: Sequence[int] | None) -> Ended:
         following, n = self.rows.next, self.rows.n
-        flags = [
+        flags: list[Any] = [
             following[name].reshape(n, -1).any(-1).tolist() if name in following else [False] * n
             for name in ("terminated", "truncated")
         ]
-        done = following["done"].reshape(n, -1).any(-1).tolist()
+        done: Any = following["done"].reshape(n, -1).any(-1).tolist()
         rows = range(n) if at is None else at
         return [(row, flags[0][row], flags[1][row]) for row in rows if done[row]]
 
