@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
-from tensordict import NonTensorData, TensorDict
+from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from steppe import Collector, split_trajectories
 from steppe.errors import SpecError
@@ -71,7 +72,25 @@ def test_keys_say_where_ids_are_and_where_the_mask_goes() -> None:
     out = split_trajectories(data, prefix="mine")
     assert out["mine", "mask"].tolist() == [[True, False], [True, True]]
     out = split_trajectories(data, trajectory_key=("mine", "traj_ids"))
-    assert out["mask"].tolist() == [[True, False], [True, True]]
+    assert out["mine", "mask"].tolist() == [[True, False], [True, True]]
+    out = split_trajectories(frames([[0, 0]], episode=torch.tensor([[3, 4]])), trajectory_key="episode")
+    assert out["mask"].tolist() == [[True], [True]]
+
+
+def test_ids_are_added_where_there_are_none() -> None:
+    done = torch.tensor([[False, True, False], [True, False, False]]).unsqueeze(-1)
+    data = TensorDict({"next": {"done": done}}, [2, 3])
+    assert split_trajectories(data)["traj_ids"].tolist() == [[0, 0], [1, 0], [2, 0], [3, 3]]
+    assert split_trajectories(data, prefix="collector")["collector", "traj_ids"][-1].tolist() == [3, 3]
+    assert split_trajectories(data, trajectory_key="episode")["episode"][-1].tolist() == [3, 3]
+    assert set(data.keys()) == {"next"}, "what was given is left as it was"
+
+
+def test_text_is_padded_with_none() -> None:
+    text = NonTensorStack(NonTensorStack("a", "b", "c", "d"))
+    out = split_trajectories(frames([[0, 0, 0, 1]], text=text, same=NonTensorData("x", batch_size=[1, 4])))
+    assert out.get("text").tolist() == [["a", "b", "c"], ["d", None, None]]
+    assert out.get("same").tolist() == [["x"] * 3, ["x", None, None]]
 
 
 def test_levels_keep_their_batch_dimensions() -> None:
@@ -84,10 +103,20 @@ def test_levels_keep_their_batch_dimensions() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_have_no_padding() -> None:
-    out = split_trajectories(frames([[0, 0, 0, 2], [1, 3, 3, 3]]), as_nested=True)
-    assert out.batch_size == (4,)
-    assert [row.tolist() for row in out["value"].unbind()] == [[1, 2, 3], [4], [5], [6, 7, 8]]
+@pytest.mark.parametrize("layout", [True, torch.strided, torch.jagged])
+def test_nested_trajectories_become_padded_ones_with_a_mask(layout: Any) -> None:
+    agents = TensorDict({"x": torch.rand(2, 4, 3, 5)}, [2, 4, 3])
+    data = frames([[0, 0, 0, 2], [1, 3, 3, 3]], agents=agents, flag=torch.rand(2, 4, 1) > 0.5)
+    nested = split_trajectories(data, as_nested=layout)
+
+    assert nested.batch_size == (4, -1)
+    assert nested["agents"].batch_size == (4, -1, 3)
+    assert [row.tolist() for row in nested["value"].unbind()] == [[1, 2, 3], [4], [5], [6, 7, 8]]
+    padded, expected = nested.to_padded_tensor(mask_key=("collector", "mask")), split_trajectories(data)
+    assert padded.batch_size == expected.batch_size
+    assert set(padded.keys(True, True)) == set(expected.keys(True, True))
+    for key in expected.keys(True, True):
+        assert torch.equal(padded[key], expected[key]), key
 
 
 def test_a_split_collector_has_what_the_frames_have() -> None:
@@ -119,10 +148,10 @@ def test_the_work_grows_with_the_frames_alone() -> None:
 @pytest.mark.parametrize(
     ("data", "arguments", "said"),
     [
-        (TensorDict({"a": torch.zeros(2)}, [2]), {}, r"needs trajectory ids, or \('next', 'done'\)"),
-        (TensorDict({"a": torch.zeros(2)}, [2]), {"trajectory_key": "id"}, "no trajectory ids at 'id'"),
+        (TensorDict({"a": torch.zeros(2)}, [2]), {}, r"trajectory ids at \('traj_ids',\), or \('next', 'done'\)"),
+        (TensorDict({"a": torch.zeros(2)}, [2]), {"trajectory_key": "id"}, r"trajectory ids at \('id',\)"),
         (TensorDict({"a": torch.zeros(2)}), {}, "time dimension"),
-        (frames([[0, 1]], text=NonTensorData("a", batch_size=[1, 2])), {}, "'text' holds"),
+        (frames([[0, 1]], text=NonTensorData("a", batch_size=[1, 2])), {"as_nested": True}, "'text' holds"),
     ],
 )
 def test_data_that_cannot_be_cut_is_refused(data: TensorDict, arguments: dict[str, str], said: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_non_tensor
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.envs import DoneGroup
 from steppe.errors import SpecError
 from steppe.specs import CPU
+from steppe.storage import build_td
 
 __all__ = ["TrajectoryIds", "row_ends", "split_trajectories"]
 
@@ -64,7 +65,7 @@ def split_trajectories(
     prefix: Any = None,
     trajectory_key: Any = None,
     done_key: Any = None,
-    as_nested: bool = False,
+    as_nested: bool | torch.layout = False,
 ) -> TensorDictBase:
     """Cut data at the ends of its trajectories.
 
@@ -74,66 +75,72 @@ def split_trajectories(
     Args:
         rollout_tensordict: ``[*B, T]`` data with time last.
         prefix: where trajectory ids are, and where the mask goes. Default: ``"collector"`` where that entry exists.
-        trajectory_key: the key of the ids. Default: ``"traj_ids"`` below the prefix.
+        trajectory_key: the key of the ids, in place of ``"traj_ids"`` below the prefix; the mask goes beside it.
         done_key: the done entry below ``"next"`` to cut at where there are no ids. Default: ``"done"``.
-        as_nested: return nested tensors instead of padded ones.
+        as_nested: return nested tensors instead of padded ones; a layout, ``torch.strided`` (that of True) or
+            ``torch.jagged``, is that of the nested tensors.
 
     Returns:
-        ``[N, L]``: N trajectories, by row and then by time, padded with zeros (False) to the longest, L, with a bool
-        entry ``"mask"`` ``[N, L]`` below the prefix that is False for padding. With ``as_nested``: ``[N]`` data whose
-        entries are nested tensors, without a mask.
+        ``[N, L]``: N trajectories, by row and then by time, padded to the longest, L, with zeros (False, None for text
+        and the like), and with a bool entry ``"mask"`` ``[N, L]`` that is False for padding. Where there were no ids,
+        ``"traj_ids"`` ``[N, L]`` int64 numbers the trajectories. With ``as_nested``: data with batch size ``[N, -1]``
+        whose entries are nested tensors, without a mask; ``to_padded_tensor(mask_key="mask")`` makes of it what is
+        returned otherwise.
 
     Raises:
-        SpecError: there are neither ids nor done entries, the data has no dimension, or holds what is no tensor.
+        SpecError: there are neither ids nor done entries, the data has no dimension, or what is no tensor would have to
+            be nested.
     """
     data = rollout_tensordict
     if not data.batch_dims:
         raise SpecError("split_trajectories takes data with a time dimension, found batch size ().")
-    prefix, ids = _ids(data, prefix, trajectory_key)
+    ids_key = _ids_key(data, prefix, trajectory_key)
+    ids = data.get(ids_key, None)
     steps = data.batch_size[-1]
     count = data.batch_size.numel()
-    new = torch.zeros((count // steps if steps else 0, steps), dtype=torch.bool, device=data.device or CPU)
+    new = torch.zeros((count // steps if steps else 0, steps), dtype=torch.bool, device=data.device)
     if count:
         new[:, 0] = True
         if ids is not None:
             rows = ids.reshape(-1, steps)
             new[:, 1:] = rows[:, 1:] != rows[:, :-1]
         else:
-            new[:, 1:] = _done(data, done_key).reshape(-1, steps)[:, :-1]
+            new[:, 1:] = _done(data, done_key, ids_key).reshape(-1, steps)[:, :-1]
     starts = new.reshape(-1).nonzero().squeeze(-1)
     lengths = torch.diff(starts, append=starts.new_tensor([count]))
-    flat = data.reshape(count)
-    if as_nested:
-        return _nested(flat, lengths)
     number = new.reshape(-1).cumsum(0) - 1
+    flat = data.copy().reshape(count)
+    if ids is None:
+        flat.set(ids_key, number)
+    if as_nested:
+        layout = as_nested if isinstance(as_nested, torch.layout) else torch.strided
+        return _nested(flat, lengths.tolist(), layout)
     longest = int(lengths.max()) if count else 0
-    slots = number * longest + torch.arange(count, device=data.device or CPU) - starts[number]
+    slots = number * longest + torch.arange(count, device=data.device) - starts[number]
     padded = _scatter(flat, slots, len(starts), longest)
-    mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device or CPU)
+    mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device)
     mask[slots] = True
-    padded.set((*prefix, "mask") if prefix else "mask", mask.reshape(len(starts), longest))
+    padded.set((*ids_key[:-1], "mask"), mask.reshape(len(starts), longest))
     padded.names = [None, "time"]
     return padded
 
 
-def _ids(data: TensorDictBase, prefix: Any, key: Any) -> tuple[tuple[str, ...], torch.Tensor | None]:
-    if prefix is None:
-        place = ("collector",) if isinstance(data.get("collector", None), TensorDictBase) else ()
-    else:
-        place = (prefix,) if isinstance(prefix, str) else tuple(prefix)
+def _ids_key(data: TensorDictBase, prefix: Any, key: Any) -> tuple[str, ...]:
+    """Where the ids are, or where they go."""
     if key is not None:
-        ids = data.get(key, None)
-        if ids is None:
-            raise SpecError(f"split_trajectories: there are no trajectory ids at {key!r}. Found {_keys(data)}.")
-        return place, ids
-    return place, data.get((*place, "traj_ids"), None)
+        return (key,) if isinstance(key, str) else tuple(key)
+    if prefix is None:
+        prefix = ("collector",) if "collector" in data.keys() else ()
+    return (*((prefix,) if isinstance(prefix, str) else prefix), "traj_ids")
 
 
-def _done(data: TensorDictBase, key: Any) -> torch.Tensor:
+def _done(data: TensorDictBase, key: Any, ids_key: tuple[str, ...]) -> torch.Tensor:
     path = ("next", *(("done",) if key is None else (key,) if isinstance(key, str) else key))
     done = data.get(path, None)
     if done is None:
-        raise SpecError(f"split_trajectories needs trajectory ids, or {path!r} to cut at. Found {_keys(data)}.")
+        raise SpecError(
+            f"split_trajectories needs trajectory ids at {ids_key!r}, or {path!r} to cut at. Found {_keys(data)}."
+        )
     ended: torch.Tensor = done.reshape((*data.batch_size, -1)).any(-1)
     return ended
 
@@ -147,9 +154,12 @@ def _scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) ->
     out: dict[str, Any] = {}
     for name in flat.keys():
         value = flat.get(name)
-        _check_tensor(name, value)
-        if isinstance(value, TensorDictBase):
+        if is_non_tensor(value):
+            out[name] = _scatter_objects(value, slots, n, longest)
+        elif isinstance(value, TensorDictBase):
             out[name] = _scatter(value, slots, n, longest)
+        elif is_tensor_collection(value):
+            out[name] = type(value).from_tensordict(_scatter(value.to_tensordict(), slots, n, longest))
         else:
             padded = value.new_zeros((n * longest, *value.shape[1:]))
             padded[slots] = value
@@ -157,22 +167,27 @@ def _scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) ->
     return TensorDict(out, batch_size=(n, longest, *flat.batch_size[1:]), device=flat.device)
 
 
-def _nested(flat: TensorDictBase, lengths: torch.Tensor) -> TensorDict:
-    sizes = lengths.tolist()
+def _scatter_objects(value: Any, slots: torch.Tensor, n: int, longest: int) -> NonTensorStack:
+    """The same for text and the like, padded with None."""
+    padding = NonTensorData(None, batch_size=value.batch_size[1:])
+    padded = [padding] * (n * longest)
+    for i, slot in enumerate(slots.tolist()):
+        padded[slot] = value[i]
+    return NonTensorStack(*(NonTensorStack(*padded[row * longest : (row + 1) * longest]) for row in range(n)))
+
+
+def _nested(flat: TensorDictBase, sizes: list[int], layout: torch.layout) -> TensorDict:
     out: dict[str, Any] = {}
     for name in flat.keys():
         value = flat.get(name)
-        _check_tensor(name, value)
-        if isinstance(value, TensorDictBase):
-            out[name] = _nested(value, lengths)
+        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
+            out[name] = _nested(value, sizes, layout)
+        elif isinstance(value, torch.Tensor):
+            out[name] = torch.nested.nested_tensor(list(value.split(sizes)), layout=layout)
         else:
-            out[name] = torch.nested.nested_tensor(list(value.split(sizes)), device=value.device)
-    return TensorDict(out, batch_size=(len(sizes),), device=flat.device)
-
-
-def _check_tensor(name: str, value: Any) -> None:
-    if is_non_tensor(value) or not isinstance(value, (torch.Tensor, TensorDictBase)):
-        raise SpecError(
-            f"split_trajectories pads tensors, and {name!r} holds {type(value).__name__}: leave it out with "
-            f"td.exclude({name!r})."
-        )
+            raise SpecError(
+                f"split_trajectories nests tensors, and {name!r} holds {type(value).__name__}: leave it out with "
+                f"td.exclude({name!r}), or as_nested=True."
+            )
+    # A nested dimension has no size that the public constructor could check.
+    return build_td(out, torch.Size((len(sizes), -1, *flat.batch_size[1:])), flat.device)
