@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite
 from steppe.storage import storage_problem
@@ -42,7 +42,7 @@ def report(env: EnvBase) -> EnvReport:
         env_info=env.env_info_spec.clone(),
         batch_size=tuple(env.batch_size),
         device=env.device,
-        carried=None if env.row_writer is None else (*env.row_writer.layout.carried,),
+        carried=None if (writer := writer_of_one(env)) is None else (*writer.layout.carried,),
         supports_set_state=env.supports_set_state,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from steppe.batched.flags import Flags
 from steppe.batched.td_row import TensorDictRow
-from steppe.envs import Loop, Progress, Rows, RowWriter
+from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
 from steppe.specs import below_next
 from steppe.storage import Storage
 from steppe.workers import SubjectError
@@ -49,8 +49,8 @@ class Share:
         else:
             self.parts = [
                 _OnTensorDicts(TensorDictRow(env, storage, row), self.progress, row - first_row)
-                if env.row_writer is None
-                else _Looped(env.row_writer, storage, row, Progress(words, at, row))
+                if (writer := writer_of_one(env)) is None
+                else _Looped(writer, storage, row, Progress(words, at, row))
                 for row, env in enumerate(envs, first_row)
             ]
 
@@ -102,7 +102,7 @@ class Share:
 
 
 def _writes_rows(envs: list[Any]) -> bool:
-    return all(type(env) is type(envs[0]) and env.row_writer is not None for env in envs)
+    return all(type(env) is type(envs[0]) and writer_of_one(env) is not None for env in envs)
 
 
 class _Looped:

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.writer import FrameWriter
-from steppe.envs import EnvBase, Loop, RandomActions, Rows, RowWriter
+from steppe.envs import EnvBase, Loop, RandomActions, Rows, RowWriter, writer_of_one
 from steppe.specs import below_next, is_private
 
 __all__ = ["rows_of", "run_rows"]
@@ -16,8 +16,7 @@ __all__ = ["rows_of", "run_rows"]
 
 def rows_of(env: EnvBase) -> RowWriter | None:
     """The row writer of an environment whose steps may go without TensorDicts, or None."""
-    writer: RowWriter | None = None if env.run_type_checks or env.is_closed else env.row_writer
-    return writer
+    return None if env.run_type_checks or env.is_closed else writer_of_one(env)
 
 
 def run_rows(

@@ -19,6 +19,9 @@ from steppe.envs.array import (
     RowLayout,
     Rows,
     RowWriter,
+    layout_problem,
+    overlay_reset,
+    writer_of_one,
 )
 from steppe.envs.array.write_row import write_row, wrong_shape
 from steppe.envs.base import EnvBase
@@ -72,13 +75,16 @@ __all__ = [
     "exploration_type",
     "get_env_metadata",
     "has_class_attribute",
+    "layout_problem",
     "make_composite_from_td",
     "missing_action",
     "next_seed",
+    "overlay_reset",
     "set_exploration_type",
     "stack_frames",
     "step_mdp",
     "terminated_or_truncated",
     "write_row",
+    "writer_of_one",
     "wrong_shape",
 ]

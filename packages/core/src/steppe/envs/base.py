@@ -10,7 +10,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 from torch import nn
 
-from steppe.envs.array.single import SingleRow
+from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
@@ -333,9 +333,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """
         self._check_open("reset")
         if tensordict is None and env_info is None and set_state is None and not kwargs:
-            single = self._single
-            if single is not None:
-                return single.reset(None)
+            rows = self._row_steps
+            if rows is not None and (not rows.batch_size or ("reset" in self._validated and not self.run_type_checks)):
+                return rows.reset()
         if set_state is not None:
             kwargs |= asked_state(self, tensordict, set_state=set_state)
         given = self._with_env_info(tensordict, env_info)
@@ -419,9 +419,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             SpecError: the data does not have the environment's batch size, or what ``_step`` returned does not fit.
             ClosedError: the environment is closed.
         """
-        single = self._plain_single(tensordict)
-        if single is not None:
-            return single.attach(tensordict, single.step(tensordict)[0])
+        rows = self._plain_rows(tensordict)
+        if rows is not None:
+            return rows.attach(tensordict, rows.step(tensordict)[0])
         self._check_open("step")
         self._check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict
@@ -436,9 +436,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         return put_next(tensordict, following)
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        single = self._plain_single(tensordict)
-        if single is not None:
-            return single.step(tensordict)[0]
+        rows = self._plain_rows(tensordict)
+        if rows is not None:
+            return rows.step(tensordict)[0]
         expectation = self._expectation
         expectation.check_action(tensordict)
         following = self._step(tensordict)
@@ -531,42 +531,45 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             Two TensorDicts: ``tensordict`` with ``"next"`` (the true outcome, last observations included), and the root
             of the next step, in which rows that ended hold the first data of a new episode.
         """
-        single = self._plain_single(tensordict)
-        if single is not None:
-            following, ended = single.step(tensordict)
-            root = self.step_mdp(single.attach(tensordict, following))
-            return tensordict, single.reset(root) if ended else root
+        rows = self._plain_rows(tensordict)
+        if rows is not None:
+            following, ended = rows.step(tensordict)
+            root = self.step_mdp(rows.attach(tensordict, following))
+            return tensordict, rows.reset_ended(root, following, ended) if ended else root
         tensordict = self.step(tensordict)
         return tensordict, self.maybe_reset(self.step_mdp(tensordict))
 
     # -- which way a step takes -----------------------------------------------------------------------------------
 
-    # A step of one environment goes through its row where its row writer is numpy alone, and on TensorDicts otherwise.
+    # A step goes through rows where the row writer is numpy alone, and on TensorDicts otherwise.
 
     @property
-    def _single(self) -> SingleRow | None:
-        """Steps on TensorDicts that go through a row; None where there is no row writer of that kind."""
+    def _row_steps(self) -> RowSteps | None:
+        """Steps on TensorDicts that go through rows; None where there is no row writer of that kind."""
         state = self.__dict__
-        single: Any = state.get("_single_row", _UNKNOWN)
-        if single is _UNKNOWN:
+        rows: Any = state.get("_made_row_steps", _UNKNOWN)
+        if rows is _UNKNOWN:
             writer = self.row_writer
-            single = SingleRow(writer) if writer is not None and writer.n == 1 and writer.on_arrays else None
-            state["_single_row"] = single
-        return single  # type: ignore[no-any-return]
+            rows = RowSteps(writer, self.batch_size) if writer is not None and writer.on_arrays else None
+            state["_made_row_steps"] = rows
+        return rows  # type: ignore[no-any-return]
 
-    def _plain_single(self, tensordict: TensorDictBase) -> SingleRow | None:
+    def _plain_rows(self, tensordict: TensorDictBase) -> RowSteps | None:
         """What makes a step of all there is in ``tensordict``; None where a step is more than that."""
-        single = self.__dict__.get("_single_row", _UNKNOWN)
-        if single is _UNKNOWN:
-            single = self._single
-        if single is None or type(tensordict) is not TensorDict or tensordict.batch_size:
+        rows = self.__dict__.get("_made_row_steps", _UNKNOWN)
+        if rows is _UNKNOWN:
+            rows = self._row_steps
+        if rows is None or type(tensordict) is not TensorDict or tensordict.batch_size != rows.batch_size:
             return None
         if "_step" in entries(tensordict) or self.is_closed or self.run_type_checks:
             return None
-        return single  # type: ignore[no-any-return]
+        # A batch comes from a library as it is: its first step is held against the specs.
+        if rows.batch_size and "step" not in self._validated:
+            return None
+        return rows  # type: ignore[no-any-return]
 
     def _forget_way(self) -> None:
-        self.__dict__.pop("_single_row", None)
+        self.__dict__.pop("_made_row_steps", None)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -897,7 +900,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         state = self.__dict__.copy()
         state["_spec_cache"] = {} if self._is_constructed else None
         state.pop("_collector", None)
-        state.pop("_single_row", None)
+        state.pop("_made_row_steps", None)
         forget_compiled_step(state)
         generator = state.get("_generator")
         if generator is not None:

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv, native_info, refuse_seed
-from steppe.envs.array.single import SingleRow
+from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
 from steppe.errors import SpecError
@@ -231,7 +231,7 @@ class GymLikeEnv(ArrayEnv):
         assert isinstance(codec, ActionCodec)
         return codec
 
-    def _forced_single(self) -> SingleRow:
+    def _forced_steps(self) -> RowSteps:
         raise SpecError(f"{type(self).__name__} reads its data through read_obs, not through arrays.")
 
     def close(self, *, raise_if_closed: bool = False) -> None:

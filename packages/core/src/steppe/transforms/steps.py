@@ -85,9 +85,9 @@ class TransformedSteps(EnvBase):
         self._keep_up()
         return super().reset(tensordict, env_info=env_info, **kwargs)
 
-    def _plain_single(self, tensordict: TensorDictBase) -> Any:
+    def _plain_rows(self, tensordict: TensorDictBase) -> Any:
         self._keep_up()
-        return super()._plain_single(tensordict)
+        return super()._plain_rows(tensordict)
 
     def _cached(self, name: str, make: Any) -> Any:
         pipeline = self.__dict__["_pipeline"]
@@ -179,7 +179,7 @@ class TransformedSteps(EnvBase):
         """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
         pipeline = self._compiled
         if (
-            self._single is not None
+            self._row_steps is not None
             or pipeline.two_trips
             or "step" not in self._validated
             or self.run_type_checks

@@ -8,12 +8,15 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ActionRule, EnvBase, missing_action
+from steppe.envs import ActionRule, EnvBase, RowLayout, layout_problem, missing_action
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_not_found
 from steppe.specs import Binary, Composite, OneHot, Spec, Unbounded
 from steppe.storage import build_td, entries
 from steppe_gym import space_to_spec
+
+from .pool import NO_PARTIAL_STEP, Pool, cast
+from .rows import PoolRows
 
 __all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
 
@@ -73,39 +76,48 @@ class MultiThreadedEnvWrapper(EnvBase):
         observation = space_to_spec(space, categorical_action_encoding=True)
         named = observation if isinstance(observation, Composite) else Composite({"observation": observation})
         action = space_to_spec(self._env.action_space, categorical_action_encoding=self.categorical_action_encoding)
-        self.observation_spec = Composite({key: _batched(leaf, n) for key, leaf in named.items()}, shape=(n,))
+        entries_ = {key: _batched(leaf, n) for key, leaf in named.items()}
         if self.raw_rows:
-            with self._unlocked_specs():
-                spec = self.full_observation_spec.clone()
-                spec["valid"] = Binary(shape=(n, 1), dtype=torch.bool)
-                self.observation_spec = spec
+            entries_["valid"] = Binary(shape=(n, 1), dtype=torch.bool)
+        self.observation_spec = Composite(entries_, shape=(n,))
         self.action_spec = _batched(action, n)
         self.reward_spec = Unbounded(shape=(n, 1), dtype=torch.float32)
         flag = Binary(shape=(n, 1), dtype=torch.bool)
         self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=(n,))
         state = self.__dict__
-        state["_one_hot"] = isinstance(action, OneHot)
-        state["_dict_obs"] = isinstance(observation, Composite)
         state["_rule"] = ActionRule("action", self.full_action_spec["action"], batch_dims=1)
-        state["_obs_dtypes"] = {
-            key: torch.empty(0, dtype=leaf.dtype, device="cpu").numpy().dtype
-            for key, leaf in self.full_observation_spec.items(include_nested=True, leaves_only=True)
-            if key != "valid"
-        }
+        state["_pool"] = Pool(
+            self._env,
+            {
+                key: torch.empty(0, dtype=leaf.dtype, device="cpu").numpy().dtype
+                for key, leaf in self.full_observation_spec.items(include_nested=True, leaves_only=True)
+                if key != "valid"
+            },
+            single=not isinstance(observation, Composite),
+            one_hot=isinstance(action, OneHot),
+        )
+
+    # -- rows of arrays -------------------------------------------------------------------------------------------
+
+    @property
+    def row_problem(self) -> str | None:
+        """Why there is no ``row_writer``; None where there is one."""
+        if self.raw_rows:
+            return "with raw_rows=True some rows are no transition."
+        problem: str | None = self._cached("row_problem", lambda: layout_problem(self))
+        return problem
+
+    @property
+    def row_writer(self) -> PoolRows | None:
+        """Writes the rows of all environments; None with ``raw_rows``, and where the data goes to a device."""
+        if self.row_problem is not None:
+            return None
+        writer: PoolRows = self._cached(
+            "row_writer", lambda: PoolRows(self._pool, self.batch_size[0], RowLayout.of(self))
+        )
+        return writer
 
     # -- data -----------------------------------------------------------------------------------------------------
-
-    def _observation(self, value: Any) -> dict[Any, np.ndarray[Any, Any]]:
-        """The observation arrays of a pool, by their keys. EnvPool gives each answer memory of its own."""
-        if not self._dict_obs:
-            return {"observation": _cast(value, self._obs_dtypes["observation"])}
-        found: dict[Any, Any] = {}
-        for key, dtype in self._obs_dtypes.items():
-            part = value
-            for name in (key,) if isinstance(key, str) else key:
-                part = part[name]
-            found[key] = _cast(part, dtype)
-        return found
 
     def _native_action(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any]:
         given = entries(tensordict).get("action") if type(tensordict) is TensorDict else tensordict.get("action", None)
@@ -114,18 +126,14 @@ class MultiThreadedEnvWrapper(EnvBase):
         action = self._rule.fit(given, self.batch_size)
         if action is not given:
             tensordict.set("action", action)
-        array = action.detach().cpu().numpy()
-        if self._one_hot:
-            # The second of two entries is the number of the action itself.
-            array = array[:, 1] if array.shape[-1] == 2 else array.argmax(-1)
-        return array  # send() gives it the dtype of the pool
+        native: np.ndarray[Any, Any] = self._pool.native(action.detach().cpu().numpy())
+        return native
 
     def _advance(self, tensordict: TensorDictBase) -> tuple[dict[Any, Any], np.ndarray[Any, Any]]:
         """Step the pool; return the arrays of ``next`` and which rows ended, ``[n]``."""
-        observation, reward, terminated, truncated, _ = self._env.step(self._native_action(tensordict))
-        arrays: dict[Any, Any] = self._observation(observation)
+        arrays, reward, terminated, truncated = self._pool.step(self._native_action(tensordict))
         ended = terminated | truncated
-        arrays["reward"] = _cast(reward, _FLOAT32)[:, None]
+        arrays["reward"] = cast(reward, _FLOAT32)[:, None]
         arrays["done"], arrays["terminated"], arrays["truncated"] = (
             ended[:, None],
             terminated[:, None],
@@ -137,7 +145,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         return arrays, ended
 
     def _data(self, arrays: dict[Any, Any]) -> TensorDict:
-        if self._dict_obs:
+        if not self._pool.single:
             data = TensorDict({}, batch_size=self.batch_size)
             for key, array in arrays.items():
                 data.set(key, torch.from_numpy(array))
@@ -145,26 +153,14 @@ class MultiThreadedEnvWrapper(EnvBase):
             data = build_td({key: torch.from_numpy(array) for key, array in arrays.items()}, self.batch_size)
         return data if self.device is None else data.to(self.device)
 
-    def _reset_rows(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[Any, Any]]:
-        """Reset some rows; returns their indices in the order of the arrays that come with them."""
-        self._send_reset(rows)
-        return self._receive_reset()
-
-    def _send_reset(self, rows: np.ndarray[Any, Any]) -> None:
-        # The first half of the pool's reset(), which has no name of its own, and recv() is the other.
-        self._env._reset(rows.astype(np.int32))
-
-    def _receive_reset(self) -> tuple[np.ndarray[Any, Any], dict[Any, Any]]:
-        observation, info = self._env.recv(reset=True)
-        return info["env_id"], self._observation(observation)
-
     # -- the contract ---------------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         n = self.batch_size[0]
         mask = tensordict.get("_reset", None) if tensordict is not None else None
         rows = np.arange(n) if mask is None else mask.reshape(n).cpu().numpy().nonzero()[0]
-        ids, fresh = self._reset_rows(rows)
+        self._pool.send_reset(rows)
+        ids, fresh = self._pool.receive_reset()
         arrays = {key: np.zeros((n, *array.shape[1:]), array.dtype) for key, array in fresh.items()}
         for key, array in fresh.items():
             arrays[key][ids] = array
@@ -177,7 +173,7 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if tensordict.get("_step", None) is not None:
-            raise NotSupported("EnvPool's synchronous pools step all environments: there is no partial step.")
+            raise NotSupported(NO_PARTIAL_STEP)
         return self._data(self._advance(tensordict)[0])
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
@@ -193,13 +189,13 @@ class MultiThreadedEnvWrapper(EnvBase):
                 self._put_flags(root, len(ended))
             return tensordict, root
         # The pool resets while the data of the step is put together.
-        self._send_reset(ended.nonzero()[0])
+        self._pool.send_reset(ended.nonzero()[0])
         try:
             root = self._next_root(tensordict, arrays)
         except BaseException:
-            self._receive_reset()
+            self._pool.receive_reset()
             raise
-        self._put_reset(root, arrays, *self._receive_reset())
+        self._put_reset(root, arrays, *self._pool.receive_reset())
         return tensordict, root
 
     def _next_root(self, tensordict: TensorDict, arrays: dict[Any, Any]) -> TensorDictBase:
@@ -255,7 +251,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         super().close(raise_if_closed=raise_if_closed)
         if not was_closed:
             self._env.close()
-            self.__dict__["_env"] = None
+            self.__dict__["_env"] = self._pool.library = None
 
 
 class MultiThreadedEnv(MultiThreadedEnvWrapper):
@@ -305,7 +301,7 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
         # EnvPool's seeds are 32-bit signed.
         value = int(np.random.default_rng().integers(2**31)) if seed is None else int(seed) % (2**31 - 1)
         self._env.close()
-        self.__dict__["_env"] = _make(self.env_name, {**self._settings, "seed": value})
+        self.__dict__["_env"] = self._pool.library = _make(self.env_name, {**self._settings, "seed": value})
         self._ended[:] = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -327,8 +323,3 @@ def _batched(spec: Spec, n: int) -> Spec:
     if isinstance(spec, Composite):
         return Composite({key: _batched(leaf, n) for key, leaf in spec.items()}, shape=(n,))
     return spec.expand(n, *spec.shape)
-
-
-def _cast(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    out: np.ndarray[Any, Any] = array if array.dtype == dtype else array.astype(dtype)
-    return out

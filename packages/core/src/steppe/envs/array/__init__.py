@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv
-from steppe.envs.array.layout import RowLayout
+from steppe.envs.array.layout import RowLayout, layout_problem
 from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
-from steppe.envs.array.writer import BoundWriter, EnvRows, RowWriter
+from steppe.envs.array.td_steps import RowSteps, overlay_reset
+from steppe.envs.array.writer import BoundWriter, EnvRows, RowWriter, writer_of_one
 
 __all__ = [
     "ActionCodec",
@@ -19,6 +20,10 @@ __all__ = [
     "Loop",
     "Progress",
     "RowLayout",
+    "RowSteps",
     "RowWriter",
     "Rows",
+    "layout_problem",
+    "overlay_reset",
+    "writer_of_one",
 ]

@@ -15,6 +15,8 @@ from steppe.specs import Binary, Categorical, Composite, MultiOneHot, NonTensor,
 
 __all__ = ["ActionCodec"]
 
+_NO_BATCH = torch.Size([])
+
 
 class _Decoder:
     """One action key: ``one`` decodes a tensor, ``many`` decodes rows of an array.
@@ -153,20 +155,29 @@ class ActionCodec:
                 raise ActionError(f"Step {step}: {error}") from None
         return fitted
 
-    def rows_of(self, tensordict: TensorDictBase) -> dict[Any, np.ndarray[Any, Any]]:
-        """The actions of one environment as rows ``{key: [1, *shape]}``, converted as :meth:`from_tensordict` does.
+    def rows_of(
+        self, tensordict: TensorDictBase, batch_size: torch.Size = _NO_BATCH
+    ) -> dict[Any, np.ndarray[Any, Any]]:
+        """The actions in ``tensordict`` as rows ``{key: [n, *shape]}``, converted as :meth:`from_tensordict` does.
+
+        Args:
+            tensordict: data of one environment, which is one row, or of a batch of n.
+            batch_size: of the actions in it: none, or ``(n,)``.
 
         Raises:
             ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
         """
-        return {key: action.detach()[None].numpy() for key, action in self._fitted(tensordict)}
+        fitted = self._fitted(tensordict, batch_size)
+        if batch_size:
+            return {key: action.detach().numpy() for key, action in fitted}
+        return {key: action.detach()[None].numpy() for key, action in fitted}
 
-    def _fitted(self, tensordict: TensorDictBase) -> Iterator[tuple[Any, Any]]:
+    def _fitted(self, tensordict: TensorDictBase, batch_size: torch.Size = _NO_BATCH) -> Iterator[tuple[Any, Any]]:
         for key, rule in self.rules.items():
             action = tensordict.get(key, None)
             if action is None:
                 raise missing_action(tensordict, key)
-            fitted = rule.fit(action)
+            fitted = rule.fit(action, batch_size)
             if fitted is not action:
                 tensordict.set(key, fitted)
             yield key, fitted

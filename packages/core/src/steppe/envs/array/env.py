@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs.array.layout import RowLayout, layout_problem
-from steppe.envs.array.single import SingleRow
+from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.array.writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.errors import NotSupported
@@ -92,8 +92,6 @@ class ArrayEnv(EnvBase):
         return problem
 
     def _find_row_problem(self) -> str | None:
-        if self._auto_reset is not None:
-            return "it resets itself (auto_reset=True)."
         mro = type(self).__mro__
         definer = next(cls for cls in mro if "step_into" in cls.__dict__)
         if definer is ArrayEnv:
@@ -108,7 +106,7 @@ class ArrayEnv(EnvBase):
         """Say why the data has no place in rows of arrays, or return None; a wrapper adds what it cannot copy."""
         if self.state_keys:
             return "the environment takes a state."
-        return layout_problem(self)
+        return "it is a batch itself." if self.batch_size else layout_problem(self)
 
     @property
     def row_writer(self) -> EnvRows | None:
@@ -122,11 +120,11 @@ class ArrayEnv(EnvBase):
         self._check_disjoint()
         return EnvRows([self], RowLayout.of(self))
 
-    def _forced_single(self) -> SingleRow:
+    def _forced_steps(self) -> RowSteps:
         """The same, also where a subclass that calls ``super()._step`` has left the array path."""
-        single = self._cached("forced_single", lambda: SingleRow(self._make_writer()))
-        assert isinstance(single, SingleRow)
-        return single
+        steps = self._cached("forced_steps", lambda: RowSteps(self._make_writer()))
+        assert isinstance(steps, RowSteps)
+        return steps
 
     @classmethod
     def join_rows(cls, envs: list[Any]) -> RowWriter | None:
@@ -175,12 +173,12 @@ class ArrayEnv(EnvBase):
                 "reset(env_info={...}) is given, as env_info_spec describes it."
             )
         info = tensordict.get("env_info", None) if tensordict is not None else None
-        fresh = self._forced_single().reset(None, env_info=native_info(info))
+        fresh = self._forced_steps().reset(None, env_info=native_info(info))
         return fresh.to(self.device) if self._elsewhere() else fresh
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         source = tensordict.select(*self.action_keys).to("cpu") if self._elsewhere() else tensordict
-        following = self._forced_single().step(source)[0]
+        following = self._forced_steps().step(source)[0]
         return following.to(self.device) if self._elsewhere() else following
 
     def _elsewhere(self) -> bool:

@@ -69,20 +69,17 @@ class RowLayout:
 
     @classmethod
     def of(cls, env: Any, carried: tuple[Key, ...] = ()) -> RowLayout:
-        """The layout of one environment without a batch.
+        """The layout of an environment, or of each row of a batch ``(n,)`` whose rows are alike.
 
         Args:
-            env: anything with ``full_observation_spec`` and its siblings.
+            env: anything with ``full_observation_spec`` and its siblings, a batch size and a device.
             carried: keys of the root that a step reads beside the action.
         """
-        return cls(
-            observation=env.full_observation_spec,
-            reward=env.full_reward_spec,
-            done=env.full_done_spec,
-            action=env.full_action_spec,
-            carried=carried,
-            device=env.device,
-        )
+        kinds = ("observation", "reward", "done", "action")
+        specs = {kind: getattr(env, f"full_{kind}_spec") for kind in kinds}
+        for _ in env.batch_size:
+            specs = {kind: spec[0] for kind, spec in specs.items()}
+        return cls(**specs, carried=carried, device=env.device)
 
     @property
     def root_keys(self) -> list[Key]:
@@ -107,13 +104,13 @@ def fields_of(spec: Composite) -> list[RowField]:
 
 
 def layout_problem(env: Any) -> str | None:
-    """Say why the data of an environment has no place in rows, or return None.
+    """Say why the data of an environment, or of each row of a batch, has no place in rows, or return None.
 
     Args:
         env: anything with specs and a device.
     """
-    if env.batch_size:
-        return "it is a batch itself."
+    if getattr(env, "_auto_reset", None) is not None:
+        return "it resets itself (auto_reset=True)."
     if env.device is not None and env.device.type != "cpu":
         return f"its data is on {env.device}."
     for kind in ("observation", "reward", "done", "action"):

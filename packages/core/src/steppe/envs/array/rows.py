@@ -19,6 +19,9 @@ Arrays = Mapping[Key, "np.ndarray[Any, Any]"]
 #: What has ended in a step: row, terminated, truncated. Rows that go on are not listed.
 Ended = list[tuple[int, bool, bool]]
 
+#: Up to so many rows are written sooner one by one.
+_FEW = 8
+
 
 class Rows:
     """Root and ``next`` of n rows at one step.
@@ -82,6 +85,9 @@ class Rows:
     def begin(self, at: Sequence[int]) -> None:
         """Write the done entries of the root of rows that were reset: False."""
         for root, _ in self.done.values():
+            if len(at) > _FEW:
+                root[list(at)] = False
+                continue
             for row in at:
                 root[row] = False
 

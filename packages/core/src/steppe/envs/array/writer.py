@@ -11,7 +11,7 @@ from steppe.envs.array.layout import Key, RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
 from steppe.errors import SpecError
 
-__all__ = ["BoundWriter", "EnvRows", "Overheard", "RowWriter", "StepsInto"]
+__all__ = ["BoundWriter", "EnvRows", "Overheard", "RowWriter", "StepsInto", "writer_of_one"]
 
 
 class BoundWriter(Protocol):
@@ -42,8 +42,8 @@ class BoundWriter(Protocol):
 class RowWriter(Protocol):
     """Steps n environments and writes their data into rows that the caller owns.
 
-    What an environment has as its array way: ``env.row_writer``. A plugin whose library is a batch itself writes its
-    own.
+    What an environment has as its array way: ``env.row_writer``. One environment without a batch is one row; one whose
+    batch size is ``(n,)`` is n. A plugin whose library is a batch itself writes its own.
 
     Attributes:
         n: how many rows it writes.
@@ -57,8 +57,8 @@ class RowWriter(Protocol):
     inverts: bool
     on_arrays: bool
 
-    def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> list[Any]:
-        """Turn actions ``{key: [k, *shape]}`` of rows or steps into ``k`` native ones.
+    def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> Any:
+        """Turn actions ``{key: [k, *shape]}`` of rows or steps into ``k`` native ones, a list or an array.
 
         Raises:
             ActionError: one is outside its spec.
@@ -68,6 +68,12 @@ class RowWriter(Protocol):
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows, noting in ``progress`` which one is at work."""
         ...
+
+
+def writer_of_one(env: Any) -> RowWriter | None:
+    """The row writer of an environment without a batch; None where it has none, or has a batch."""
+    writer: RowWriter | None = None if env.batch_size else env.row_writer
+    return writer
 
 
 class StepsInto(Protocol):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
+from steppe.envs.array.writer import writer_of_one
 from steppe.envs.rollout.loop import RolloutPlan, rollout_on_tensordicts
 from steppe.envs.rollout.on_rows import rollout_on_rows
 from steppe.envs.rollout.random_actions import draws_in_blocks
@@ -25,10 +26,10 @@ def run_rollout(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
 
 def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     """Say why a rollout cannot go through rows, or return None where it can."""
-    writer, start = env.row_writer, plan.start
+    writer, start = writer_of_one(env), plan.start
     assert start is not None
     if writer is None:
-        return env.row_problem
+        return "it is a batch itself." if env.batch_size else env.row_problem
     if plan.callback is not None:
         return "there is a callback, which is given the TensorDict of each step."
     if plan.policy_device is not None:

@@ -50,6 +50,14 @@ class EnvSpecs:
             device=env.device,
         )
 
+    @classmethod
+    def of_row(cls, env: Any) -> EnvSpecs | None:
+        """Read the specs of one row of a batch ``(n,)``; None where it is more than rows that end on their own."""
+        kinds = {kind: getattr(env, f"full_{kind}_spec")[0] for kind in _KINDS}
+        if any(not isinstance(spec, Composite) for spec in kinds.values()) or env.state_keys:
+            return None
+        return cls(**kinds, batch_size=torch.Size(()), device=env.device)
+
     @property
     def output(self) -> Composite:
         """``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec`` in an unlocked copy."""

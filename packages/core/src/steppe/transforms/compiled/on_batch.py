@@ -8,17 +8,15 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, Progress, RowLayout, Rows
-from steppe.specs import Composite, below_next
+from steppe.envs import EnvBase, Progress, RowLayout, Rows, overlay_reset
+from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
-from steppe.transforms.compiled.row_plan import RowPlan, row_problem
+from steppe.transforms.compiled.hooks import EnvSpecs
+from steppe.transforms.compiled.row_plan import RowPlan, plan_batch
 from steppe.transforms.compiled.rows import BoundStages, Memory
 
 __all__ = ["StagesOnBatch", "StepsInStorage"]
-
-_KINDS = ("observation", "reward", "done", "action", "state")
 
 
 @runtime_checkable
@@ -57,26 +55,11 @@ class StagesOnBatch:
         """Put the chain together; None where the base, or one of the transforms, needs TensorDicts."""
         if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
             return None
-        kinds = {kind: getattr(base, f"full_{kind}_spec")[0] for kind in _KINDS}
-        if any(not isinstance(spec, Composite) for spec in kinds.values()) or base.state_keys:
+        specs = EnvSpecs.of_row(base)
+        if specs is None or any(part.hooks(specs).inverse is not None for part in parts):
             return None
-        specs = EnvSpecs(**kinds, batch_size=torch.Size(()), device=base.device)
-        layout = RowLayout(
-            observation=specs.observation, reward=specs.reward, done=specs.done, action=specs.action, device=base.device
-        )
-        before: list[EnvSpecs] = []
-        found: list[Hooks] = []
-        for part in parts:
-            hook, after = part.hooks(specs), part.specs_behind(specs)
-            if (hook.rows is None and not hook.does_nothing) or hook.inverse is not None:
-                return None
-            if row_problem(part, hook, specs, after) is not None:
-                return None
-            before.append(specs)
-            found.append(hook)
-            specs = after
-        plan = RowPlan(layout, parts, found, before, specs, casts_in_write=False)
-        return None if plan.problem() is not None else cls(base, plan)
+        plan, _ = plan_batch(RowLayout.of(base), specs, parts, casts_in_write=False)
+        return None if plan is None else cls(base, plan)
 
     def __init__(self, base: StepsInStorage, plan: RowPlan) -> None:
         storage = base.storage
@@ -107,6 +90,7 @@ class StagesOnBatch:
         self._next = list(following.items())
         self._root = [(key, root[key]) for key, _, _ in self.layout.observations]
         self._done = following["done"].reshape(n, -1)
+        self._not_ended = {name: np.zeros_like(following[name]) for name in self.layout.done_keys}
         self._flat = all(isinstance(key, str) for key in following)
         self._size = torch.Size((n,))
         self._builder = TensorDictBuilder(self.layout.next_spec, (n,), device=self.layout.device)
@@ -152,17 +136,7 @@ class StagesOnBatch:
     ) -> None:
         """Write the first data of rows that were reset into the next root."""
         self._stages.reset(reset.nonzero()[0].tolist())
-        level = entries(root) if type(root) is TensorDict and not root.is_locked else None
-        for key, array in self._root:
-            mask = reset.reshape((-1,) + (1,) * (array.ndim - 1))
-            self._put(root, level, key, np.where(mask, array, arrays[key]))
-        for name in self.layout.done_keys:
-            # What has ended was reset, and what was reset has not ended.
-            self._put(root, level, name, np.zeros(arrays[name].shape, bool))
-
-    @staticmethod
-    def _put(root: TensorDictBase, level: Any, key: Any, array: np.ndarray[Any, Any]) -> None:
-        if level is not None and type(key) is str:
-            level[key] = torch.from_numpy(array)
-        else:
-            root.set(key, torch.from_numpy(array))
+        columns = [(key, array, arrays[key]) for key, array in self._root]
+        # What was reset has not ended.
+        columns += [(name, self._not_ended[name], arrays[name]) for name in self.layout.done_keys]
+        overlay_reset(root, columns, reset)

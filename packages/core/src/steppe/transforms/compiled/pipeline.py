@@ -15,7 +15,7 @@ from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 from steppe.transforms.compiled.on_batch import StagesOnBatch
-from steppe.transforms.compiled.row_plan import RowPlan, row_problem
+from steppe.transforms.compiled.row_plan import RowPlan, plan_batch, row_problem
 from steppe.transforms.compose import Compose
 
 __all__ = ["Pipeline", "leaves", "version"]
@@ -180,6 +180,9 @@ class Pipeline:
         writer = self.base_writer
         if writer is None:
             return base.row_problem
+        if base.batch_size:
+            self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts)
+            return problem
         for part, hooks, specs, behind in zip(parts, found, before, [*before[1:], after], strict=True):
             problem = row_problem(part, hooks, specs, behind)
             if problem is not None:

@@ -12,7 +12,7 @@ from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 
-__all__ = ["RowPlan", "Value", "row_problem"]
+__all__ = ["RowPlan", "Value", "plan_batch", "row_problem"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -145,6 +145,39 @@ class RowPlan:
                 if mine is None or final.get(key) is not mine:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
         return None
+
+
+def plan_batch(
+    base: RowLayout, specs: EnvSpecs | None, parts: list[Transform], *, casts_in_write: bool = True
+) -> tuple[RowPlan | None, str | None]:
+    """Plan a chain behind the rows of a batch: transforms that are written for blocks of rows, once for all of them.
+
+    Args:
+        base: what one row holds before the transforms.
+        specs: of one row; None where the batch is more than its rows.
+        parts: the transforms.
+        casts_in_write: see :class:`RowPlan`.
+
+    Returns:
+        The plan, or None and why there is none.
+    """
+    if specs is None:
+        return None, "the batch is more than its rows."
+    before: list[EnvSpecs] = []
+    found: list[Hooks] = []
+    for part in parts:
+        hook, after = part.hooks(specs), part.specs_behind(specs)
+        if hook.rows is None and not hook.does_nothing:
+            return None, f"{type(part).__name__} is not written for rows of a batch."
+        problem = row_problem(part, hook, specs, after)
+        if problem is not None:
+            return None, problem
+        before.append(specs)
+        found.append(hook)
+        specs = after
+    plan = RowPlan(base, parts, found, before, specs, casts_in_write=casts_in_write)
+    problem = plan.problem()
+    return (plan, None) if problem is None else (None, problem)
 
 
 def _is_free(value: Value | None) -> TypeGuard[Value]:

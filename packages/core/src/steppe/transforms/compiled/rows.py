@@ -41,7 +41,7 @@ class TransformedRows:
             hook.rows is not None or hook.does_nothing for plan in plans for hook in plan.hooks
         )
 
-    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> list[Any]:
+    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
         plan = self.plans[0]
         pairs = [hook.inverse_pairs for hook in reversed(plan.hooks) if hook.inverse_pairs]
