@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.limits import CHILD
 from tools.workspace import Package, packages
 
 LIGHT = {"cloudpickle", "importlib_metadata", "packaging", "pluggy", "pytest", "rich"}
@@ -25,7 +26,7 @@ PLUGINS = {package.name.replace("-", "_") for package in packages() if package.e
 def loaded_after(code: str) -> set[str]:
     """The top-level modules that an interpreter has loaded after some code."""
     code += "\nimport sys; print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.rpartition("LOADED")[2].split())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import CHILD
 from tools.documents import blocks
 from tools.workspace import ROOT
 
@@ -24,13 +25,21 @@ def programs(document: Path) -> list[str]:
     return [block for block in blocks(document) if "acme" not in block]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_programs_of_a_document_run(document: Path, tmp_path: Path):
-    for number, program in enumerate(programs(document)):
-        file = tmp_path / f"program_{number}.py"
-        file.write_text(program, encoding="utf-8")
-        done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=50, cwd=tmp_path)
-        assert done.returncode == 0, f"{program}\n{done.stderr}"
+PROGRAMS = [
+    pytest.param(program, id=f"{document.relative_to(ROOT)}, {number}")
+    for document in DOCUMENTS
+    for number, program in enumerate(programs(document))
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
+    file = tmp_path / "program.py"
+    file.write_text(program, encoding="utf-8")
+
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=CHILD, cwd=tmp_path)
+
+    assert done.returncode == 0, f"{program}\n{done.stderr}"
 
 
 def test_links_between_documents_lead_somewhere():

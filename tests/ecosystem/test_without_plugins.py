@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import CHILD
 from tools.workspace import package
 
 
@@ -32,7 +33,7 @@ def run(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=CHILD,
     )
 
 

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from tests.limits import CHILD
 from tools.workspace import ROOT, Package, packages, rows
 
 PACKAGES = packages()
@@ -19,7 +20,7 @@ named = pytest.mark.parametrize("package", PLUGINS, ids=lambda package: package.
 
 def test_what_is_generated_is_up_to_date():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools/sync.py"), "--check"], capture_output=True, text=True, timeout=50
+        [sys.executable, str(ROOT / "tools/sync.py"), "--check"], capture_output=True, text=True, timeout=CHILD
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tensordict import TensorDict, TensorDictBase
 
-LIMIT = 60
+from tests.limits import CHILD
 
 POLICIES = """
 import os
@@ -89,7 +89,7 @@ def collect(where: Path, *arguments: str, id: str = "gym:CartPole-v1", frames: s
     (where / "my_policies.py").write_text(POLICIES)
     command = [sys.executable, "-m", "steppe", "collect", id, "--frames", frames, "--out", out, *arguments]
     process = subprocess.run(
-        command, cwd=where, capture_output=True, text=True, timeout=LIMIT, start_new_session=True, check=False
+        command, cwd=where, capture_output=True, text=True, timeout=CHILD, start_new_session=True, check=False
     )
     return Done(process.returncode, process.stdout, process.stderr, where / out)
 
@@ -163,7 +163,7 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
     os.close(follower)
     shown = b"".join(iter(lambda: read(leader), b"")).decode()
     os.close(leader)
-    assert process.wait(LIMIT) == 0
+    assert process.wait(CHILD) == 0
     assert "collecting" in shown
     assert "/600" in shown
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from steppe_testing import EnvConformance
+from tests.limits import CHILD
 
 WRONG = Path(__file__).with_name("wrong_envs.py")
 
@@ -35,7 +36,7 @@ def run(tmp_path_factory):
         [sys.executable, "-m", "pytest", *arguments, "--steppe-workers=1", f"--junitxml={report}", str(WRONG)],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=CHILD,
     )
     assert report.is_file(), done.stdout + done.stderr
     outcomes: dict[str, dict[str, str]] = {}

@@ -10,11 +10,12 @@ import torch
 from tensordict import NonTensorData, TensorDict
 
 from steppe_testing import CountingEnv, DynamicSpecEnv, WorkerPools, differences
+from tests.limits import CHILD
 
 
 def test_the_plugin_of_pytest_loads_neither_torch_nor_steppe():
     code = "import sys, steppe_testing.pytest_plugin; print({'torch', 'tensordict', 'steppe'} & set(sys.modules))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD)
 
     assert said.stdout.strip() == "set()", said.stderr
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 10.0
+from tests.limits import AT_ONCE, CHILD
+
 LEAN = "from steppe.imports import import_tensordict; import_tensordict()\n"
 
 
@@ -32,7 +33,7 @@ def nothing_left() -> Iterator[None]:
     fork_server()
     before = _kept()
     yield
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + AT_ONCE
     while more := {kind: now - before[kind] for kind, now in _kept().items() if now - before[kind]}:
         if time.monotonic() > deadline:
             break
@@ -60,7 +61,7 @@ def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.wait()
+        process.wait(CHILD)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
@@ -68,7 +69,7 @@ def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def _gone(find: Callable[[], set[int]]) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + AT_ONCE
     while find():
         if time.monotonic() > deadline:
             return False

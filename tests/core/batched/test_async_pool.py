@@ -10,6 +10,7 @@ import threading
 import time
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,8 +48,11 @@ from steppe_testing import (
     SlowEnv,
     TextCountingEnv,
 )
+from tests.core.batched.gates import Gate, HeldEnv
+from tests.limits import ANSWER, AT_ONCE, CHILD
+from tools.workspace import ROOT
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 CARTPOLE, PENDULUM = "gym:CartPole-v1", "gym:Pendulum-v1"
 
@@ -361,19 +365,17 @@ def test_a_refused_action_starts_no_environment(pool: Any) -> None:
     assert env.step(td)["next", "observation"].tolist() == [[1.0], [1.0]]
 
 
-def test_the_others_need_not_wait_for_a_slow_one(pool: Any) -> None:
-    env = pool([partial(SlowEnv, seconds=0.8, reset_seconds=0), ArrayCountingEnv, ArrayCountingEnv])
-    env.start()
+def test_the_others_need_not_wait_for_a_slow_one(pool: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env = pool([partial(HeldEnv, gate), ArrayCountingEnv, ArrayCountingEnv])
     env.async_step_send(env.rand_action(env.reset()))
-    started = time.monotonic()
 
     quick = env.async_step_recv(min_get=2)
-    assert time.monotonic() - started < 0.7
+    gate.open()
     slow = env.async_step_recv()
 
     assert quick["env_index"].tolist() == [1, 2]
     assert slow["env_index"].tolist() == [0]
-    assert time.monotonic() - started > 0.7
 
 
 def test_a_result_is_received_by_its_index(pool: Any) -> None:
@@ -456,20 +458,24 @@ def test_arguments_that_choose_how_a_pool_exchanges_data_are_taken_with_a_warnin
     assert env.is_closed
 
 
-def test_a_time_limit_loses_nothing(pool: Any) -> None:
-    env = pool([ArrayCountingEnv, partial(SlowEnv, seconds=0.5, reset_seconds=0)])
+def test_a_time_limit_loses_nothing(pool: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env = pool([ArrayCountingEnv, partial(HeldEnv, gate)])
     env.async_step_send(env.rand_action(env.reset()))
 
-    with pytest.raises(WorkerTimeout, match=r"1 of 2 step\(s\) ended within 0\.2 s; environments \[1\] are") as caught:
-        env.async_step_recv(min_get=2, timeout=0.2)
+    match = rf"1 of 2 step\(s\) ended within {ANSWER} s; environments \[1\] are"
+    with pytest.raises(WorkerTimeout, match=match) as caught:
+        env.async_step_recv(min_get=2, timeout=ANSWER)
 
     assert caught.value.env == 1
     assert env.async_step_recv(timeout=0)["env_index"].tolist() == [0]
-    assert env.async_step_recv(timeout=30)["env_index"].tolist() == [1]
+    gate.open()
+    assert env.async_step_recv(timeout=CHILD)["env_index"].tolist() == [1]
 
 
-def test_a_busy_environment_is_not_sent_more(pool: Any) -> None:
-    env = pool([ArrayCountingEnv, partial(SlowEnv, seconds=0.3, reset_seconds=0)])
+def test_a_busy_environment_is_not_sent_more(pool: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env = pool([ArrayCountingEnv, partial(HeldEnv, gate)])
     td = env.rand_action(env.reset())
     env.async_step_send(td[1], env_index=1)
 
@@ -483,6 +489,7 @@ def test_a_busy_environment_is_not_sent_more(pool: Any) -> None:
     with pytest.raises(AttributeError, match="'max_steps' cannot be read while environments are at work"):
         list(env.max_steps)
     env.async_step_send(td[0], env_index=0)  # env 0 was not started by what was refused
+    gate.open()
 
     assert env.async_step_recv(min_get=2)["next", "observation"].tolist() == [[1.0], [1.0]]
     env.async_reset_send(env_index=1)
@@ -616,31 +623,38 @@ def test_several_threads_have_an_environment_each(pool: Any) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(CHILD)
 
     assert not failures
     assert counts == dict.fromkeys(range(4), 50.0)
 
 
 WAITING = """
-import os, signal, threading
+import os, signal, sys, threading
+from pathlib import Path
 from steppe import AsyncEnvPool
-from steppe_testing import SlowEnv
+from tests.core.batched.gates import Gate, HeldEnv
 for backend in ("threading", "multiprocessing"):
-    env = AsyncEnvPool([lambda: SlowEnv(seconds=0.5, reset_seconds=0)] * 2, backend=backend)
+    folder = Path(sys.argv[1], backend)
+    folder.mkdir()
+    gate = Gate(folder)
+    env = AsyncEnvPool([lambda: HeldEnv(gate)] * 2, backend=backend)
     env.async_step_send(env.rand_action(env.reset()))
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         env.async_step_recv(min_get=2)
     except KeyboardInterrupt:
         print("caught")
+    gate.open()
     print(env.async_step_recv(min_get=2)["next", "observation"].tolist())
     env.close()
 """
 
 
-def test_ctrl_c_ends_a_wait_and_loses_nothing(run_script: Any) -> None:
-    out, err = run_script(WAITING).communicate(timeout=50)
+def test_ctrl_c_ends_a_wait_and_loses_nothing(run_script: Any, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = run_script(WAITING, str(tmp_path), env={**os.environ, "PYTHONPATH": path})
+    out, err = process.communicate(timeout=CHILD)
 
     assert (out, err) == ("caught\n[[1.0], [1.0]]\n" * 2, "")
 
@@ -750,7 +764,7 @@ def test_a_killed_worker_is_named_at_once(when: str, factory: Any) -> None:
     with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\) ended unexpectedly") as caught:
         use()
 
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < AT_ONCE
     assert (caught.value.worker, caught.value.env) == (1, 1)
     assert_over(env)
 
@@ -766,11 +780,11 @@ def test_a_worker_that_dies_in_a_step_is_named() -> None:
 
 
 def test_a_process_that_hangs_is_given_up_after_step_timeout() -> None:
-    env = ProcessorAsyncEnvPool([ArrayCountingEnv, partial(HangingEnv, at=1)], step_timeout=0.3)
+    env = ProcessorAsyncEnvPool([ArrayCountingEnv, partial(HangingEnv, at=1)], step_timeout=ANSWER)
     env.async_step_send(env.rand_action(env.reset()))
     assert env.async_step_recv()["env_index"].tolist() == [0]
 
-    with pytest.raises(WorkerTimeout, match=r"environment 1, did not answer within 0\.3 s") as caught:
+    with pytest.raises(WorkerTimeout, match=rf"environment 1, did not answer within {ANSWER} s") as caught:
         env.async_step_recv()
 
     assert caught.value.env == 1
@@ -784,15 +798,15 @@ class Held(ArrayCountingEnv):
     """Stays in a step until it is let go."""
 
     def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
-        RELEASE.wait(50)
+        RELEASE.wait(CHILD)
         return super().step_into(action, out)
 
 
 @pytest.mark.parametrize("way", ["async", "sync"])
 def test_a_thread_that_hangs_is_named_and_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steppe.batched.base.PATIENCE", 0.2)
+    monkeypatch.setattr("steppe.batched.base.PATIENCE", ANSWER)
     RELEASE.clear()
-    env = ThreadingAsyncEnvPool([ArrayCountingEnv, Held], step_timeout=0.2)
+    env = ThreadingAsyncEnvPool([ArrayCountingEnv, Held], step_timeout=ANSWER)
     td = env.rand_action(env.reset())
 
     def use() -> None:
@@ -869,7 +883,7 @@ print("done")
 
 @pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
 def test_a_script_that_forgets_to_close_ends(run_script: Any, backend: str) -> None:
-    out, err = run_script(FORGOTTEN.format(backend=backend)).communicate(timeout=50)
+    out, err = run_script(FORGOTTEN.format(backend=backend)).communicate(timeout=CHILD)
 
     assert (out, err) == ("done\n", "")
 

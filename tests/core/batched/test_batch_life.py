@@ -14,8 +14,8 @@ from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, env_crea
 from steppe.batched import readout
 from steppe.errors import SpecError, StateError, WorkerError
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, assert_equal_data
+from tests.limits import CHILD
 
-pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
 
 
@@ -158,7 +158,7 @@ for silent in (True, False):
     with ParallelEnv(1, make) as env:
         env.reset()
 """
-    _, err = run_script(script).communicate(timeout=50)
+    _, err = run_script(script).communicate(timeout=CHILD)
 
     when_silent, when_asked = err.removeprefix("True\n").split("False\n")
     assert "the library says" in when_asked

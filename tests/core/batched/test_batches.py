@@ -18,6 +18,7 @@ from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Unbounded
 from steppe.transforms import TensorDictPrimer
 from steppe_testing import ArrayCountingEnv, DyingEnv, FailingEnv, HangingEnv
+from tests.limits import ANSWER, AT_ONCE
 
 
 def failing_at(row: int, n: int, **kwargs: Any) -> list[Any]:
@@ -39,7 +40,7 @@ def children() -> set[str]:
 
 
 def gone(pids: set[str]) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + AT_ONCE
     while pids & children():
         if time.monotonic() > deadline:
             return False
@@ -77,7 +78,7 @@ def test_a_killed_worker_is_named_at_once(before: set[str]) -> None:
     with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\)") as caught:
         env.step(td)
 
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < AT_ONCE
     assert caught.value.worker == 1
     env.close()
     assert gone(children() - before)
@@ -106,9 +107,9 @@ def test_a_batch_whose_worker_failed_says_that_it_is_over() -> None:
 
 
 def test_an_environment_that_hangs_is_given_up_after_step_timeout(before: set[str]) -> None:
-    env = ParallelEnv(2, HangingEnv, num_processes=2, step_timeout=0.5)
+    env = ParallelEnv(2, HangingEnv, num_processes=2, step_timeout=ANSWER)
 
-    with pytest.raises(WorkerTimeout, match=r"did not answer within 0\.5 s") as caught:
+    with pytest.raises(WorkerTimeout, match=rf"did not answer within {ANSWER} s") as caught:
         env.rollout(50)
 
     assert caught.value.env in (0, 1)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Bounded, Categorical, Composite, Unbounded
 from steppe.workers import fork_server
 from steppe_testing import ArrayCountingEnv, CountingEnv, FailingEnv, HangingEnv, TextCountingEnv
+from tests.core.batched.gates import Gate, HeldEnv, wait_for
+from tests.limits import ANSWER, AT_ONCE, CHILD
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def among(odd: Any, at: int = 2, n: int = 4) -> list[Any]:
@@ -203,7 +206,7 @@ def test_a_killed_worker_is_named_at_once_wherever_it_is_missed(use: Callable[[A
     with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\) ended") as caught:
         use(env, td)
 
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < AT_ONCE
     assert caught.value.worker == 1
     with pytest.raises((ClosedError, AttributeError), match="stopped after an error"):
         use(env, td)
@@ -211,14 +214,15 @@ def test_a_killed_worker_is_named_at_once_wherever_it_is_missed(use: Callable[[A
     env.close()
 
 
-def test_a_worker_killed_in_the_middle_of_a_step_is_missed_at_once() -> None:
-    env = ParallelEnv(4, among(partial(HangingEnv, at=1)), num_processes=4)
+def test_a_worker_killed_in_the_middle_of_a_step_is_missed_at_once(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    env = ParallelEnv(4, among(partial(HeldEnv, gate)), num_processes=4)
     td = env.rand_action(env.reset())
     pid = env.worker_pids[2]
     # A killer in another process, because this one waits.
     killer = os.fork()
     if killer == 0:
-        time.sleep(0.3)
+        wait_for(gate.reached)
         os.kill(pid, signal.SIGKILL)
         os._exit(0)
     started = time.monotonic()
@@ -226,7 +230,7 @@ def test_a_worker_killed_in_the_middle_of_a_step_is_missed_at_once() -> None:
     with pytest.raises(WorkerError, match="at work on environment 2") as caught:
         env.step(td)
 
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < AT_ONCE
     assert caught.value.env == 2
     os.waitpid(killer, 0)
     env.close()
@@ -263,7 +267,7 @@ def test_a_killed_fork_server_is_replaced_and_its_workers_go_on() -> None:
         older.reset()
         server = fork_server()
         server.process.kill()
-        server.process.wait()
+        server.process.wait(CHILD)
         with ParallelEnv(2, ArrayCountingEnv, num_processes=2) as newer:
             assert newer.rollout(3).shape == (2, 3)
 
@@ -279,9 +283,11 @@ def test_a_reset_that_hangs_is_given_up() -> None:
         def reset_into(self, *args: Any) -> None:
             time.sleep(600)
 
-    env = ParallelEnv(4, among(Asleep, at=3), num_processes=4, step_timeout=0.3)
+    env = ParallelEnv(4, among(Asleep, at=3), num_processes=4, step_timeout=ANSWER)
 
-    with pytest.raises(WorkerTimeout, match=r"Worker 3, at work on environment 3, did not answer within 0\.3 s") as e:
+    with pytest.raises(
+        WorkerTimeout, match=rf"Worker 3, at work on environment 3, did not answer within {ANSWER} s"
+    ) as e:
         env.reset()
 
     assert e.value.env == 3
@@ -289,7 +295,7 @@ def test_a_reset_that_hangs_is_given_up() -> None:
 
 
 def test_of_several_environments_of_a_worker_the_one_that_hangs_is_named() -> None:
-    env = ParallelEnv(6, among(HangingEnv, at=4, n=6), num_processes=2, step_timeout=0.5)
+    env = ParallelEnv(6, among(HangingEnv, at=4, n=6), num_processes=2, step_timeout=ANSWER)
 
     with pytest.raises(WorkerTimeout, match="environment 4"):
         env.rollout(20, break_when_any_done=False)
@@ -307,7 +313,7 @@ class SleepingText(TextCountingEnv):
 
 
 def test_an_environment_whose_data_travels_in_messages_is_given_up_too() -> None:
-    env = ParallelEnv(2, [TextCountingEnv, SleepingText], num_processes=2, step_timeout=0.5)
+    env = ParallelEnv(2, [TextCountingEnv, SleepingText], num_processes=2, step_timeout=ANSWER)
 
     with pytest.raises(WorkerTimeout, match="environment 1"):
         env.rollout(20, break_when_any_done=False)
@@ -321,7 +327,7 @@ def test_slow_environments_within_the_limit_are_waited_for() -> None:
             time.sleep(0.05)
             return super().step_into(action, out)
 
-    with ParallelEnv(2, Late, num_processes=2, step_timeout=30) as env:
+    with ParallelEnv(2, Late, num_processes=2, step_timeout=CHILD) as env:
         assert env.rollout(3).shape == (2, 3)
 
 
@@ -391,23 +397,26 @@ def test_an_array_that_does_not_fit_its_row_is_an_error_of_its_environment() -> 
 # -- Ctrl-C
 
 SCRIPT = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from steppe import ParallelEnv
 from steppe_testing import SlowEnv
 
-def make(n):
-    return ParallelEnv(n, lambda: SlowEnv(seconds=0.001), num_processes=2)
+def make(n, begin=0.0):
+    return ParallelEnv(n, lambda: (time.sleep(begin), SlowEnv(seconds=0.001))[1], num_processes=2)
 
-if "interrupt" in sys.argv:  # the whole group, as a terminal does: servers and workers too
+def interrupt_soon():  # the whole group, as a terminal does: servers and workers too
     threading.Timer(0.3, os.killpg, (os.getpid(), signal.SIGINT)).start()
-    env = make(4)
+
+if "interrupt" in sys.argv:
+    env = make(4, begin=0.2)  # two for each of two workers: longer than it takes until the interrupt comes
     try:
+        interrupt_soon()
         env.reset()
     except KeyboardInterrupt:
         print("caught while starting", flush=True)
     td = env.reset()
-    threading.Timer(0.3, os.killpg, (os.getpid(), signal.SIGINT)).start()
     try:
+        interrupt_soon()
         while True:
             _, td = env.step_and_maybe_reset(env.rand_action(td))
     except KeyboardInterrupt:
@@ -428,7 +437,7 @@ def test_ctrl_c_is_for_the_script_alone_whenever_it_comes(run_script: Callable[.
     assert said == ["caught while starting", "caught while stepping", "stepping"]
 
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=CHILD)
 
     assert process.returncode == -signal.SIGINT
     assert err.count("Traceback") == 1
@@ -441,27 +450,30 @@ def test_a_caller_that_is_killed_takes_its_workers_along(run_script: Callable[..
 
     process.kill()  # run_script then looks for processes that are left
 
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(CHILD) == -signal.SIGKILL
 
 
-def test_an_interrupted_question_is_not_answered_later() -> None:
+def test_an_interrupted_question_is_not_answered_later(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
     class Pondering(ArrayCountingEnv):
-        def ponder(self, seconds: float) -> float:
-            time.sleep(seconds)
-            return seconds
+        def ponder(self, value: float) -> float:
+            gate.stop()
+            return value
 
     env = ParallelEnv(2, Pondering, num_processes=2)
     env.reset()
     main = os.getpid()
     killer = os.fork()
     if killer == 0:
-        time.sleep(0.2)
+        wait_for(gate.reached)
         os.kill(main, signal.SIGINT)
         os._exit(0)
 
     with pytest.raises(KeyboardInterrupt):
         env.ponder(0.6)
     os.waitpid(killer, 0)
+    gate.open()
 
     with pytest.raises(AttributeError, match="stopped after an error"):
         env.ponder(0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,9 @@ import torch
 from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
 from steppe.errors import StateError
 from steppe_testing import ArrayCountingEnv, TextCountingEnv
+from tests.limits import CHILD
 
 pytestmark = [
-    pytest.mark.timeout(60),
     pytest.mark.usefixtures("nothing_left"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of forking beside threads
 ]
@@ -33,6 +34,7 @@ def in_child(function: Any) -> str:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        signal.alarm(int(CHILD))
         try:
             text = function()
         except BaseException as error:

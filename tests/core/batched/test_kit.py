@@ -30,8 +30,6 @@ from steppe_testing import (
     assert_equal_data,
 )
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class TestTensordicts(EnvConformance):
     def make_env(self, **kwargs: Any) -> Any:

@@ -16,8 +16,9 @@ import pytest
 from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 from steppe.errors import ClosedError
 from steppe_testing import ArrayCountingEnv, CountingEnv, TextCountingEnv
+from tests.limits import CHILD
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 KINDS: dict[str, Callable[..., Any]] = {
     "arrays": lambda: ParallelEnv(3, ArrayCountingEnv, num_processes=2),
@@ -110,7 +111,7 @@ def test_batches_of_threads_at_the_same_time_leave_nothing() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(50)
+        thread.join(CHILD)
 
     assert shapes == [(2, 5)] * 8
 
@@ -175,7 +176,7 @@ threading.Thread(target=stepping, args=(left_open(),), daemon=True).start()
 def test_an_interpreter_that_ends_leaves_nothing(run_script: Callable[..., Any]) -> None:
     shm = set(os.listdir("/dev/shm"))
     process = run_script(EXITS)
-    out, err = process.communicate(timeout=50)  # run_script then looks for processes that are left
+    out, err = process.communicate(timeout=CHILD)  # run_script then looks for processes that are left
 
     assert (out, err, process.returncode) == ("(2, 3)\n", "", 0)
     assert not [name for name in set(os.listdir("/dev/shm")) - shm if "steppe" in name or str(process.pid) in name]

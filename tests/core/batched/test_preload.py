@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+from tests.limits import CHILD
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 PLUGIN = """
 import os
@@ -39,7 +41,7 @@ def test_a_plugin_is_loaded_ahead_unless_it_cannot_be_forked(fake_dist: Any, run
         fake_dist(f"{name}-sim", envs={name: f"{name}_sim"}, files=files)
     path = os.pathsep.join([str(fake_dist.path), os.environ.get("PYTHONPATH", "")])
 
-    out, err = run_script(SCRIPT, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=50)
+    out, err = run_script(SCRIPT, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=CHILD)
 
     # 1 where the worker itself imported the plugin, 0 where the server had done so.
     assert out.split("\n")[:2] == ["[1.0, 1.0]", "[0.0, 0.0]"], err
@@ -70,6 +72,6 @@ def make():
     fake_dist("usual-sim", envs={"usual": "usual_sim.plugin"}, files=files)
     path = os.pathsep.join([str(fake_dist.path), os.environ.get("PYTHONPATH", "")])
 
-    out, err = run_script(OTHER_WAY, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=50)
+    out, err = run_script(OTHER_WAY, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=CHILD)
 
     assert out.split("\n")[:2] == ["[1.0, 1.0]", "[0.0, 0.0]"], err

@@ -22,7 +22,6 @@ from steppe_testing import (
     assert_equal_data,
 )
 
-pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
 
 

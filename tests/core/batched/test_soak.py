@@ -1,7 +1,7 @@
 """Batches hold for long: partial steps and resets at random, workers killed at random, more processes than cores.
 
-``STEPPE_SOAK=full`` runs the full lengths, which take the better part of an hour: 200,000 steps, and 100 batches with a
-killed worker for each of 20 seeds.
+``STEPPE_SOAK=full pytest -o faulthandler_timeout=7200 tests/core/batched/test_soak.py`` runs the full lengths, which
+take the better part of an hour: 200,000 steps, and 100 batches with a killed worker for each of 20 seeds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from steppe import ParallelEnv
 from steppe.errors import WorkerError
 from steppe.systems import usable_cores
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, TextCountingEnv
+from tests.limits import CHILD
 
 FULL = os.environ.get("STEPPE_SOAK") == "full"
 STEPS = 200_000 if FULL else 5_000
@@ -27,7 +28,7 @@ SEEDS = range(20) if FULL else range(1)
 BATCHES = 100 if FULL else 6
 PROCESSES = 2 * usable_cores()
 
-pytestmark = [pytest.mark.timeout(7200 if FULL else 60), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.usefixtures("nothing_left"), *([pytest.mark.timeout(7200)] if FULL else [])]
 
 
 class Model:
@@ -129,7 +130,7 @@ def test_workers_that_are_killed_at_random_moments_are_missed(seed: int) -> None
         with pytest.raises(WorkerError, match=rf"process {victim}\) ended unexpectedly"):
             forward(env, use)
 
-        killer.join()
+        killer.join(CHILD)
         env.close()
 
 

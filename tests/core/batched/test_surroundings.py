@@ -20,8 +20,9 @@ from steppe.errors import PluginBlocked, WorkerError
 from steppe.registry import Registry, use
 from steppe.versions import gym_backend, set_backend, set_gym_backend
 from steppe_testing import ArrayCountingEnv
+from tests.limits import CHILD
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_left")]
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def seen(probe: Callable[[], Any], n: int = 1) -> Any:
@@ -215,7 +216,7 @@ def test_a_script_without_a_main_guard_beside_its_modules(run_script: Callable[.
     for name in ("torch", "numpy", "queue"):
         (tmp_path / "folder" / f"{name}.py").write_text("raise SystemExit('not the library')\n")
 
-    out, err = run_script(SCRIPT, cwd=tmp_path / "folder", stdin=subprocess.DEVNULL).communicate(timeout=50)
+    out, err = run_script(SCRIPT, cwd=tmp_path / "folder", stdin=subprocess.DEVNULL).communicate(timeout=CHILD)
 
     assert err == "said\n"
     assert out.splitlines() == ["script runs", "(1, 4)", "read ''", "(1, 3)"]

@@ -15,6 +15,8 @@ pytest.importorskip("gymnasium")
 
 from tensordict import TensorDict  # noqa: E402
 
+from tests.limits import CHILD  # noqa: E402
+
 POLICIES = """
 import torch
 
@@ -194,12 +196,12 @@ def test_an_interrupt_keeps_what_was_collected(tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + CHILD
         while not (tmp_path / "two batches are there").exists() and time.monotonic() < deadline:
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, process.communicate(timeout=CHILD)
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal sends: to the workers too
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=CHILD)
     finally:
         process.kill()
     assert process.returncode == 130, err

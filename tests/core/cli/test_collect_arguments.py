@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.limits import CHILD
+
 
 @pytest.fixture
 def collect(steppe, acme, tmp_path):
@@ -88,5 +90,5 @@ def test_wrong_input_is_told_before_torch_is_loaded():
         "import sys; from steppe.cli import main; "
         "assert main(['collect', 'nobody:a', '--frames', '1', '--out', 'x']) == 2; assert 'torch' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.limits import CHILD
+
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins", "--help"], ["collect", "--help"]])
 def test_help_exits_with_0(steppe, arguments):
@@ -32,7 +34,7 @@ def test_version(steppe):
 
 def test_module_and_closed_pipe():
     source = f"{sys.executable} -m steppe info | head -n 1"
-    done = subprocess.run(["bash", "-c", source], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", source], capture_output=True, text=True, timeout=CHILD)
     assert (done.stdout, done.stderr) == ("system:\n", "")
 
 
@@ -41,5 +43,5 @@ def test_listing_commands_load_neither_torch_nor_rich(command):
     code = (
         f"import sys; from steppe.cli import main; main({command}); assert not {{'torch', 'rich'}} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD)
     assert done.returncode == 0, done.stderr

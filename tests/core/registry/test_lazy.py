@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.limits import CHILD
+
 
 def loaded_after(source: str, *names: str) -> list[str]:
     code = f"import sys\n{source}\nprint(*(name for name in {names!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

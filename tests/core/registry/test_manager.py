@@ -7,6 +7,7 @@ import pytest
 
 from steppe import LibraryInfo, errors, list_envs, make_env, refresh, register_env
 from steppe.registry import env_not_found, find_library, list_namespaces, register_with_library
+from tests.limits import CHILD
 
 ANY_ENV = "from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, kwargs):\n"
 
@@ -136,7 +137,7 @@ def test_two_threads_import_a_plugin_once(registry, fake_dist):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(CHILD)
         assert made == ["a"] * 8
         assert sys.modules["builtins"].steppe_imports == 1
     finally:
@@ -144,18 +145,18 @@ def test_two_threads_import_a_plugin_once(registry, fake_dist):
 
 
 def test_a_plugin_that_is_being_imported_does_not_hold_up_another(gym, fake_dist):
-    source = "import threading, builtins\nbuiltins.steppe_gate[0].set()\nassert builtins.steppe_gate[1].wait(20)\n"
+    source = "import threading, builtins\nbuiltins.steppe_gate[0].set()\nassert builtins.steppe_gate[1].wait(60)\n"
     fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim.py": f"{source}{ANY_ENV}    return name\n"})
     builtins = sys.modules["builtins"]
     builtins.steppe_gate = (threading.Event(), threading.Event())
     slow = threading.Thread(target=make_env, args=("acme:a",))
     try:
         slow.start()
-        assert builtins.steppe_gate[0].wait(20)
+        assert builtins.steppe_gate[0].wait(CHILD)
         assert make_env("gym:Pendulum-v1") == ["Pendulum-v1", {}]
     finally:
         builtins.steppe_gate[1].set()
-        slow.join(20)
+        slow.join(CHILD)
         del builtins.steppe_gate
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from steppe import env_factory, errors, make_env, register_env
 from steppe.registry import Registry, apply_worker_state, use, worker_state
+from tests.limits import CHILD
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_factory_works_in_another_process(registry):
     register_env("toy", lambda name: name.upper())
     payload = pickle.dumps(env_factory("toy:line"))
     source = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
-    done = subprocess.run([sys.executable, "-c", source], input=payload, capture_output=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", source], input=payload, capture_output=True, timeout=CHILD, check=True)
     assert done.stdout.strip() == b"LINE"
 
 

@@ -14,6 +14,7 @@ import torch
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Composite, NonTensor, OneHot, Unbounded
 from steppe.storage import Storage, StorageHandle, storage_problem
+from tests.limits import CHILD
 
 SPEC = Composite(
     {
@@ -82,7 +83,7 @@ def test_another_process_writes_what_this_one_reads() -> None:
     child = multiprocessing.get_context("fork").Process(target=_write_one, args=(handle,))
 
     child.start()
-    child.join(30)
+    child.join(CHILD)
 
     assert child.exitcode == 0
     assert storage.tensors["observation"][1].tolist() == [42, 42, 42]

@@ -10,6 +10,7 @@ import pytest
 import steppe.transforms
 from steppe.errors import TransformNotFound
 from steppe.registry import list_transforms
+from tests.limits import CHILD
 
 MISSING = "Resize"
 
@@ -40,4 +41,4 @@ def test_importing_the_transforms_loads_no_plugin():
     code = "import sys, steppe.imports; steppe.imports.import_tensordict(); import steppe.transforms; "
     code += "print([m for m in sys.modules if m.startswith('steppe_')])"
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD).stdout == "[]\n"

@@ -17,6 +17,7 @@ from steppe.versions import (
     register_backend_family,
     set_backend,
 )
+from tests.limits import CHILD
 
 
 @pytest.fixture
@@ -116,9 +117,9 @@ def test_two_threads_have_two_backends_at_once(family):
 
     def work(backend):
         with set_backend("acme", backend):
-            inside.wait(timeout=10)
+            inside.wait(CHILD)
             seen = name()
-            inside.wait(timeout=10)
+            inside.wait(CHILD)
         return seen, name()
 
     with ThreadPoolExecutor(2) as pool:

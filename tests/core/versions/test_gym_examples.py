@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from steppe.versions import gym_backend, implement_for, set_gym_backend
+from tests.limits import CHILD
 
 gym = pytest.importorskip("gym")
 gymnasium = pytest.importorskip("gymnasium")
@@ -103,6 +104,6 @@ set_gym_backend("gym").set()
 fun(), effective_backends(), backend_name("gym")
 print(sorted({"gym", "gymnasium", "torch", "numpy"} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
 
     assert done.stdout.strip() == "[]"

@@ -17,6 +17,7 @@ def gym():
 
 
 from steppe_gym import GymEnv, GymWrapper, gym_backend, set_gym_backend  # noqa: E402
+from tests.limits import CHILD  # noqa: E402
 
 
 def root_of(value):
@@ -76,9 +77,9 @@ def test_two_threads_have_two_backends_at_once(gym):
 
     def work(name):
         with set_gym_backend(name):
-            barrier.wait(10)
+            barrier.wait(CHILD)
             env = GymEnv("CartPole-v1")
-            barrier.wait(10)
+            barrier.wait(CHILD)
             env.rollout(3)
             found[name] = root_of(env.unwrapped)
 
@@ -86,7 +87,7 @@ def test_two_threads_have_two_backends_at_once(gym):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(CHILD)
     assert found == {"gym": "gym", "gymnasium": "gymnasium"}
 
 

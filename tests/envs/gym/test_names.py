@@ -12,6 +12,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.4")
 from steppe import make_env  # noqa: E402
 from steppe.errors import EnvNotFound, LibraryMissing, NotSupported  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
+from tests.limits import CHILD  # noqa: E402
 
 
 def test_names_are_those_of_the_registry_and_of_what_extends_it():
@@ -36,7 +37,7 @@ def test_the_command_lists_within_a_second_without_torch():
     )
     times = []
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
         *names, seconds = done.stdout.split()
         assert {"CartPole-v1", "Pendulum-v1"} <= set(names)
         # The time of the processor, from the start of Python on: other work on the machine does not count.
@@ -96,7 +97,7 @@ except LibraryMissing as error:
     assert error.__context__ is None or error.__suppress_context__  # no traceback from inside the library
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
 
     import re
 
@@ -125,7 +126,7 @@ try:
 except BackendError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
 
     assert "pip install gymnasium" in done.stdout
 
@@ -142,7 +143,7 @@ def test_a_name_of_a_package_that_extends_the_library_needs_no_import_of_the_use
     pytest.importorskip("ale_py")
     pytest.importorskip("minigrid")
     code = f"from steppe import make_env; print(make_env('gym:{name}').observation_keys)"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=CHILD)
 
     assert "observation" in done.stdout or "image" in done.stdout, done.stderr
 

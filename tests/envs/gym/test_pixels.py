@@ -16,6 +16,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 from steppe.envs import check_env_specs  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
+from tests.limits import CHILD  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -100,7 +101,7 @@ def test_mujoco_renders_where_there_is_no_display():
         env={key: value for key, value in os.environ.items() if key not in hidden},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=CHILD,
     )
 
     assert done.stdout.strip() == "True", done.stderr
