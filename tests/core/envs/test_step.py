@@ -22,6 +22,7 @@ class Given(EnvBase):
         self.outcome = outcome
         self.observation_spec = Composite(observation=Unbounded((2,)))
         self.action_spec = OneHot(2)
+        self.reward_spec = Unbounded((1,))
 
     def _reset(self, tensordict=None, **kwargs):
         return TensorDict({"observation": torch.zeros(2)})

@@ -196,3 +196,59 @@ def test_a_grouping_that_does_not_fit_says_how(groups, text):
 
 def test_a_grouping_that_fits_passes():
     check_marl_grouping({"one": ["a"], "two": ["b"]}, ["a", "b"])
+
+
+GROUPS = {"reward_keys": [("agents", "reward")], "action_keys": [("agents", "action"), ("only", "action")]}
+
+
+def grouped(size=1):
+    """A step with a group that holds an action alone, and one that holds nothing."""
+    done = torch.zeros(1, dtype=torch.bool)
+    following = TensorDict(agents=TensorDict(obs=torch.ones(size), reward=torch.ones(1)), done=done)
+    return TensorDict(
+        agents=TensorDict(obs=torch.zeros(size), action=torch.ones(1)),
+        only=TensorDict(action=torch.ones(1)),
+        empty=TensorDict(),
+        next=following,
+    )
+
+
+@pytest.mark.parametrize("keep_other", [True, False])
+@pytest.mark.parametrize("lock", [False, True])
+def test_groups_that_become_empty_are_left_out(keep_other, lock):
+    rows = torch.stack([grouped(), grouped()])
+    for data in (grouped(), rows, lazy_stack([grouped(), grouped()]), lazy_stack([grouped(1), grouped(2)])):
+        root = step_mdp(data.lock_() if lock else data, keep_other=keep_other, **GROUPS)
+
+        for row in root.unbind(0) if root.batch_dims else [root]:
+            assert set(row.keys(True, True)) == {("agents", "obs"), "done"}
+            assert set(row.keys()) == {"agents", "done"}
+
+
+def test_a_group_whose_entries_are_all_rewards_is_left_out():
+    data = grouped()
+    del data["next", "agents", "obs"]
+
+    root = step_mdp(data, keep_other=False, **GROUPS)
+    assert set(root.keys()) == {"done"}
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_the_next_root_of_a_lazy_stack_can_be_written(lock):
+    data = lazy_stack([grouped(1), grouped(2)])
+    root = step_mdp(data.lock_() if lock else data, **GROUPS)
+    root.set(("agents", "new"), torch.ones(2, 1))
+
+    assert not root.is_locked
+    assert ("agents", "new") not in data.keys(True)
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_environments_of_unequal_rows_step_on_from_data_that_is_locked(lock):
+    env = HeterogeneousCountingEnv()
+    td = env.rand_step(env.reset())
+    root = env.step_mdp(td.lock_() if lock else td)
+
+    assert not root.is_locked
+    assert [row["observation"].shape for row in root["agents"].unbind(0)] == [(1,), (2,), (3,)]
+    env.rand_step(root)

@@ -37,6 +37,7 @@ class EnvReport:
 
 def report(env: EnvBase) -> EnvReport:
     """Describe an environment; the specs are copies that nothing else refers to."""
+    env.settle_reward_spec()
     return EnvReport(
         specs={kind: env._full_spec(kind).clone() for kind in KINDS},
         env_info=env.env_info_spec.clone(),

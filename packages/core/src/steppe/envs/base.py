@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from steppe.envs.rollout.loop import finish as finish_rollout
 from steppe.envs.rollout.loop import plan as plan_rollout
 from steppe.envs.rollout.random_actions import write_actions
 from steppe.envs.row_access import check_rows, reset_at, step_at
-from steppe.envs.seeding import next_seed
+from steppe.envs.seeding import next_seed, random_state_kept
 from steppe.envs.step_mdp import StepPlan, put_next
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import CPU, Composite
@@ -114,6 +115,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         state["_generator"] = None
         state["_env_info_spec"] = None
         state["_validated"] = set()
+        state.setdefault("_undeclared", set())
         self._assign_specs_again()
 
     def __new__(
@@ -444,13 +446,43 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         following = self._step(tensordict)
         if following is tensordict:
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
+        if "reward" in self.__dict__["_undeclared"]:
+            self._look_for_reward(following)
+        first = "step" not in self._validated
+        if first:
+            expectation = self._expectation  # this step may have shown that there is no reward
         expectation.complete(following)
-        if self.run_type_checks or "step" not in self._validated:
+        if first or self.run_type_checks:
             validate(expectation, following, tensordict, "step")
             self._validated.add("step")
         if self._auto_reset is not None:
             following = self._auto_reset.keep(following, self)
         return following
+
+    def _look_for_reward(self, following: Any) -> None:
+        """Settle, by the first step, whether an environment that has declared no reward has one."""
+        self.__dict__["_undeclared"].discard("reward")
+        if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
+            self._assign_spec("reward", Composite({}, shape=self.batch_size))
+
+    def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
+        """Find out, where nobody has declared a reward, whether there is one, by a reset and a step.
+
+        An environment that assigns no ``reward_spec`` has a reward at ``"reward"``, unless its first step returns none.
+        Who lays out data before the first step calls this. Random states are left as they were, except those of the
+        environment's own that nothing can save; where it cannot be stepped, nothing is found out.
+
+        Args:
+            tensordict: data to reset from.
+        """
+        if (
+            self.full_reward_spec.is_empty()
+            or "reward" not in self.__dict__["_undeclared"]
+            or self.row_writer is not None
+        ):
+            return
+        with random_state_kept(self), suppress(Exception):
+            self.rand_step(self.reset(None if tensordict is None else tensordict.clone()))
 
     def _partial_step(self, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
         if not bool(mask.any()):

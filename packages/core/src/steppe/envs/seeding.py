@@ -1,12 +1,21 @@
-"""The chain of seeds: one seed gives each environment of a batch a seed of its own."""
+"""The chain of seeds, which gives each environment of a batch its own, and random states that are kept."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import numpy as np
+import torch
 
 from steppe.errors import SteppeError
 
-__all__ = ["next_seed"]
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["next_seed", "random_state_kept"]
 
 _MODULUS = 2**32 - 1
 
@@ -26,3 +35,20 @@ def next_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise SteppeError(f"A seed is a whole number >= 0, found {seed!r}.")
     return int.from_bytes(np.random.default_rng(int(seed)).bytes(8), "big") % _MODULUS
+
+
+@contextmanager
+def random_state_kept(env: EnvBase) -> Iterator[None]:
+    """Leave the random states of torch, numpy, Python and the environment's random actions as they were."""
+    generator = env.__dict__.get("_generator")
+    mine = generator.get_state() if generator is not None else None
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            env.__dict__["_generator"] = generator
+            if generator is not None and mine is not None:
+                generator.set_state(mine)

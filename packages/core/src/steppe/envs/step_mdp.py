@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from torch import Tensor
 
 from steppe.storage import build_alike, build_td, copy_names, entries
@@ -77,20 +77,23 @@ class StepPlan:
                 if top and name == "next":
                     continue
                 dropped = drop_root.get(name)
-                if dropped is None:
+                # isinstance takes four times as long as type(), and nearly all values are tensors.
+                if type(value) is Tensor or not isinstance(value, TensorDictBase):
+                    if dropped is None:
+                        out[name] = value
+                elif dropped is None or dropped:
                     # A policy writes into the new root; what it writes into a group must not reach the old one.
-                    # isinstance takes four times as long as type(), and nearly all values are tensors.
-                    bare = type(value) is Tensor or not isinstance(value, TensorDictBase)
-                    out[name] = value if bare else value.copy()
-                elif dropped:
-                    out[name] = value.exclude(*_leaves(dropped))
+                    kept = value.exclude(*_leaves(dropped)) if dropped else value.copy()
+                    if not kept.is_empty():
+                        out[name] = kept
         for name, value in entries(following).items():
             dropped = drop_next.get(name)
             if dropped is not None and not dropped:
                 continue
             if type(value) is not Tensor and isinstance(value, TensorDictBase):
                 value = self._level(old.get(name), value, drop_root.get(name) or {}, dropped or {})
-                if name not in old and value.is_empty():
+                if value.is_empty():
+                    out.pop(name, None)
                     continue
             out[name] = value
         batch_size = root.batch_size if root is not None else following.batch_size
@@ -104,7 +107,19 @@ class StepPlan:
             return taken
         drop = [*_leaves(drop_root), "next"] if top else _leaves(drop_root)
         kept = root.exclude(*drop) if drop else root.copy()
-        return kept.update(taken)
+        return _without_empty_groups(kept.update(taken))
+
+
+def _without_empty_groups(data: Any) -> Any:
+    """Remove groups that have no entry, in place, from each row of a lazy stack."""
+    if isinstance(data, LazyStackedTensorDict):
+        for row in data.unbind(data.stack_dim):
+            _without_empty_groups(row)
+    elif isinstance(data, TensorDictBase):
+        for name, value in list(data.items()):
+            if isinstance(value, TensorDictBase) and _without_empty_groups(value).is_empty():
+                del data[name]
+    return data
 
 
 def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:

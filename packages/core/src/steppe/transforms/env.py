@@ -184,6 +184,10 @@ class TransformedEnv(TransformedSteps):
                 specs[name] = spec.lock_() if self.is_spec_locked else spec
         return specs[kind]
 
+    def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
+        """Find out whether the base environment has a reward, where it declares none."""
+        self._base.settle_reward_spec(tensordict)
+
     def _settle_specs(self) -> None:
         self.__dict__["_specs"] = {}
         self._specs_changed()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
@@ -15,6 +13,7 @@ from steppe.envs.array.writer import EnvRows
 from steppe.envs.checks.disagreements import Finding, compare
 from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames
+from steppe.envs.seeding import random_state_kept
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, StackedComposite
 
@@ -57,7 +56,8 @@ def check_env_specs(
     """
     modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
     found: dict[Finding, str] = {}
-    with _random_state_kept(env), _validation_left_out(env):
+    env.settle_reward_spec(tensordict)
+    with random_state_kept(env), _validation_left_out(env):
         for where, finding in _written(env, steps):
             found.setdefault(finding, where)
         # What is said of a row that was not written, or lost something, would only mislead.
@@ -175,22 +175,6 @@ def _is_lazy(env: EnvBase) -> bool:
         return is_tensor_collection(data) and any(lazy(value) for value in data.values())
 
     return lazy(env.fake_tensordict())
-
-
-@contextmanager
-def _random_state_kept(env: EnvBase) -> Iterator[None]:
-    generator = env.__dict__.get("_generator")
-    mine = generator.get_state() if generator is not None else None
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
-            env.__dict__["_generator"] = generator
-            if generator is not None and mine is not None:
-                generator.set_state(mine)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
 from steppe.envs.rollout.loop import RolloutPlan, out_of_actions
 from steppe.envs.rollout.policies import Policy, with_written
-from steppe.envs.rollout.random_actions import CHUNK, RandomActions
+from steppe.envs.rollout.random_actions import CHUNK, RandomActions, write_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite, is_private
 from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries, large_array
@@ -290,10 +290,12 @@ class _Rollout:
             for storage in (self.root, self.next)
         )
         if self.action_blocks:
+            columns = {}
             for key in self.layout.action_keys:
                 blocks = [block[key] for block in self.action_blocks]
-                joined = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
-                root.set(key, joined[:steps])
+                columns[key] = (torch.cat(blocks) if len(blocks) > 1 else blocks[0])[:steps]
+            spec = self.layout.actions.spec
+            write_actions(root, TensorDictBuilder(spec, (steps,), device=device)(columns), spec)
         root.set("next", following)
         for key, column in self.columns.items():
             if len(column) != steps:

@@ -26,7 +26,8 @@ def draws_in_blocks(env: EnvBase) -> bool:
     if type(env).rand_action is not EnvBase.rand_action or "rand_action" in env.__dict__:
         return False
     return (
-        all(
+        bool(env.action_keys)
+        and all(
             leaf is not None
             and leaf.dtype is not None
             and getattr(leaf, "mask", None) is None
