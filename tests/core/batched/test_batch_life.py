@@ -100,14 +100,15 @@ def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, mo
     with batch(3, make) as env:
         env.set_seed(1)
         expected = env.rollout(8, break_when_any_done=False)
-        expected_row = env.step_at(env.full_action_spec[:1].zero(), [1])["next"]
+        action = expected[1:2, 0].select(*env.action_keys)
+        expected_row = env.step_at(action.clone(), [1])["next"]
     # The path of a GPU, with the host in its place.
     monkeypatch.setattr("steppe.batched.steps.readout", readout.StagedReadout)
     monkeypatch.setattr("steppe.batched.base.is_host", lambda device: False)
     with batch(3, make, device="cpu") as env:
         env.set_seed(1)
         found = env.rollout(8, break_when_any_done=False)
-        row = env.step_at(env.full_action_spec[:1].zero(), [1])["next"]
+        row = env.step_at(action.clone(), [1])["next"]
         held = found.clone()
         env.rollout(8, break_when_any_done=False)
 

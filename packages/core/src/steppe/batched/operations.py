@@ -16,6 +16,8 @@ STEP, STEP_AND_RESET, RESET, RESET_ON_DATA = 1, 2, 3, 4
 
 def perform(share: Share, op: int, rows: list[int] | None) -> int:
     """Step or reset rows of storage, all of them where ``rows`` is None; returns how many ended and were reset."""
+    if rows is not None and not rows:
+        return 0  # the rows of a partial step may all be another's
     if op in (STEP, STEP_AND_RESET):
         return share.step(rows, reset=op == STEP_AND_RESET)
     share.reset(list(range(len(share.envs))) if rows is None else rows, on_data=op == RESET_ON_DATA)
