@@ -14,6 +14,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
 from steppe import (
+    ArrayEnv,
     Bounded,
     Categorical,
     Composite,
@@ -318,3 +319,14 @@ def test_one_hot_actions_are_edited_in_place_too():
             self.full_action_spec["choice"] = OneHot(3)
 
     assert Chooser().rand_action()["choice"].sum() == 1
+
+
+@pytest.mark.parametrize("base", [EnvBase, ArrayEnv])
+def test_a_missing_super_init_is_named_where_the_environment_is_made(base):
+    class Forgetful(base):
+        def __init__(self):
+            self.observation_spec = Composite(observation=Unbounded((1,)))
+            self.length = 3
+
+    with pytest.raises(StateError, match=r"Forgetful.__init__ has not called super\(\).__init__\(\).*first line"):
+        Forgetful()

@@ -244,12 +244,40 @@ def test_env_info_is_given_for_each_row():
 def test_env_info_with_other_keys_or_shapes_is_refused():
     env = CountingEnv(batch_size=(3,), env_info=True)
 
-    with pytest.raises(KeyError, match=r"'begin'.*'start'"):
+    with pytest.raises(SpecError, match=r"env_info of CountingEnv has \['start'\].*found \['begin'\]"):
         env.reset(env_info={"begin": torch.zeros(3, 1)})
     with pytest.raises(SpecError, match=r"shape \(3, 1\), found \(2, 1\)"):
         env.reset(env_info={"start": torch.zeros(2, 1)})
-    with pytest.raises(KeyError):
-        CountingEnv().reset(env_info={"start": torch.zeros(1)})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        CountingEnv,
+        ArrayCountingEnv,
+        lambda: TransformedEnv(CountingEnv(), StepCounter()),
+        lambda: SerialEnv(2, CountingEnv),
+        lambda: SerialEnv(2, ArrayCountingEnv),
+    ],
+)
+def test_env_info_for_an_environment_that_declares_none_says_how_to_declare_it(make):
+    env = make()
+    text = (
+        r"takes no env_info, and was given \['start'\].*self.env_info_spec = "
+        r"Composite\(start=Unbounded\(\(1,\), dtype=torch.int64\)\).*reset_into in its env_info.*options="
+    )
+    with pytest.raises(SpecError, match=text):
+        env.reset(env_info={"start": torch.zeros((*env.batch_size, 1), dtype=torch.int64)})
+
+
+@pytest.mark.parametrize("make", [ArrayCountingEnv, CountingEnv])
+def test_env_info_of_some_rows_is_held_against_their_number(make):
+    env = SerialEnv(3, lambda: make(env_info=True))
+    env.reset()
+
+    assert env.reset_at(None, [0, 2], env_info={"start": torch.tensor([[4], [5]])})["observation"].sum() == 9
+    with pytest.raises(SpecError, match=r"env_info\['start'\] must have shape \(2, 1\), found \(1, 1\)"):
+        env.reset_at(None, [0, 2], env_info={"start": torch.tensor([[4]])})
 
 
 # -- beginning at a given state

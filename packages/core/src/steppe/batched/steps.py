@@ -13,7 +13,7 @@ from steppe.batched.layout import BatchLayout, merge
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host, readout
 from steppe.batched.unbuffered import stack_rows
-from steppe.envs import EnvBase, action_rules, missing_action
+from steppe.envs import EnvBase, action_rules, env_info_values, missing_action
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, below_next
 from steppe.storage import Storage, TensorDictBuilder, entries
@@ -284,12 +284,7 @@ class BatchSteps(EnvBase):
         self._check_open("reset_at")
         at = index.numpy()
         if env_info is not None:
-            found, names = sorted(map(str, env_info.keys())), sorted(map(str, self.env_info_spec.keys()))
-            if found != names:
-                raise KeyError(f"env_info holds {found}, but this environment's env_info_spec has {names}.")
-            values = {
-                key: torch.as_tensor(env_info[key], dtype=self.env_info_spec[key].dtype, device=CPU) for key in found
-            }
+            values = env_info_values(self, env_info, rows=len(at))
             given = TensorDict({"env_info": TensorDict(values, [len(at)])}, [len(at)])
             self._write_info(given, at.tolist(), whole=True)
         self._run(RESET, at.tolist())

@@ -28,6 +28,7 @@ from steppe.envs.base import EnvBase
 from steppe.envs.checks.env_specs import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups
 from steppe.envs.dreamer import DreamerEnv
+from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.masks.ended import terminated_or_truncated
@@ -72,6 +73,7 @@ __all__ = [
     "default_info_dict_reader",
     "done_groups",
     "draws_in_blocks",
+    "env_info_values",
     "exploration_type",
     "get_env_metadata",
     "has_class_attribute",

@@ -18,6 +18,7 @@ from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.compiling import compile_step, forget_compiled_step
 from steppe.envs.construction import EnvMeta
 from steppe.envs.done import any_done, complete_done, done_groups
+from steppe.envs.env_info import env_info_values
 from steppe.envs.env_specs import SpecViews
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.masks.step import merge_rows, skipped_next, step_mask
@@ -29,7 +30,7 @@ from steppe.envs.rollout.random_actions import write_actions
 from steppe.envs.row_access import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed, random_state_kept
 from steppe.envs.step_mdp import StepPlan, put_next
-from steppe.errors import ClosedError, NotSupported, SpecError
+from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import CPU, Composite
 from steppe.storage import entries
 
@@ -138,6 +139,11 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     ) -> Any:
         """What comes after the outermost ``__init__``; the arguments are those that it did not name."""
         state = self.__dict__
+        if "is_closed" not in state:
+            raise StateError(
+                f"{type(self).__name__}.__init__ has not called super().__init__(). Write it as the first line: "
+                "super().__init__(**kwargs)."
+            )
         if spec_locked is not None:
             state["_spec_locked"] = spec_locked
         if auto_reset is not None or auto_reset_replace is not None:
@@ -379,23 +385,12 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     def _with_env_info(self, tensordict: TensorDictBase | None, env_info: Any) -> TensorDictBase | None:
         if env_info is None:
             return tensordict
-        spec = self.env_info_spec
-        names = sorted(spec.keys(), key=str)
-        found = sorted(env_info.keys(), key=str)
-        if found != names:
-            raise KeyError(f"env_info holds {found}, but this environment's env_info_spec has {names}.")
-        lead = self.batch_size
-        values = {}
-        for name in names:
-            leaf = spec[name]
-            value = torch.as_tensor(env_info[name], dtype=leaf.dtype, device=leaf.device or CPU)
-            if self.batch_locked and tuple(value.shape) != tuple(leaf.shape):
-                raise SpecError(f"env_info[{name!r}] must have shape {tuple(leaf.shape)}, found {tuple(value.shape)}.")
-            values[name] = value
+        values = env_info_values(self, env_info)
         if tensordict is None:
+            lead = self.batch_size
             if not self.batch_locked and values:
-                first = names[0]
-                lead = next(iter(values.values())).shape[: values[first].ndim - len(spec[first].shape) + len(lead)]
+                name, value = next(iter(values.items()))
+                lead = value.shape[: value.ndim - len(self.env_info_spec[name].shape) + len(lead)]
             tensordict = TensorDict({}, batch_size=lead, device=self.device)
         tensordict.set("env_info", TensorDict(values, batch_size=tensordict.batch_size, device=self.device))
         return tensordict

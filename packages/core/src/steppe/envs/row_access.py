@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.envs.env_info import env_info_values
 from steppe.errors import SpecError
 from steppe.specs import CPU
 
@@ -60,7 +61,8 @@ def reset_at(env: EnvBase, tensordict: TensorDictBase | None, rows: Any, *, env_
     full.set("_reset", _mask(env, index).unsqueeze(-1))
     if env_info is not None:
         wide = env.env_info_spec.zero()
-        wide[index] = TensorDict(dict(env_info.items()), batch_size=[index.numel()])
+        values = env_info_values(env, env_info, rows=index.numel())
+        wide[index] = TensorDict(values, batch_size=[index.numel()])
         env_info = wide
     result = env.reset(full, env_info=env_info)[index]
     return result if tensordict is None else tensordict.update(result)

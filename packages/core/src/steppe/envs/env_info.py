@@ -1,0 +1,62 @@
+"""``reset(env_info=...)``: values for a reset, held against what an environment declares to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import CPU
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["env_info_values"]
+
+
+def env_info_values(env: EnvBase, given: Mapping[str, Any], *, rows: int | None = None) -> dict[str, torch.Tensor]:
+    """Return what a reset is given as tensors of the dtypes of ``env.env_info_spec``.
+
+    Args:
+        env: the environment.
+        given: a value for each key of its ``env_info_spec``.
+        rows: how many rows of the batch the values are for, where not for all of them.
+
+    Raises:
+        SpecError: a key is missing or unknown, a value has another shape, or the environment takes none.
+    """
+    spec = env.env_info_spec
+    names, found = sorted(spec.keys(), key=str), sorted(given.keys(), key=str)
+    if found != names:
+        raise _wrong_names(env, given, names)
+    values = {}
+    for name in names:
+        leaf = spec[name]
+        value = torch.as_tensor(given[name], dtype=leaf.dtype, device=leaf.device or CPU)
+        expected = tuple(leaf.shape) if rows is None else (rows, *leaf.shape[1:])
+        if env.batch_locked and tuple(value.shape) != expected:
+            raise SpecError(f"env_info[{name!r}] must have shape {expected}, found {tuple(value.shape)}.")
+        values[name] = value
+    return values
+
+
+def _wrong_names(env: EnvBase, given: Mapping[str, Any], names: list[str]) -> SpecError:
+    name = type(env).__name__
+    if names:
+        return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {sorted(given)}.")
+    declared = []
+    for key, value in given.items():
+        try:
+            example = torch.as_tensor(value)
+            shape = tuple(example.shape[env.batch_dims :])
+            declared.append(f"{key}=Unbounded({shape}, dtype={example.dtype})")
+        except (TypeError, ValueError, RuntimeError):
+            declared.append(f"{key}=Unbounded(...)")
+    key = next(iter(given), "key")
+    return SpecError(
+        f"{name} takes no env_info, and was given {sorted(given)}. Declare it in the __init__ of one environment: "
+        f"self.env_info_spec = Composite({', '.join(declared)}). _reset then finds it at ('env_info', {key!r}) of its "
+        "tensordict, reset_into in its env_info. Options of a library's reset are given as env.reset(options={...})."
+    )
