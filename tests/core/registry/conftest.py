@@ -54,7 +54,8 @@ def steppe_register(id, make, options):
 
 @pytest.fixture
 def registry(fake_dist, steppe_registry) -> Iterator[Registry]:
-    with use(Registry(path=[str(fake_dist.path)], steppe_version="0.1.0", table=TABLE)) as pinned:
+    pinned = Registry(path=[str(fake_dist.path)], steppe_version="0.1.0", table=TABLE, checks_envs=False)
+    with use(pinned):
         yield pinned
 
 

@@ -195,7 +195,8 @@ def test_hook_that_does_not_exist(acme):
 
 def test_plugin_without_its_one_necessary_hook(acme):
     acme("")
-    expected = "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: it has no steppe_make_env."
+    expected = "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: it has no steppe_make_env. Write "
+    expected += "@hookimpl, def steppe_make_env(name, kwargs)."
     assert text_of(errors.PluginIncompatible, "acme:a") == expected
 
 
@@ -286,7 +287,9 @@ def test_hidden_by_the_list_of_what_to_use(vmas, monkeypatch):
 
 def test_plugin_that_makes_nothing(acme):
     acme("from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name):\n    pass\n")
-    expected = "Plugin 'acme' (acme-sim 2.1) made no environment for 'a': its steppe_make_env returned None."
+    expected = (
+        "Plugin 'acme' (acme-sim 2.1) made no environment for 'a': steppe_make_env returned None. Write: return env"
+    )
     assert text_of(errors.PluginError, "acme:a") == expected
 
 

@@ -61,8 +61,8 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
     import_tensordict()
     import torch
 
+    from .collect_report import Progress, Report, versions
     from .dataset import Dataset
-    from .report import Progress, Report, versions
 
     row_count = -(-args.frames // args.num_envs)
     rows = min(row_count, max(_ROWS_PER_BATCH, _FRAMES_PER_BATCH // args.num_envs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
@@ -39,7 +40,8 @@ class Callers:
             return
         implemented = self._check(record, plugin)
         if "steppe_make_env" not in implemented:
-            self._refuse(record, "it has no steppe_make_env", None)
+            takes = messages.hook_missing("steppe_make_env", arguments=self._specs()["steppe_make_env"].argnames)
+            self._refuse(record, takes, None)
         try:
             self._manager.register(plugin, name=record.target)
             self._manager.check_pending()
@@ -58,11 +60,15 @@ class Callers:
         return self._manager.subset_hook_caller(hook, others)(**kwargs)
 
     def _check(self, record: PluginRecord, plugin: Any) -> set[str]:
-        specs = {name: getattr(self._manager.hook, name).spec for name in dir(hooks) if name.startswith("steppe_")}
+        specs = self._specs()
         implemented = set()
         for attribute in dir(plugin):
             options = self._manager.parse_hookimpl_opts(plugin, attribute)
             if options is None:
+                function = getattr(plugin, attribute) if attribute in specs else None
+                # The declarations of the hooks, imported for a look at them, are none of the plugin's.
+                if inspect.isroutine(function) and function.__module__ != hooks.__name__:
+                    self._refuse(record, messages.hook_unmarked(attribute), function)
                 continue
             found = pluggy.HookImpl(plugin, record.target, getattr(plugin, attribute), options)
             name = options.get("specname") or attribute
@@ -76,6 +82,9 @@ class Callers:
             if asks:
                 self._refuse(record, messages.hook_arguments(name, takes=takes, asks=asks), found.function)
         return implemented
+
+    def _specs(self) -> dict[str, Any]:
+        return {name: getattr(self._manager.hook, name).spec for name in dir(hooks) if name.startswith("steppe_")}
 
     def _refuse(self, record: PluginRecord, mismatch: str, function: Any) -> None:
         code = getattr(function, "__code__", None)

@@ -21,7 +21,7 @@ from ..errors import (
     PluginNotFound,
     TransformNotFound,
 )
-from . import discovery, known, messages, requirements
+from . import answers, discovery, known, messages, requirements
 from .ids import EnvId
 from .records import Kind, LibraryInfo, PluginRecord, State, canonical
 
@@ -56,6 +56,7 @@ class Registry:
         path: folders in which to look for packages; None for ``sys.path``, an empty list for no packages at all.
         steppe_version: the version that plugins are checked against; None for the one that is running.
         table: the names known to exist, installed or not.
+        checks_envs: refuse what a plugin makes that is no environment of steppe; False for plugins of tests.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class Registry:
         path: Sequence[str] | None = None,
         steppe_version: str | None = None,
         table: known.Known = known.FIRST_PARTY,
+        checks_envs: bool = True,
     ) -> None:
         self._path: Final = path
         self._version = steppe_version
         self._table: Final = table
+        self._checks_envs: Final = checks_envs
         self._lock: Final = threading.RLock()
         self._records: discovery.Records | None = None
         self._registered: dict[str, Registration] = {}
@@ -185,8 +188,9 @@ class Registry:
     def make(self, text: str, kwargs: dict[str, Any]) -> Any:
         """Make the environment of an id. Its own exceptions come out as they are, with a note on Python 3.11."""
         env_id = self.parse(text)
+        function = "steppe_make_env"
         if registration := self._registration(env_id):
-            maker = "the function registered in this process"
+            maker = function = "the function registered in this process"
             subject = f"'{env_id.namespace}:' (registered in this process)"
         else:
             record = self.find(env_id)
@@ -200,12 +204,27 @@ class Registry:
         except EnvNotFound:
             raise
         except Exception as error:
+            if isinstance(error, KeyError) and not registration and env_id.name in str(error):
+                self._check_name(env_id, cause=error)
             if hasattr(error, "add_note"):
                 error.add_note(f"while making {text!r} with {maker}")
             raise
         if env is None:
-            raise PluginError(messages.made_nothing(subject, name=env_id.name))
+            if not registration:
+                self._check_name(env_id)
+            raise PluginError(messages.made_nothing(subject, name=env_id.name, function=function))
+        if self._checks_envs:
+            answers.check_env(env, subject, name=env_id.name, function=function)
         return env
+
+    def _check_name(self, env_id: EnvId, *, cause: Exception | None = None) -> None:
+        """Raise EnvNotFound if a plugin lists its names, and this one is not among them."""
+        try:
+            names = self.env_names(env_id.namespace)
+        except Exception:  # what is wrong with the list is not what was asked
+            names = []
+        if names and env_id.name not in names:
+            raise self.env_not_found(env_id.namespace, env_id.name, names=names) from cause
 
     def maker(self, text: str) -> Callable[..., Any] | None:
         """The function behind an id registered in process, None for a plugin's id.
@@ -226,14 +245,15 @@ class Registry:
             return sorted({*own, *(registration.names or ())})
         if own and namespace not in self._found()["env"]:
             return sorted(own)
-        plugin = self.load(self.find(EnvId(namespace, "*")))
-        return sorted({*own, *(self._hooks().call(plugin, "steppe_env_names") or ())})
+        record = self.find(EnvId(namespace, "*"))
+        found = self._hooks().call(self.load(record), "steppe_env_names")
+        return sorted({*own, *answers.checked_names(found, record.subject, namespace=namespace)})
 
     def library(self, namespace: str) -> LibraryInfo | None:
         """The library behind a namespace, as its plugin reports it; loads the plugin."""
-        plugin = self.load(self.find(EnvId(namespace, "*")))
-        library: LibraryInfo | None = self._hooks().call(plugin, "steppe_library")
-        return library
+        record = self.find(EnvId(namespace, "*"))
+        found = self._hooks().call(self.load(record), "steppe_library")
+        return answers.checked_library(found, record.subject)
 
     def register_with_library(self, namespace: str, id: str, make: Any, options: dict[str, Any]) -> None:
         """Have the plugin of a namespace register an environment with its library; loads the plugin."""

@@ -81,6 +81,14 @@ def hook_arguments(hook: str, *, takes: Sequence[str], asks: Sequence[str]) -> s
     return f"{hook} takes ({', '.join(takes)}), the plugin asks for {_joined([repr(name) for name in asks])}"
 
 
+def hook_unmarked(hook: str) -> str:
+    return f"{hook} has no @hookimpl. Write @hookimpl above it, from steppe import hookimpl"
+
+
+def hook_missing(hook: str, *, arguments: Sequence[str]) -> str:
+    return f"it has no {hook}. Write @hookimpl, def {hook}({', '.join(arguments)})"
+
+
 def hook_unknown(hook: str, *, candidates: Iterable[str]) -> str:
     close = suggestion(hook, candidates)
     return f"there is no hook {hook!r}" + (f"; did you mean {close!r}?" if close else "")
@@ -130,8 +138,40 @@ def namespace_taken(namespace: str, *, dist: str, version: str) -> str:
     )
 
 
-def made_nothing(subject: str, *, name: str) -> str:
-    return f"{subject} made no environment for {name!r}: its steppe_make_env returned None."
+def made_nothing(subject: str, *, name: str, function: str) -> str:
+    return f"{subject} made no environment for {name!r}: {function} returned None. Write: return env"
+
+
+def made_no_environment(subject: str, *, name: str, found: str, function: str) -> str:
+    library = found.partition(".")[0]
+    wrapper = ", such as steppe_gym.GymWrapper(env)," if library in ("gym", "gymnasium") else ""
+    return (
+        f"{subject} made {_an(found)} for {name!r}, which is no environment of steppe. Return an EnvBase{wrapper} from "
+        f"{function}."
+    )
+
+
+def names_not_listed(subject: str, *, found: object) -> str:
+    write = f"return [{found!r}]" if isinstance(found, str) else "return ['...']"
+    return f"{subject}: steppe_env_names must return a list of names, found {found!r}. Write: {write}"
+
+
+def name_not_a_string(subject: str, *, found: object) -> str:
+    return f"{subject}: steppe_env_names must return a list of names, found {found!r} among them. Write: return ['...']"
+
+
+def name_with_namespace(subject: str, *, namespace: str, found: str) -> str:
+    bare = found.removeprefix(f"{namespace}:")
+    return f"{subject}: steppe_env_names gives names without their namespace, found {found!r}. Write: {bare!r}"
+
+
+def no_library_info(subject: str, *, found: object) -> str:
+    parts = list(found) if isinstance(found, (tuple, list)) else [found]
+    arguments = ", ".join(map(repr, parts)) if len(parts) in (2, 3) else "'...', '...'"
+    return (
+        f"{subject}: steppe_library must return a LibraryInfo, found {found!r}. "
+        f"Write: return LibraryInfo({arguments}), from steppe import LibraryInfo"
+    )
 
 
 def not_carried(name: str, *, cause: str) -> str:
@@ -162,6 +202,10 @@ def suggestion(word: str, candidates: Iterable[str]) -> str | None:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+def _an(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
 
 
 def _joined(parts: Sequence[str]) -> str:
