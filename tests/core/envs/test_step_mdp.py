@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict, lazy_stack
+from tensordict import TensorDict, lazy_stack, tensorclass
 
+from steppe import SerialEnv
 from steppe.envs import MarlGroupMapType, check_marl_grouping, step_mdp, terminated_or_truncated
 from steppe.errors import SpecError
+from steppe.specs import Composite, NonTensor, Unbounded
 from steppe_testing import CountingEnv, HeterogeneousCountingEnv, MultiKeyCountingEnv, NestedCountingEnv
 
 
@@ -111,6 +113,42 @@ def test_lazily_stacked_agents_move_too():
 
     assert root["agents"][2]["own_2"].tolist() == [1, 1]
     assert "reward" not in root["agents"].keys()
+
+
+@tensorclass
+class Seen:
+    number: torch.Tensor
+    caption: str
+
+
+class Captioned(CountingEnv):
+    """Counts in a tensorclass."""
+
+    def __init__(self):
+        super().__init__(max_steps=2)
+        self.observation_spec = Composite(
+            seen=Composite(number=Unbounded((1,)), caption=NonTensor(example_data="x"), data_cls=Seen)
+        )
+
+    def _seen(self, data):
+        number = data.pop("observation").float()
+        return data.set("seen", Seen(number=number, caption=f"{int(number)}"))
+
+    def _reset(self, tensordict=None, **kwargs):
+        return self._seen(super()._reset(tensordict, **kwargs))
+
+    def _step(self, tensordict):
+        return self._seen(super()._step(tensordict))
+
+
+@pytest.mark.parametrize("make", [Captioned, lambda: SerialEnv(2, Captioned)])
+def test_the_last_observation_in_a_tensorclass_outlives_the_reset(make):
+    rollout = make().rollout(4, break_when_any_done=False)
+    assert type(rollout["next", "seen"]) is Seen
+    first = rollout if rollout.ndim == 1 else rollout[0]
+    assert first["next", "seen"].number.flatten().tolist() == [1, 2, 1, 2]
+    assert list(first["next", "seen"].caption) == ["1", "2", "1", "2"]
+    assert list(first["seen"].caption) == ["0", "1", "0", "1"]
 
 
 def test_lazy_stacks_of_frames_move_too():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict
+from tensordict import LazyStackedTensorDict, TensorDict, tensorclass
 
-from steppe.errors import SpecError, StateError
+from steppe.errors import IgnoredArgumentWarning, SpecError, StateError
 from steppe.specs import Binary, Bounded, Categorical, Composite, NonTensor, OneHot, Unbounded
 
 
@@ -104,6 +106,8 @@ def test_separates_moves_entries_out(spec: Composite) -> None:
     taken = spec.separates("observation", ("agents", "move"))
     assert list(taken.keys(True, True)) == ["observation", ("agents", "move")]
     assert list(spec.keys(True, True)) == [("agents", "position")]
+    assert spec.separates("nothing") is None
+    assert list(spec.separates("nothing", ("agents", "position")).keys(True, True)) == [("agents", "position")]
 
 
 def test_empty_keeps_shape_device_and_names() -> None:
@@ -416,6 +420,50 @@ def test_a_dtype_reaches_all_entries() -> None:
     assert spec.to(torch.float32) is spec
 
 
+def test_nested_composites_and_text_get_the_batch_size_of_their_parent() -> None:
+    for batched in (False, True):
+        lead = (2,) if batched else ()
+        inner = Composite(seen=Unbounded((*lead, 3)), deeper=Composite(flag=Binary(1, (*lead, 1))), text=NonTensor())
+        spec = Composite(agents=inner, text=NonTensor(example_data="x"), nothing=Composite(), shape=(2,))
+        assert spec["agents"].shape == spec["agents", "deeper"].shape == spec["nothing"].shape == (2,)
+        assert spec["text"].shape == spec["agents", "text"].shape == (2,)
+        assert spec["agents", "seen"].shape == (2, 3)
+        assert spec["agents", "deeper", "flag"].shape == (2, 1)
+        assert spec.is_in(spec.rand())
+        assert inner.shape == ()
+
+
+def test_a_shorter_batch_size_is_made_longer() -> None:
+    spec = Composite(agents=Composite(seen=Unbounded((2, 5)), shape=(2,)), shape=(2, 3))
+    assert spec["agents"].shape == (2, 3)
+    assert spec["agents", "seen"].shape == (2, 3, 5)
+
+
+def test_entries_of_which_only_some_have_the_batch_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"'b': expected a spec whose shape starts with the batch size \(2,\)"):
+        Composite(agents=Composite(a=Unbounded((2, 3)), b=Unbounded((3,))), shape=(2,))
+    with pytest.raises(SpecError, match=r"'agents': expected a spec whose shape starts"):
+        Composite(agents=Composite(a=Unbounded((3, 3)), shape=(3,)), shape=(2,))
+
+
+def test_names_stay_with_their_dimensions() -> None:
+    spec = Composite(a=Unbounded((2, 3, 1)), n=Composite(b=Unbounded((2, 3)), shape=(2, 3)), shape=(2, 3))
+    spec.names = ["env", "time"]
+    assert spec["n"].names == ["env", "time"]
+    assert spec[0].names == spec.unbind(0)[1].names == ["time"]
+    assert spec[:, 0].names == spec[..., 1].names == ["env"]
+    assert spec[:1].names == spec[[0, 1]].names == spec[torch.tensor([True, False])].names == ["env", "time"]
+    assert spec[:, None].names == spec.unsqueeze(1).names == ["env", None, "time"]
+    assert spec[:, None].squeeze(1).names == spec[:, :1].names == ["env", "time"]
+    assert spec[:, :1].squeeze().names == ["env"]
+    assert spec.reshape(6).names == spec[torch.tensor([[0]])].names[:1] == [None]
+    assert spec[:, 0]["n"].names == ["env"]
+    assert Composite(n=Composite(b=Unbounded((2, 3)), shape=(2, 3)), shape=(2,), names=["env"])["n"].names == [
+        "env",
+        None,
+    ]
+
+
 def test_names_reach_the_data() -> None:
     spec = Composite(a=Unbounded((2, 3, 1)), shape=(2, 3), names=["env", None])
     assert spec.refine_names(..., "time") is spec
@@ -506,3 +554,60 @@ def test_the_text_shows_the_tree() -> None:
 def test_state_errors_are_what_locked_specs_raise() -> None:
     with pytest.raises(StateError):
         Composite().lock_().set("a", Unbounded())
+
+
+# What a Composite says beside its entries -------------------------------------------------------------------------
+
+
+def test_static_entries_are_listed() -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="entries always go to the next step whole"):
+        static = Composite(b=Unbounded((3,)), step_mdp_static=True)
+    spec = Composite(a=static, n=Composite(c=static), z=Unbounded())
+    assert spec["a"].step_mdp_static is True
+    assert spec.step_mdp_static is False
+    assert list(spec.keys(True, step_mdp_static_only=True)) == ["a", ("n", "c")]
+    assert spec.values(step_mdp_static_only=True) == [static]
+    assert [key for key, _ in spec.items(step_mdp_static_only=True)] == ["a"]
+    for other in (spec.clone(), spec.expand(4), spec[None], spec.to("cpu"), spec.unsqueeze(0)):
+        assert other["a"].step_mdp_static is True
+
+
+@tensorclass
+class Seen:
+    image: torch.Tensor
+    caption: str
+
+
+@pytest.fixture
+def seen() -> Composite:
+    return Composite(image=Unbounded((2,)), caption=NonTensor(example_data="x"), data_cls=Seen)
+
+
+def test_data_of_a_tensorclass_is_made_of_it(seen: Composite) -> None:
+    for made in (seen.rand(), seen.zero((3,)), seen.one(), seen.encode({"image": [1, 2], "caption": "y"})):
+        assert type(made) is Seen
+        assert seen.is_in(made)
+    assert seen.encode({"image": [1, 2], "caption": "y"}).caption == "y"
+    assert type(Composite(seen=seen, shape=()).rand((4,))["seen"]) is Seen
+    assert seen.zero((3,)).batch_size == (3,)
+    assert seen.is_in(TensorDict(image=torch.zeros(2), caption="z"))
+
+
+def test_a_tensorclass_is_projected_and_checked(seen: Composite) -> None:
+    spec = seen.clone()
+    spec["image"] = Bounded(0, 1, (2,))
+    data = Seen(image=torch.full((2,), 7.0), caption="z")
+    assert not spec.is_in(data)
+    assert spec.project(data) is data
+    assert spec.is_in(data)
+    assert data.image.tolist() == [1, 1]
+    assert spec.to_numpy(data)["caption"] == "z"
+
+
+def test_the_class_of_data_follows_the_spec(seen: Composite) -> None:
+    for other in (seen.clone(), seen.expand(4), seen[None], seen.to(torch.float64), copy.deepcopy(seen), seen.empty()):
+        assert other.data_cls is Seen
+    assert Composite(a=Unbounded(), data_cls=TensorDict).data_cls is None
+    assert seen != Composite(dict(seen.items()))
+    with pytest.raises(SpecError, match="expected data_cls to be a tensorclass or TensorDict, found 3"):
+        Composite(data_cls=3)

@@ -7,10 +7,10 @@ import doctest
 import numpy as np
 import pytest
 import torch
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, tensorclass
 
 import steppe.specs.build
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import (
     Binary,
     Bounded,
@@ -133,6 +133,69 @@ def test_choices_must_be_alike() -> None:
         Choice([])
     with pytest.raises(SpecError, match="found int"):
         Choice([3])
+    with pytest.raises(SpecError, match="expected a list of choices, found 'ab'"):
+        Choice("ab")
+
+
+def test_strings_may_be_chosen() -> None:
+    spec = Choice(["left", "right"])
+    assert spec == Choice([NonTensorData("left"), NonTensorData("right")])
+    assert {spec.rand(generator=torch.Generator().manual_seed(seed)).data for seed in range(9)} == {"left", "right"}
+    assert spec.is_in("right")
+    assert not spec.is_in("up")
+    in_composite = Composite(side=spec)
+    assert in_composite.is_in(in_composite.rand())
+    assert in_composite.is_in(in_composite.rand((5,)))
+
+
+def test_stacks_of_values_may_be_chosen() -> None:
+    spec = Choice([NonTensorStack("a", "b"), NonTensorStack("c", "d")])
+    assert spec.shape == (2,)
+    assert spec.zero().tolist() == ["a", "b"]
+    assert {tuple(spec.rand(generator=torch.Generator().manual_seed(seed)).tolist()) for seed in range(9)} == {
+        ("a", "b"),
+        ("c", "d"),
+    }
+    assert spec.is_in(NonTensorStack("c", "d"))
+    assert not spec.is_in(NonTensorStack("a", "d"))
+    assert spec.is_in(NonTensorStack(NonTensorStack("a", "b"), NonTensorStack("c", "d")))
+    assert not spec.is_in(NonTensorStack(NonTensorStack("a", "b"), NonTensorStack("a", "d")))
+    assert spec.enumerate().tolist() == [["a", "b"], ["c", "d"]]
+
+
+def test_stacks_of_values_follow_operations_on_shapes() -> None:
+    spec = Choice([NonTensorStack("a", "b", "c"), NonTensorStack("d", "e", "f")])
+    assert spec[::-1].zero().tolist() == ["c", "b", "a"]
+    assert spec[1].zero().data == "b"
+    assert spec.expand(2, 3).zero().tolist() == [["a", "b", "c"]] * 2
+    assert spec.unsqueeze(1).zero().tolist() == [["a"], ["b"], ["c"]]
+    assert [part.zero().data for part in spec.unbind(0)] == ["a", "b", "c"]
+    assert spec.clone() == spec
+    assert spec != spec[::-1]
+    with pytest.raises(SpecError, match="differ along dimension 0"):
+        spec.make_neg_dim(0)
+
+
+# Arguments without effect ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("batched", True), ("batched", False), ("feature_dims", 1), ("dtype", torch.int64)]
+)
+def test_what_only_chooses_how_text_is_kept_is_taken(name, value) -> None:
+    with pytest.warns(IgnoredArgumentWarning, match=f"NonTensor: the argument {name} has no effect"):
+        spec = NonTensor((2, 3), example_data="x", **{name: value})
+    assert spec == NonTensor((2, 3), example_data="x")
+    if name != "dtype":
+        assert getattr(spec, name) == getattr(spec.expand(4, 2, 3), name) == value
+
+
+def test_text_takes_its_arguments_by_position() -> None:
+    assert NonTensor((2,), None, None, "x").example_data == "x"
+    assert NonTensor((2,)).batched is False
+    assert NonTensor((2,)).feature_dims == 1
+    with pytest.raises(SpecError, match="contradict each other"):
+        NonTensor((2,), batched=True, feature_dims=1)
 
 
 # From data -------------------------------------------------------------------------------------------------------
@@ -154,6 +217,26 @@ def test_a_spec_is_made_from_data() -> None:
     assert spec.is_in(data)
 
 
+@tensorclass
+class Frame:
+    pixels: torch.Tensor
+    caption: str
+    inner: Frame | None = None
+
+
+def test_a_spec_is_made_from_a_tensorclass() -> None:
+    data = Frame(pixels=torch.zeros(3, 2), caption="hey", batch_size=[3])
+    spec = make_composite_from_td(data)
+    assert spec["caption"] == NonTensor((3,), example_data="hey")
+    assert list(spec.keys()) == ["pixels", "caption"]
+    assert type(spec.rand()) is Frame
+    assert spec.is_in(data)
+    assert spec.is_in(spec.rand())
+    nested = make_composite_from_td(TensorDict(frame=data, text="y", batch_size=[3]))
+    assert nested["frame"] == spec
+    assert nested.is_in(TensorDict(frame=data, text="y", batch_size=[3]))
+
+
 def test_values_without_dimensions_get_one_unless_told() -> None:
     data = TensorDict(a=torch.zeros(()))
     assert make_composite_from_td(data)["a"].shape == (1,)
@@ -162,7 +245,7 @@ def test_values_without_dimensions_get_one_unless_told() -> None:
 
 def test_data_may_be_dynamic_or_ragged() -> None:
     data = TensorDict({"a": torch.zeros(2, 3, 4)}, batch_size=(2,))
-    assert make_composite_from_td(data, dynamic_shape=True)["a"].shape == (2, -1, 4)
+    assert make_composite_from_td(data, dynamic_shape=True)["a"].shape == (2, 3, -1)
     rows = LazyStackedTensorDict.lazy_stack([TensorDict(a=torch.zeros(1)), TensorDict(a=torch.zeros(3))])
     spec = make_composite_from_td(rows)
     assert isinstance(spec, StackedComposite)

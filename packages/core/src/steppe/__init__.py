@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from .registry import register_env as register_env
     from .specs import Binary as Binary
     from .specs import Bounded as Bounded
+    from .specs import BoundedContinuous as BoundedContinuous
+    from .specs import BoundedDiscrete as BoundedDiscrete
     from .specs import Categorical as Categorical
     from .specs import Choice as Choice
     from .specs import Composite as Composite
@@ -61,7 +63,10 @@ if TYPE_CHECKING:
     from .specs import Spec as Spec
     from .specs import Stacked as Stacked
     from .specs import StackedComposite as StackedComposite
+    from .specs import TensorSpec as TensorSpec
     from .specs import Unbounded as Unbounded
+    from .specs import UnboundedContinuous as UnboundedContinuous
+    from .specs import UnboundedDiscrete as UnboundedDiscrete
     from .storage import Storage as Storage
     from .transforms import AutoResetTransform as AutoResetTransform
     from .transforms import BatchSizeTransform as BatchSizeTransform
@@ -108,6 +113,8 @@ _EXPORTS: dict[str, str] = {
         "specs": (
             "Binary",
             "Bounded",
+            "BoundedContinuous",
+            "BoundedDiscrete",
             "Categorical",
             "Choice",
             "Composite",
@@ -118,7 +125,10 @@ _EXPORTS: dict[str, str] = {
             "Spec",
             "Stacked",
             "StackedComposite",
+            "TensorSpec",
             "Unbounded",
+            "UnboundedContinuous",
+            "UnboundedDiscrete",
         ),
         "storage": ("Storage",),
         "envs": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, is_tensorclass
 from torch import Tensor
 
 from steppe.storage import build_alike, build_td, copy_names, entries
@@ -78,7 +78,7 @@ class StepPlan:
                     continue
                 dropped = drop_root.get(name)
                 # isinstance takes four times as long as type(), and nearly all values are tensors.
-                if type(value) is Tensor or not isinstance(value, TensorDictBase):
+                if type(value) is Tensor or not _is_group(value):
                     if dropped is None:
                         out[name] = value
                 elif dropped is None or dropped:
@@ -90,7 +90,7 @@ class StepPlan:
             dropped = drop_next.get(name)
             if dropped is not None and not dropped:
                 continue
-            if type(value) is not Tensor and isinstance(value, TensorDictBase):
+            if type(value) is not Tensor and _is_group(value):
                 value = self._level(old.get(name), value, drop_root.get(name) or {}, dropped or {})
                 if value.is_empty():
                     out.pop(name, None)
@@ -135,6 +135,11 @@ def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDic
     if before is not None:
         following = before.copy().update(following)
     return tensordict.set("next", following)
+
+
+def _is_group(value: Any) -> bool:
+    """Whether a value holds entries that a later step may replace: a TensorDict or a tensorclass, but no text."""
+    return isinstance(value, TensorDictBase) or (is_tensorclass(value) and not is_non_tensor(value))
 
 
 def _tree(keys: list[Any]) -> dict[str, Any]:

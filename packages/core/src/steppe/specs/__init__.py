@@ -14,7 +14,14 @@ from .build import make_composite_from_td
 from .choice import Choice
 from .composite import Composite
 from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec
-from .continuous import Bounded, Unbounded
+from .continuous import (
+    Bounded,
+    BoundedContinuous,
+    BoundedDiscrete,
+    Unbounded,
+    UnboundedContinuous,
+    UnboundedDiscrete,
+)
 from .discrete import Categorical, OneHot
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
 from .keys import below_next, is_private
@@ -24,11 +31,15 @@ from .stacked import Stacked
 from .stacked_composite import StackedComposite
 from .union import union
 
+TensorSpec = Spec  # the name that programs for TorchRL use
+
 __all__ = [
     "CPU",
     "Binary",
     "BinaryBox",
     "Bounded",
+    "BoundedContinuous",
+    "BoundedDiscrete",
     "Box",
     "BoxList",
     "Categorical",
@@ -44,7 +55,10 @@ __all__ = [
     "Spec",
     "Stacked",
     "StackedComposite",
+    "TensorSpec",
     "Unbounded",
+    "UnboundedContinuous",
+    "UnboundedDiscrete",
     "below_next",
     "check_no_exclusive_keys",
     "consolidate_spec",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -11,6 +11,7 @@ import torch
 from steppe.arguments import ignored_argument
 from steppe.errors import NotSupported, SpecError
 
+from .construction import SpecMeta
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def named(key: Key, spec: Spec) -> str:
     return type(spec).__name__ if key is None or key == () else repr(key)
 
 
-class Spec(ABC):
+class Spec(metaclass=SpecMeta):
     """A description of data: its shape, its dtype and the values it may take.
 
     The shape is that of the whole datum, batch dimensions of an environment included. A size of -1 is dynamic: any size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, is_tensor_collection
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, is_tensor_collection, is_tensorclass
 
 from steppe.errors import SpecError
 
@@ -22,10 +22,11 @@ def make_composite_from_td(data: Any, *, unsqueeze_null_shapes: bool = True, dyn
     Args:
         data: a TensorDict or tensorclass. Rows of a lazy stack that differ give a StackedComposite.
         unsqueeze_null_shapes: give entries without dimensions the shape ``[1]``, as environments have it.
-        dynamic_shape: make the first dimension after the batch dimensions dynamic in every entry.
+        dynamic_shape: make the last dimension dynamic in every entry that has one after the batch dimensions.
 
     Returns:
-        A Composite with the batch size and the device of ``data``; entries that are no tensors become NonTensor.
+        A Composite with the batch size, the device and, for a tensorclass, the class of ``data``; entries that are no
+        tensors become NonTensor.
 
     Raises:
         SpecError: ``data`` is no TensorDict.
@@ -44,20 +45,19 @@ def make_composite_from_td(data: Any, *, unsqueeze_null_shapes: bool = True, dyn
         rows = [make_composite_from_td(row, **how) for row in data.tensordicts]
         stacked: Composite = stack(rows, data.stack_dim)
         return stacked
-    out = Composite(shape=data.batch_size, device=data.device)
-    for key in data.keys():
-        value = data.get(key)
+    out = Composite(shape=data.batch_size, device=data.device, data_cls=type(data) if is_tensorclass(data) else None)
+    for key, value in data.items():
         if isinstance(value, (NonTensorData, NonTensorStack)):
             example = value.tolist() if isinstance(value, NonTensorStack) else value.data
-            while isinstance(value, NonTensorStack) and isinstance(example, list) and example:
-                example = example[0]
+            for _ in range(value.batch_dims if isinstance(value, NonTensorStack) else 0):
+                example = example[0] if example else None
             out.set(key, NonTensor(value.batch_size, data.device, example_data=example))
         elif is_tensor_collection(value):
             out.set(key, make_composite_from_td(value, **how))
         else:
             shape = list(value.shape)
             if dynamic_shape and len(shape) > data.ndim:
-                shape[data.ndim] = -1
+                shape[-1] = -1
             if not shape and unsqueeze_null_shapes:
                 shape = [1]
             out.set(key, Unbounded(shape, data.device, value.dtype))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_tensor_collection, is_tensorclass
 
+from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import shapes
@@ -16,6 +17,7 @@ from .base import DeviceLike, Spec
 from .composite_data import CompositeData
 from .composite_shape import CompositeShape
 from .keys import IsLeaf, SpecKeys, as_path, is_key
+from .nontensor import NonTensor
 from .shapes import ShapeLike
 from .shaping import as_device
 
@@ -40,12 +42,21 @@ class Composite(CompositeData, CompositeShape):
         shape: batch size of the data; ``()`` by default.
         batch_size: same as ``shape``.
         device: device of the data; entries are moved there. With None each entry keeps its own.
-        names: names of the batch dimensions.
+        data_cls: a tensorclass that ``rand``, ``zero``, ``one``, ``encode`` and ``enumerate`` return in place of a
+            TensorDict. Data may be either.
+        step_mdp_static: taken for programs that give it, without effect: entries always go to the next step whole.
+        names: names of the batch dimensions. Nested Composites get them too.
         **kwargs: more entries.
+
+    Attributes:
+        step_mdp_static: as it was given.
 
     Raises:
         SpecError: an entry's shape does not start with the batch size, or is no spec.
     """
+
+    _data_cls: type | None = None
+    step_mdp_static: bool = False
 
     def __init__(
         self,
@@ -53,6 +64,8 @@ class Composite(CompositeData, CompositeShape):
         shape: ShapeLike | None = None,
         batch_size: ShapeLike | None = None,
         device: DeviceLike = None,
+        data_cls: type | None = None,
+        step_mdp_static: bool = False,
         names: list[str | None] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -63,11 +76,17 @@ class Composite(CompositeData, CompositeShape):
             raise SpecError(f"Composite: shape={shape} and batch_size={batch_size} are the same thing: give one.")
         self._shape = shapes.size(batch_size if shape is None else shape)
         self._device = as_device(device)
-        self._names: list[str | None] = self._checked_names(names)
+        self.data_cls = data_cls
+        if step_mdp_static:
+            ignored_argument("Composite", "step_mdp_static", "entries always go to the next step whole")
+        self.step_mdp_static = bool(step_mdp_static)
         self._specs: dict[str, Spec | None] = {}
+        self._names: list[str | None] = self._checked_names(names)
         for entries in (*args, kwargs):
             for key, spec in entries.items():
                 self.set(key, spec)
+        if names is not None:
+            self._name(self._names)
 
     @property
     def _children(self) -> Mapping[str, Spec | None]:
@@ -85,7 +104,7 @@ class Composite(CompositeData, CompositeShape):
         self._check_unlocked("change its shape")
         shape = shapes.size(value)
         for key, child in self._children.items():
-            if isinstance(child, Composite) and child.ndim < len(shape):
+            if isinstance(child, (Composite, NonTensor)) and child.shape == shape[: child.ndim] != shape:
                 child.shape = shape
             elif child is not None:
                 self._check_prefix(key, child, shape)
@@ -116,6 +135,11 @@ class Composite(CompositeData, CompositeShape):
         self._specs = {key: None if child is None else child.to(self._device) for key, child in self._specs.items()}
 
     @property
+    def domain(self) -> str:
+        """``"composite"``."""
+        return "composite"
+
+    @property
     def names(self) -> list[str | None]:
         """Names of the batch dimensions; None where there is none."""
         return list(self._names)
@@ -123,7 +147,25 @@ class Composite(CompositeData, CompositeShape):
     @names.setter
     def names(self, value: list[str | None] | None) -> None:
         self._check_unlocked("change its names")
-        self._names = self._checked_names(value)
+        self._name(self._checked_names(value))
+
+    def _name(self, names: list[str | None]) -> None:
+        """Name the batch dimensions, here and where nested Composites have them."""
+        self._names = names
+        for child in self._children.values():
+            if isinstance(child, Composite):
+                child._name([*names, *child._names[len(names) :]])
+
+    @property
+    def data_cls(self) -> type | None:
+        """The tensorclass of the data; None for a TensorDict."""
+        return self._data_cls
+
+    @data_cls.setter
+    def data_cls(self, value: type | None) -> None:
+        if value is not None and not (isinstance(value, type) and is_tensor_collection(value)):
+            raise SpecError(f"Composite: expected data_cls to be a tensorclass or TensorDict, found {value!r}.")
+        self._data_cls = value if value is not None and is_tensorclass(value) else None
 
     def refine_names(self, *names: Any) -> Self:
         """Name the batch dimensions that have no name, in place; ``...`` stands for those not listed.
@@ -140,7 +182,7 @@ class Composite(CompositeData, CompositeShape):
         for old, new in zip(self._names, refined, strict=True):
             if old is not None and old != new:
                 raise SpecError(f"Composite: the dimension {old!r} cannot be renamed to {new!r} by refine_names.")
-        self._names = refined
+        self._name(refined)
         return self
 
     def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
@@ -152,35 +194,64 @@ class Composite(CompositeData, CompositeShape):
     # Reading entries ---------------------------------------------------------------------------------------------
 
     def _walk(
-        self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf, prefix: tuple[str, ...] = ()
+        self,
+        include_nested: bool,
+        leaves_only: bool,
+        is_leaf: IsLeaf,
+        static_only: bool = False,
+        prefix: tuple[str, ...] = (),
     ) -> Iterator[tuple[Any, Spec | None]]:
         for name, child in self._children.items():
             nested = isinstance(child, Composite) and not (is_leaf is not None and is_leaf(type(child)))
-            if not (nested and leaves_only):
+            if static_only:
+                chosen = isinstance(child, Composite) and child.step_mdp_static
+            else:
+                chosen = not (nested and leaves_only)
+            if chosen:
                 yield ((*prefix, name) if prefix else name), child
             if nested and include_nested:
                 assert isinstance(child, Composite)
-                yield from child._walk(include_nested, leaves_only, is_leaf, (*prefix, name))
+                yield from child._walk(include_nested, leaves_only, is_leaf, static_only, (*prefix, name))
 
-    def keys(self, include_nested: bool = False, leaves_only: bool = False, *, is_leaf: IsLeaf = None) -> SpecKeys:
+    def keys(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        *,
+        is_leaf: IsLeaf = None,
+        step_mdp_static_only: bool = False,
+    ) -> SpecKeys:
         """Return a view of the keys.
 
         Args:
             include_nested: go into nested Composites; their keys are tuples.
             leaves_only: leave out the keys of Composites.
             is_leaf: given a class of spec, whether it counts as a leaf although it is a Composite.
+            step_mdp_static_only: only the keys of Composites made with ``step_mdp_static=True``.
         """
-        return SpecKeys(self, include_nested, leaves_only, is_leaf)
+        return SpecKeys(self, include_nested, leaves_only, is_leaf, step_mdp_static_only)
 
     def items(
-        self, include_nested: bool = False, leaves_only: bool = False, *, is_leaf: IsLeaf = None
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        *,
+        is_leaf: IsLeaf = None,
+        step_mdp_static_only: bool = False,
     ) -> list[tuple[Any, Any]]:
         """Return pairs of key and spec, chosen as :meth:`keys` does."""
-        return list(self._walk(include_nested, leaves_only, is_leaf))
+        return list(self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only))
 
-    def values(self, include_nested: bool = False, leaves_only: bool = False, *, is_leaf: IsLeaf = None) -> list[Any]:
+    def values(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        *,
+        is_leaf: IsLeaf = None,
+        step_mdp_static_only: bool = False,
+    ) -> list[Any]:
         """Return the specs, chosen as :meth:`keys` does."""
-        return [child for _, child in self._walk(include_nested, leaves_only, is_leaf)]
+        return [child for _, child in self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only)]
 
     def get(self, key: Any, default: Any = _NOTHING) -> Any:
         """Return the entry at a name or a tuple of names.
@@ -264,9 +335,30 @@ class Composite(CompositeData, CompositeShape):
             if not isinstance(spec, Mapping):
                 raise SpecError(f"{key!r}: expected a spec, a mapping or None, found {type(spec).__name__} {spec!r}.")
             spec = Composite(spec, shape=self._shape, device=self._device)
+        if spec.ndim < self.ndim and spec.shape == self._shape[: spec.ndim]:
+            spec = self._in_batch(spec)
         self._check_prefix(key, spec, self._shape)
         if self._device is not None and spec.device != self._device:
             return spec.to(self._device)
+        return spec
+
+    def _in_batch(self, spec: Any) -> Any:
+        """A nested Composite or a NonTensor with a shorter batch size in that of this spec; others as they are."""
+        if isinstance(spec, NonTensor):
+            spec = spec.clone()
+            spec.shape = self._shape
+        elif type(spec) is Composite:
+            inner = [child for child in spec.values(True, True) if child is not None]
+            # Text has whatever batch the other entries have.
+            inner = [child for child in inner if not isinstance(child, NonTensor)] or inner
+            if any(child.shape[: self.ndim] == self._shape for child in inner) or not inner:
+                # The entries have the batch already. Where only some do, assigning the shape says which do not.
+                spec = spec.clone()
+                spec.shape = self._shape
+            else:
+                for _ in range(self.ndim - spec.ndim):
+                    spec = spec.unsqueeze(spec.ndim)
+                spec = spec.expand(self._shape)
         return spec
 
     def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
@@ -330,7 +422,7 @@ class Composite(CompositeData, CompositeShape):
             *keys: names or tuples of names.
             strict: a missing key is a KeyError.
         """
-        out = self.empty()
+        out = self._without_entries()
         for key in keys:
             spec = self.get(key) if strict else self.get(key, _MISSING)
             if spec is not _MISSING:
@@ -344,27 +436,40 @@ class Composite(CompositeData, CompositeShape):
             out.pop(key, None)
         return out
 
-    def separates(self, *keys: Any, default: Any = _NOTHING) -> Composite:
+    def separates(self, *keys: Any, default: Any = None) -> Composite | None:
         """Move entries out of this spec, in place, into a new Composite that is returned.
 
         Args:
             *keys: names or tuples of names.
-            default: entry for a key that is missing; a KeyError by default.
+            default: entry for a key that is missing; by default there is none.
+
+        Returns:
+            The Composite, or None where there is nothing to put into it.
         """
-        out = self.empty()
+        out = self._without_entries()
         for key in keys:
-            out.set(key, self.pop(key, default))
-        return out
+            found = self.pop(key, default)
+            if found is not None:
+                out.set(key, found)
+        return None if out.is_empty() else out
 
     def empty(self) -> Composite:
-        """Return a Composite of the same shape, device and names without entries."""
+        """Return a Composite of the same shape, device, class of data and names without entries."""
+        return self._like(self._without_entries())
+
+    def _without_entries(self) -> Composite:
         return Composite(shape=self._shape, device=self._device, names=list(self._names))
+
+    def _like(self, other: Composite) -> Composite:
+        """``other``, with what this spec says beside its entries."""
+        other._data_cls, other.step_mdp_static = self._data_cls, self.step_mdp_static
+        return other
 
     # Copies and devices ------------------------------------------------------------------------------------------
 
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Composite:
         """A Composite of another shape with every entry changed."""
-        out = Composite(shape=shape, device=self._device, names=names)
+        out = self._like(Composite(shape=shape, device=self._device, names=names))
         out._specs.update({key: None if child is None else change(child) for key, child in self._children.items()})
         return out
 
@@ -414,11 +519,11 @@ class Composite(CompositeData, CompositeShape):
         return self
 
     def __eq__(self, other: object) -> bool:
-        """Whether shape, device and all entries are equal; their order and the names of dimensions do not matter."""
+        """Whether shape, device, class of data and all entries are equal; their order and names do not matter."""
         if type(self) is not type(other):
             return NotImplemented
         assert isinstance(other, Composite)
-        if (self._shape, self._device) != (other._shape, other._device):
+        if (self._shape, self._device, self._data_cls) != (other._shape, other._device, other._data_cls):
             return False
         return self._specs.keys() == other._specs.keys() and all(
             child == other._specs[key] for key, child in self._specs.items()
@@ -436,6 +541,11 @@ class Composite(CompositeData, CompositeShape):
         """A TensorDict of entries, ``[*lead, *shape]``."""
         size = torch.Size((*lead, *shapes.static(self._shape)))
         names: Any = self._lead_names(len(lead)) if any(self._names) else None
+        if self._data_cls is not None:
+            data = self._data_cls.from_dict(source, batch_size=size, device=self._device)  # type: ignore[attr-defined]
+            if names is not None:
+                data.names = names
+            return data
         return TensorDict(source, batch_size=size, device=self._device, names=names)
 
 

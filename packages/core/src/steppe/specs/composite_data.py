@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collection
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
 
 from steppe.errors import SpecError
 
@@ -176,7 +176,10 @@ class CompositeData(Lockable, Spec):
         if changed and getattr(val, "is_locked", False):
             val = val.copy()
         for name, after in changed.items():
-            val[name] = after
+            if isinstance(val, Mapping):
+                val[name] = after  # type: ignore[index]
+            else:
+                val.set(name, after)
         return val
 
     def _project_rows(self, val: Any, key: Key) -> Any:
@@ -325,4 +328,10 @@ def _nested_entry(value: Any, key: Any, spec: Any) -> Any:
 
 
 def _entry(val: Any, name: str) -> Any:
-    return val.get(name) if is_tensor_collection(val) else val[name]
+    if not is_tensor_collection(val):
+        return val[name]
+    value = val.get(name)
+    if isinstance(value, torch.Tensor) or is_tensor_collection(value) or not is_tensorclass(val):
+        return value
+    # A tensorclass unwraps what is no tensor, and only its items say how many rows it stands for.
+    return dict(val.items())[name]

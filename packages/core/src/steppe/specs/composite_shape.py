@@ -23,12 +23,17 @@ __all__ = ["CompositeShape"]
 class CompositeShape(Spec):
     """The part of a Composite that is about shapes. Results are unlocked.
 
-    Names of dimensions are kept by ``expand`` and dropped by the other operations.
+    Names of dimensions stay with them; ``reshape``, ``flatten`` and ``unflatten`` drop them.
     """
 
     @abstractmethod
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Any:
         """A Composite of another shape with every entry changed."""
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str | None]:
+        """Names of the batch dimensions."""
 
     @property
     @abstractmethod
@@ -65,7 +70,10 @@ class CompositeShape(Spec):
         if dim is not None and self.ndim:
             at = self._batch_dim(dim)
             shape = self._after("squeeze", lambda t: t.squeeze(at))
-            return self._remake(shape, lambda child: child.squeeze(at), None)
+            names = self.names
+            if len(shape) < self.ndim:
+                del names[at]
+            return self._remake(shape, lambda child: child.squeeze(at), names)
         if dim is not None and dim not in (-1, 0):
             self._batch_dim(dim)
         out: Any = self
@@ -78,7 +86,9 @@ class CompositeShape(Spec):
         """Return the spec with a new batch dimension of size 1 at ``dim``."""
         at = shapes.normal_dim(dim, self.ndim + 1, what=f"the batch size {tuple(self.shape)} with one more")
         shape = self._after("unsqueeze", lambda t: t.unsqueeze(at))
-        out: Self = self._remake(shape, lambda child: child.unsqueeze(at), None)
+        names = self.names
+        names.insert(at, None)
+        out: Self = self._remake(shape, lambda child: child.unsqueeze(at), names)
         return out
 
     def reshape(self, *sizes: Any) -> Any:
@@ -115,7 +125,7 @@ class CompositeShape(Spec):
     def _index(self, index: Any) -> Any:
         ready = shapes.expand_index(index, self.ndim)
         shape = self._after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
-        return self._remake(shape, lambda child: child[ready], None)
+        return self._remake(shape, lambda child: child[ready], shapes.indexed_names(self.names, ready))
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the batch size at ``dim`` dynamic, here and in every entry, in place; return the spec."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from steppe.errors import SpecError
 from . import sampling, shapes
 from .base import DeviceLike, Spec
 from .boxes import ContinuousBox, brief
+from .construction import OfDomain
 from .dtypes import CPU, to_torch_dtype
 from .leaf import Leaf
 from .shapes import Change, ShapeLike
@@ -21,7 +22,20 @@ from .shapes import Change, ShapeLike
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Bounded", "Unbounded"]
+__all__ = [
+    "Bounded",
+    "BoundedContinuous",
+    "BoundedDiscrete",
+    "Unbounded",
+    "UnboundedContinuous",
+    "UnboundedDiscrete",
+]
+
+
+def _checked_domain(domain: str | None) -> str | None:
+    if domain not in (None, "continuous", "discrete"):
+        raise SpecError(f"Expected a domain of 'continuous' or 'discrete', found {domain!r}.")
+    return domain
 
 
 def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
@@ -54,6 +68,7 @@ class Bounded(Leaf):
         shape: shape of the data; by default the broadcast shape of the bounds.
         device: device of the data, or None.
         dtype: dtype of the data; torch's default float by default, whatever the bounds are.
+        domain: ``"continuous"`` or ``"discrete"``; by default what the dtype is.
 
     Raises:
         SpecError: ``low > high`` somewhere, a bound is NaN or outside the dtype, or a shape does not fit.
@@ -66,6 +81,7 @@ class Bounded(Leaf):
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
         dtype: Any = None,
+        domain: str | None = None,
     ) -> None:
         dtype = torch.get_default_dtype() if dtype is None else to_torch_dtype(dtype)
         if dtype is torch.uint64 or dtype.is_complex:
@@ -81,6 +97,7 @@ class Bounded(Leaf):
                     f"Bounded: low of shape {tuple(least.shape)} and high of shape {tuple(most.shape)} differ."
                 ) from None
         super().__init__(shape=shape, device=device, dtype=dtype)
+        self._domain = _checked_domain(domain)
         for name, bound in (("low", least), ("high", most)):
             _check_broadcasts(name, bound, self._shape)
         if bool((_ordered(least) > _ordered(most)).any()):
@@ -226,6 +243,20 @@ class Bounded(Leaf):
         return [f"low={brief(self._box.least)}", f"high={brief(self._box.most)}"]
 
 
+class BoundedContinuous(Bounded, metaclass=OfDomain):
+    """The name of each :class:`Bounded` whose domain is ``"continuous"``; calling it makes one."""
+
+    _named_domain = "continuous"
+    _defaults: ClassVar[dict[str, Any]] = {"domain": "continuous"}
+
+
+class BoundedDiscrete(Bounded, metaclass=OfDomain):
+    """The name of each :class:`Bounded` whose domain is ``"discrete"``; calling it makes one."""
+
+    _named_domain = "discrete"
+    _defaults: ClassVar[dict[str, Any]] = {"domain": "discrete"}
+
+
 def _bound(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor:
     """A bound in the dtype of the spec, on its own storage."""
     try:
@@ -284,10 +315,14 @@ class Unbounded(Leaf):
         shape: shape of the data.
         device: device of the data, or None.
         dtype: dtype of the data; torch's default float by default.
+        domain: ``"continuous"`` or ``"discrete"``; by default what the dtype is.
     """
 
-    def __init__(self, shape: ShapeLike = (1,), device: DeviceLike = None, dtype: Any = None) -> None:
+    def __init__(
+        self, shape: ShapeLike = (1,), device: DeviceLike = None, dtype: Any = None, domain: str | None = None
+    ) -> None:
         super().__init__(shape=shape, device=device, dtype=dtype)
+        self._domain = _checked_domain(domain)
 
     @property
     def space(self) -> ContinuousBox:
@@ -316,3 +351,17 @@ class Unbounded(Leaf):
 
     def _domain_text(self) -> str:
         return "any value"
+
+
+class UnboundedContinuous(Unbounded, metaclass=OfDomain):
+    """The name of each :class:`Unbounded` whose domain is ``"continuous"``; calling it makes one."""
+
+    _named_domain = "continuous"
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+
+class UnboundedDiscrete(Unbounded, metaclass=OfDomain):
+    """The name of each :class:`Unbounded` whose domain is ``"discrete"``; calling it makes one, of int64 by default."""
+
+    _named_domain = "discrete"
+    _defaults: ClassVar[dict[str, Any]] = {"dtype": torch.int64}

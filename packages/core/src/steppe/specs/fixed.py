@@ -79,7 +79,10 @@ class Fixed(NonTensor):
                 _shape=shape, _values=np.broadcast_to(self._values.flat[:1].reshape(()), shapes.static(shape))
             )
         at = shapes.change_param(numbers, self._shape, change).expand(shapes.static(shape))
-        return self._with(_shape=shape, _values=self._values.reshape(-1)[at.numpy()])
+        values = np.empty(at.shape, dtype=object)
+        for place, number in zip(np.ndindex(values.shape), at.flatten().tolist(), strict=True):
+            values[place] = self._values.flat[number]
+        return self._with(_shape=shape, _values=values)
 
     def _resize(self, shape: torch.Size) -> None:
         try:

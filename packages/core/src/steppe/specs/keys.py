@@ -23,11 +23,14 @@ class SpecKeys(Set[Any]):
         include_nested: go into nested specs.
         leaves_only: leave out the keys of nested specs themselves.
         is_leaf: given a class of spec, whether it counts as a leaf.
+        static_only: only those of Composites made with ``step_mdp_static=True``.
     """
 
-    def __init__(self, spec: Composite, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf) -> None:
+    def __init__(
+        self, spec: Composite, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf, static_only: bool = False
+    ) -> None:
         self._spec = spec
-        self._how = (include_nested, leaves_only, is_leaf)
+        self._how = (include_nested, leaves_only, is_leaf, static_only)
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:

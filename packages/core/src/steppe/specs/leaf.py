@@ -79,6 +79,9 @@ class Leaf(Shaped):
     _tensors: ClassVar[tuple[str, ...]] = ()
     """Attributes that hold parameters: tensors, or None."""
 
+    _domain: str | None = None
+    """What was given in place of the domain that the dtype has."""
+
     _default_dtype: ClassVar[torch.dtype | None] = None
     """What dtype=None means; torch's default float where it is None."""
 
@@ -98,7 +101,9 @@ class Leaf(Shaped):
 
     @property
     def domain(self) -> str | None:
-        """``"continuous"`` for floating-point data, ``"discrete"`` otherwise."""
+        """``"continuous"`` for floating-point data, ``"discrete"`` otherwise; or what the spec was made with."""
+        if self._domain is not None:
+            return self._domain
         return "continuous" if self._dtype.is_floating_point or self._dtype.is_complex else "discrete"
 
     # What a subclass says ----------------------------------------------------------------------------------------
@@ -120,7 +125,7 @@ class Leaf(Shaped):
         """The domain in words, after "expected"."""
 
     def _to_dtype(self, dtype: torch.dtype) -> Self:
-        return self._with(_dtype=dtype)
+        return self._with(_dtype=dtype, _domain=None)
 
     # Making data -------------------------------------------------------------------------------------------------
 
@@ -247,6 +252,8 @@ class Leaf(Shaped):
     def _same(self, other: Any) -> bool:
         if (self._shape, self._dtype, self._device) != (other._shape, other._dtype, other._device):
             return False
+        if self.domain != other.domain:
+            return False
         for name in self._tensors:
             mine, theirs = getattr(self, name), getattr(other, name)
             if (mine is None) != (theirs is None) or (mine is not None and not torch.equal(mine, theirs)):
@@ -262,6 +269,8 @@ class Leaf(Shaped):
 
     def __repr__(self) -> str:
         shown = [*self._arguments(), f"shape={tuple(self._shape)}", f"dtype={str(self._dtype).removeprefix('torch.')}"]
+        if self._domain is not None:
+            shown.append(f"domain={self._domain!r}")
         if self._device is not None:
             shown.append(f"device={str(self._device)!r}")
         return f"{type(self).__name__}({', '.join(shown)})"

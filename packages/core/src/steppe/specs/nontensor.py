@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 
+from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import shapes
@@ -37,11 +38,37 @@ class NonTensor(Shaped):
     Args:
         shape: batch shape of the data.
         device: device that tensordicts with such data claim, or None.
+        dtype: taken for programs that give it, without effect, as are the last two.
         example_data: a value as the data holds them.
+        batched: whether data should be a stack. Data is, where its rows differ.
+        feature_dims: how many dimensions a value in a stack should have.
+
+    Attributes:
+        batched: as it was given.
+        feature_dims: as it was given.
     """
 
-    def __init__(self, shape: ShapeLike = (), device: DeviceLike = None, *, example_data: Any = None) -> None:
+    def __init__(
+        self,
+        shape: ShapeLike = (),
+        device: DeviceLike = None,
+        dtype: Any = None,
+        example_data: Any = None,
+        batched: bool | None = None,
+        feature_dims: int | None = None,
+    ) -> None:
         super().__init__(shape=shape, device=device)
+        if batched is not None and feature_dims is not None:
+            raise SpecError("NonTensor: batched and feature_dims contradict each other: give one, or none.")
+        if dtype is not None:
+            ignored_argument("NonTensor", "dtype", "values that are no tensors have none")
+        for name, given in (("batched", batched), ("feature_dims", feature_dims)):
+            if given is not None:
+                ignored_argument("NonTensor", name, "a value stands for all its rows, and rows that differ are a stack")
+        self.batched = bool(batched)
+        if feature_dims is None:
+            feature_dims = 0 if batched else self.ndim
+        self.feature_dims = feature_dims
         self._example = example_data
 
     @property

@@ -31,6 +31,7 @@ __all__ = [
     "fits_rows",
     "flat_sizes",
     "indexed",
+    "indexed_names",
     "is_index",
     "normal_dim",
     "positions",
@@ -206,6 +207,25 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
         positive.append(part)
         dim += _covers(part)
     return tensor[tuple(positive)]
+
+
+def indexed_names(names: list[str | None], index: tuple[Any, ...]) -> list[str | None] | None:
+    """Return the names of dimensions after indexing; None where an index of tensors moves or joins dimensions."""
+    if not any(names):
+        return None
+    tensors = [part for part in index if isinstance(part, (torch.Tensor, bool))]
+    if len(tensors) > 1 or any(not isinstance(part, torch.Tensor) or part.ndim != 1 for part in tensors):
+        return None
+    out: list[str | None] = []
+    dim = 0
+    for part in index:
+        if part is None:
+            out.append(None)
+            continue
+        if not isinstance(part, int):
+            out.append(names[dim])
+        dim += 1
+    return out
 
 
 def _covers(part: Any) -> int:

@@ -322,11 +322,16 @@ class StackedComposite(LazyStack, Composite):
         out: Composite = stack([part.exclude(*keys) for part in self._parts], self._dim)
         return out
 
-    def separates(self, *keys: Any, default: Any = _NOTHING) -> Composite:
-        """Move entries out of every part, in place, into a new stack that is returned."""
+    def separates(self, *keys: Any, default: Any = None) -> Composite | None:
+        """Move entries out of every part, in place, into a new stack; see :meth:`Composite.separates`."""
         self._check_unlocked("take entries out of it")
-        options = {} if default is _NOTHING else {"default": default}
-        out: Composite = stack([part.separates(*keys, **options) for part in self._parts], self._dim)
+        taken = [part.separates(*keys, default=default) for part in self._parts]
+        if all(part is None for part in taken):
+            return None
+        empty = [part.empty() for part in self._parts]
+        out: Composite = stack(
+            [bare if part is None else part for part, bare in zip(taken, empty, strict=True)], self._dim
+        )
         return out
 
     def empty(self) -> Composite:

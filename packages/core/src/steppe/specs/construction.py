@@ -1,0 +1,58 @@
+"""How specs are made: arguments that do not exist are named, and some classes are names for a part of another."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any
+
+from steppe.arguments import unknown_argument
+
+__all__ = ["OfDomain", "SpecMeta"]
+
+# What older programs call an argument.
+_RENAMED = {"minimum": "low", "maximum": "high"}
+
+
+class SpecMeta(ABCMeta):
+    """The class of all spec classes."""
+
+    if not TYPE_CHECKING:  # type checkers read the constructors themselves
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+                if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+                    raise
+                known = [parameter.name for parameter in parameters]
+                for name in kwargs:
+                    if name in known:
+                        continue
+                    if _RENAMED.get(name) in known:
+                        raise TypeError(
+                            f"{cls.__name__} has no argument {name!r}: did you mean {_RENAMED[name]!r}?"
+                        ) from None
+                    raise unknown_argument(cls.__name__, name, known) from None
+                raise
+
+
+class OfDomain(SpecMeta):
+    """The class of names such as ``BoundedDiscrete``, which stands for each Bounded whose domain is ``"discrete"``.
+
+    ``isinstance`` asks the domain. A call makes a spec of the class that the name is of.
+    """
+
+    _named_domain: str
+    _defaults: dict[str, Any]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.__base__ or ()) and getattr(instance, "domain", None) == cls._named_domain
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            names = list(inspect.signature(cls.__base__.__init__).parameters)[1:]
+            given = {*names[: len(args)], *kwargs}
+            return cls.__base__(*args, **kwargs, **{k: v for k, v in cls._defaults.items() if k not in given})
