@@ -14,13 +14,13 @@ from steppe.batched.backends.base import Backend
 from steppe.batched.backends.in_process import InProcess
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
-from steppe.batched.layout import KINDS, BatchLayout, EnvReport
+from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.readout import is_host
 from steppe.batched.steps import BatchSteps
 from steppe.batched.view import BatchView, rows_of_index
 from steppe.envs import has_class_attribute, next_seed
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
-from steppe.specs import Composite
+from steppe.specs import SPEC_KINDS, Composite
 from steppe.workers import PATIENCE, pickled
 
 __all__ = ["BatchedEnv"]
@@ -387,7 +387,7 @@ class BatchedEnv(BatchSteps):
         state["_batch_size"] = torch.Size((self.num_workers, *layout.size))
         if state["_device"] is None:
             state["_device"] = layout.device
-        for kind in KINDS:
+        for kind in SPEC_KINDS:
             self._assign_spec(kind, layout.specs[kind])
         self.env_info_spec = layout.env_info
         state["_layout"] = layout

@@ -10,13 +10,11 @@ import torch
 
 from steppe.envs import EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Binary, Composite
+from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, union
 from steppe.storage import storage_problem
 from steppe.workers import SubjectError
 
-__all__ = ["KINDS", "BatchLayout", "EnvReport", "make_envs", "merge", "report"]
-
-KINDS = ("observation", "reward", "done", "action", "state")
+__all__ = ["BatchLayout", "EnvReport", "make_envs", "report"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ def report(env: EnvBase) -> EnvReport:
     """Describe an environment; the specs are copies that nothing else refers to."""
     env.settle_reward_spec()
     return EnvReport(
-        specs={kind: env._full_spec(kind).clone() for kind in KINDS},
+        specs={kind: env._full_spec(kind).clone() for kind in SPEC_KINDS},
         env_info=env.env_info_spec.clone(),
         batch_size=tuple(env.batch_size),
         device=env.device,
@@ -110,7 +108,7 @@ class BatchLayout:
         if self.alike:
             self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
         else:
-            self.specs = {kind: torch.stack([one.specs[kind] for one in reports], 0) for kind in KINDS}
+            self.specs = {kind: torch.stack([one.specs[kind] for one in reports], 0) for kind in SPEC_KINDS}
         self.env_info = first.env_info.expand(torch.Size((n, *first.env_info.shape)))
         devices = {one.device for one in reports}
         self.device = first.device if len(devices) == 1 else None
@@ -121,19 +119,16 @@ class BatchLayout:
         self.row = row if row is not None and storage_problem(row) is None else None
 
     def _row(self, one: EnvReport) -> Composite:
-        root: dict[str, Any] = {}
-        following: dict[str, Any] = {}
-        for kind in ("observation", "state", "done", "action"):
-            merge(root, one.specs[kind])
-        if self.masked:
-            merge(root, _masks(one.specs["done"]))
-            root["_step"] = Binary(shape=self.size, dtype=torch.bool)
-        if not one.env_info.is_empty():
-            root["env_info"] = one.env_info
-        for kind in ("observation", "reward", "done"):
-            merge(following, one.specs[kind])
         size = torch.Size(self.size)
-        return Composite({**root, "next": Composite(following, shape=size)}, shape=size).to("cpu")
+        specs = {kind: spec.to("cpu") for kind, spec in one.specs.items()}
+        root = union(*(specs[kind] for kind in ("observation", "state", "done", "action")))
+        if self.masked:
+            root = union(root, _masks(specs["done"]))
+            root["_step"] = Binary(shape=size, dtype=torch.bool)
+        if not one.env_info.is_empty():
+            root["env_info"] = one.env_info.to("cpu")
+        root["next"] = union(*(specs[kind] for kind in OUTPUT_KINDS))
+        return root.to("cpu")
 
 
 def _masks(spec: Composite) -> Composite:
@@ -156,15 +151,3 @@ def _shapes(one: EnvReport) -> dict[str, Any]:
         }
         for kind, spec in one.specs.items()
     }
-
-
-def merge(target: dict[str, Any], spec: Composite) -> None:
-    """Add the entries of ``spec``; groups that both have are joined."""
-    for name, child in spec.items():
-        mine = target.get(name)
-        if isinstance(mine, Composite) and isinstance(child, Composite):
-            joined = dict(mine.items())
-            merge(joined, child)
-            target[name] = Composite(joined, shape=mine.shape)
-        else:
-            target[name] = child

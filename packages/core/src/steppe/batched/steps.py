@@ -9,13 +9,13 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.flags import Flags
-from steppe.batched.layout import BatchLayout, merge
+from steppe.batched.layout import BatchLayout
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host, readout
 from steppe.batched.unbuffered import stack_rows
 from steppe.envs import EnvBase, action_rules, env_info_values, missing_action
 from steppe.errors import SpecError
-from steppe.specs import CPU, Composite, below_next
+from steppe.specs import CPU, OUTPUT_KINDS, below_next, union
 from steppe.storage import Storage, TensorDictBuilder, entries
 
 __all__ = ["BatchSteps"]
@@ -74,23 +74,14 @@ class BatchSteps(EnvBase):
     def _make_readouts(self) -> None:
         state, storage = self.__dict__, self._storage
         obs, done, reward = self.observation_keys, self.done_keys, self.reward_keys
-        root: dict[str, Any] = {}
-        following: dict[str, Any] = {}
-        for kind in ("observation", "done"):
-            merge(root, self._full_spec(kind))
-        for kind in ("observation", "reward", "done"):
-            merge(following, self._full_spec(kind))
-        size = self.batch_size
-        state["_root_out"] = readout(
-            storage, {key: key for key in (*obs, *done)}, Composite(root, shape=size), self.device
-        )
+        root = union(*(self._full_spec(kind) for kind in ("observation", "done")))
+        following = union(*(self._full_spec(kind) for kind in OUTPUT_KINDS))
+        state["_root_out"] = readout(storage, {key: key for key in (*obs, *done)}, root, self.device)
         if self._on_arrays:
             # What has ended was reset, what was reset has not ended.
             state["_root_out"].know_false(done)
         keys = dict.fromkeys((*obs, *reward, *done))
-        state["_next_out"] = readout(
-            storage, {key: below_next(key) for key in keys}, Composite(following, shape=size), self.device
-        )
+        state["_next_out"] = readout(storage, {key: below_next(key) for key in keys}, following, self.device)
 
     def _forget_storage(self) -> None:
         for name in ("_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out"):
@@ -309,7 +300,7 @@ class BatchSteps(EnvBase):
         data = {row: (self._row_given(op, given[row]), arguments[row] if arguments else {}) for row in wanted}
         found = self._exchange(op, data)
         results = []
-        for i, kinds in enumerate((("observation", "reward", "done"), ("observation", "done"))):
+        for i, kinds in enumerate((OUTPUT_KINDS, ("observation", "done"))):
             if found[wanted[0]][i] is None:
                 results.append(None)
                 continue

@@ -9,10 +9,9 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.batched.attributes import Dispatched
-from steppe.batched.layout import KINDS
 from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported
-from steppe.specs import CPU
+from steppe.specs import CPU, SPEC_KINDS
 
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
@@ -40,7 +39,7 @@ class BatchView(EnvBase):
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
         state = self.__dict__
         state["_batch"], state["_rows"] = batch, torch.tensor(rows, dtype=torch.int64, device=CPU)
-        for kind in KINDS:
+        for kind in SPEC_KINDS:
             spec = batch._full_spec(kind)
             self._assign_spec(kind, torch.stack([spec[row] for row in rows], 0))
         info = batch.env_info_spec

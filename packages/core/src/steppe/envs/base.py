@@ -31,7 +31,7 @@ from steppe.envs.row_access import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed, random_state_kept
 from steppe.envs.step_mdp import StepPlan, put_next
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
-from steppe.specs import CPU, Composite
+from steppe.specs import CPU, SPEC_KINDS, Composite
 from steppe.storage import entries
 
 __all__ = ["EnvBase"]
@@ -296,7 +296,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
                 "dynamic",
                 lambda: any(
                     leaf is not None and any(size < 0 for size in leaf.shape)
-                    for kind in ("observation", "reward", "done", "action", "state")
+                    for kind in SPEC_KINDS
                     for leaf in self._full_spec(kind).values(include_nested=True, leaves_only=True)
                 ),
             )

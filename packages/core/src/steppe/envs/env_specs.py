@@ -10,13 +10,9 @@ import torch
 
 from steppe.envs.done import complete_done_spec, done_groups, is_complete_done_spec
 from steppe.errors import SpecError
-from steppe.specs import Composite, Spec, Unbounded
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded
 
 __all__ = ["SpecViews"]
-
-_OUTPUTS = ("observation", "reward", "done")
-_INPUTS = ("action", "state")
-_KINDS = (*_OUTPUTS, *_INPUTS)
 
 
 def _depth_then_name(key: Any) -> tuple[int, tuple[str, ...]]:
@@ -261,20 +257,20 @@ class SpecViews:
     @property
     def output_spec(self) -> Composite:
         """``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec`` in one Composite."""
-        return self._pack(_OUTPUTS)
+        return self._pack(OUTPUT_KINDS)
 
     @output_spec.setter
     def output_spec(self, spec: Composite) -> None:
-        self._unpack(spec, _OUTPUTS)
+        self._unpack(spec, OUTPUT_KINDS)
 
     @property
     def input_spec(self) -> Composite:
         """``full_action_spec`` and ``full_state_spec`` in one Composite."""
-        return self._pack(_INPUTS)
+        return self._pack(INPUT_KINDS)
 
     @input_spec.setter
     def input_spec(self, spec: Composite) -> None:
-        self._unpack(spec, _INPUTS)
+        self._unpack(spec, INPUT_KINDS)
 
     @property
     def output_spec_unbatched(self) -> Composite:
@@ -283,7 +279,7 @@ class SpecViews:
 
     @output_spec_unbatched.setter
     def output_spec_unbatched(self, spec: Composite) -> None:
-        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), _OUTPUTS)
+        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), OUTPUT_KINDS)
 
     @property
     def input_spec_unbatched(self) -> Composite:
@@ -292,7 +288,7 @@ class SpecViews:
 
     @input_spec_unbatched.setter
     def input_spec_unbatched(self, spec: Composite) -> None:
-        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), _INPUTS)
+        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), INPUT_KINDS)
 
     @property
     def specs(self) -> Composite:
@@ -347,7 +343,7 @@ class SpecViews:
 
     def _check_disjoint(self) -> None:
         """Refuse a key that two of the specs claim. Runs once, when the environment is first used."""
-        for kinds in (_OUTPUTS, _INPUTS):
+        for kinds in (OUTPUT_KINDS, INPUT_KINDS):
             seen: dict[Any, str] = {}
             for kind in kinds:
                 for key in getattr(self, f"{kind}_keys"):
@@ -368,5 +364,5 @@ def _underscored(kind: str) -> property:
 
 
 # Not in the class body, where a method of a subclass that has such a name would seem to override it.
-for _kind in _KINDS:
+for _kind in SPEC_KINDS:
     setattr(SpecViews, f"_{_kind}_spec", _underscored(_kind))

@@ -10,7 +10,7 @@ from torch import nn
 
 from steppe.envs.base import EnvBase
 from steppe.errors import SpecError
-from steppe.specs import CPU
+from steppe.specs import CPU, SPEC_KINDS
 
 if TYPE_CHECKING:
     from tensordict.nn import TensorDictModuleBase
@@ -61,7 +61,7 @@ class ModelBasedEnvBase(EnvBase):
 
     def set_specs_from_env(self, env: EnvBase) -> ModelBasedEnvBase:
         """Take over the specs of another environment, on this one's device; returns this environment."""
-        for kind in ("observation", "reward", "done", "action", "state"):
+        for kind in SPEC_KINDS:
             spec = env._full_spec(kind).clone()
             self._assign_spec(kind, spec if self.device is None else spec.to(self.device))
         return self

@@ -25,6 +25,7 @@ from .continuous import (
 from .discrete import Categorical, OneHot
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
 from .keys import below_next, is_private
+from .kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .multi import MultiCategorical, MultiOneHot
 from .nontensor import NonTensor
 from .stacked import Stacked
@@ -35,6 +36,9 @@ TensorSpec = Spec  # the name that programs for TorchRL use
 
 __all__ = [
     "CPU",
+    "INPUT_KINDS",
+    "OUTPUT_KINDS",
+    "SPEC_KINDS",
     "Binary",
     "BinaryBox",
     "Bounded",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .composite import Composite
+from .composite import Composite
 
 __all__ = ["union"]
 
@@ -18,12 +17,12 @@ def union(first: Composite, *others: Composite) -> Composite:
         others: what is added; an entry that several have is that of the last, groups that several have are joined.
 
     Returns:
-        A new, unlocked Composite that shares the leaves.
+        A new, unlocked Composite that shares the leaves. Of stacks it has stacked leaves.
     """
     children: dict[str, Any] = dict(first.items())
-    kind = type(first)
     for other in others:
         for name, child in other.items():
             mine = children.get(name)
-            children[name] = union(mine, child) if isinstance(mine, kind) and isinstance(child, kind) else child
-    return kind(children, shape=first.shape, device=first.device)
+            both = isinstance(mine, Composite) and isinstance(child, Composite)
+            children[name] = union(mine, child) if both else child
+    return Composite(children, shape=first.shape, device=first.device)

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import Module
 from steppe.errors import SpecError, StateError
-from steppe.specs import Composite, is_private
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_private
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside
 from steppe.transforms.keys import as_keys
 
@@ -152,7 +152,7 @@ class Transform(Module):
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         """Change the entries ``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec``."""
-        for kind in ("observation", "reward", "done"):
+        for kind in OUTPUT_KINDS:
             name = f"full_{kind}_spec"
             if name in output_spec.keys():
                 output_spec[name] = getattr(self, f"transform_{kind}_spec")(output_spec[name])
@@ -160,7 +160,7 @@ class Transform(Module):
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
         """Change the entries ``full_action_spec`` and ``full_state_spec``."""
-        for kind in ("action", "state"):
+        for kind in INPUT_KINDS:
             name = f"full_{kind}_spec"
             if name in input_spec.keys():
                 input_spec[name] = getattr(self, f"transform_{kind}_spec")(input_spec[name])
@@ -186,7 +186,7 @@ class Transform(Module):
         inputs = self.transform_input_spec(specs.input)
         kinds = {
             kind: spec[f"full_{kind}_spec"]
-            for spec, names in ((output, ("observation", "reward", "done")), (inputs, ("action", "state")))
+            for spec, names in ((output, OUTPUT_KINDS), (inputs, INPUT_KINDS))
             for kind in names
         }
         return EnvSpecs(

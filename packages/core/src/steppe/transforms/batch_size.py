@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Composite
+from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 from steppe.transforms.compiled.planned import PlannedTransform
 
@@ -74,8 +74,7 @@ class BatchSizeTransform(PlannedTransform):
                 return result
             return spec.expand(torch.Size((*size, *spec.shape)))
 
-        kinds = ("observation", "reward", "done", "action", "state")
-        return specs.changed(**{kind: changed(getattr(specs, kind)) for kind in kinds}, batch_size=size)
+        return specs.changed(**{kind: changed(getattr(specs, kind)) for kind in SPEC_KINDS}, batch_size=size)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         size = self.transform_env_batch_size(specs.batch_size)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
+from steppe.specs import SPEC_KINDS
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook
 from steppe.transforms.compiled.planned import PlannedTransform
 
@@ -45,12 +46,11 @@ class DeviceCastTransform(PlannedTransform):
         return self.device if self.__dict__["_everything"] else None
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        kinds = ("observation", "reward", "done", "action", "state")
         if self.__dict__["_everything"]:
-            moved = {kind: getattr(specs, kind).to(self.device) for kind in kinds}
+            moved = {kind: getattr(specs, kind).to(self.device) for kind in SPEC_KINDS}
             return specs.changed(**moved, device=self.device)
         specs = specs.copy()
-        for kind in kinds:
+        for kind in SPEC_KINDS:
             getattr(specs, kind).clear_device_()
         for pairs, kinds_ in (
             (self._pairs, (specs.observation, specs.reward, specs.done)),

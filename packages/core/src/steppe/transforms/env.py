@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import EnvBase, has_class_attribute
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Composite
+from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.compose import Compose
@@ -27,7 +27,6 @@ _BYPASSING = (
     "async_reset_send",
     "async_reset_recv",
 )
-_KINDS = ("observation", "reward", "done", "action", "state")
 
 
 class TransformedEnv(TransformedSteps):
@@ -177,7 +176,7 @@ class TransformedEnv(TransformedSteps):
         specs: dict[str, Composite] = self.__dict__["_specs"]
         if kind not in specs:
             found = self._compiled.specs
-            for name in _KINDS:
+            for name in SPEC_KINDS:
                 spec = getattr(found, name).clone()
                 if self.device is not None and spec.device != self.device:
                     spec = spec.to(self.device)

@@ -15,7 +15,7 @@ from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import random_state_kept
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import Composite, StackedComposite
+from steppe.specs import SPEC_KINDS, Composite, StackedComposite
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -180,7 +180,7 @@ def _is_lazy(env: EnvBase) -> bool:
 @contextmanager
 def _validation_left_out(env: EnvBase) -> Iterator[None]:
     """The first reset and step of an environment are checked by itself, which would stop at the first of them."""
-    for kind in ("observation", "reward", "done", "action", "state"):
+    for kind in SPEC_KINDS:
         env._full_spec(kind)  # specs that are made at their first use start the validation anew
     before, checks = env.__dict__.get("_validated", set()), env.run_type_checks
     env.__dict__["_validated"] = {"reset", "step"}

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import DoneGroup, done_groups
-from steppe.specs import Composite
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite
 from steppe.storage import entries
 from steppe.transforms.keys import names_of
 
@@ -19,8 +19,6 @@ __all__ = ["EnvSpecs", "Hooks", "RowHooks", "at_level", "pair_hook", "read", "se
 StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
 ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
 InverseHook = Callable[[TensorDictBase], TensorDictBase]
-
-_KINDS = ("observation", "reward", "done", "action", "state")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class EnvSpecs:
     def of(cls, env: Any) -> EnvSpecs:
         """Read the specs of an environment."""
         return cls(
-            **{kind: getattr(env, f"full_{kind}_spec") for kind in _KINDS},
+            **{kind: getattr(env, f"full_{kind}_spec") for kind in SPEC_KINDS},
             batch_size=env.batch_size,
             device=env.device,
         )
@@ -53,7 +51,7 @@ class EnvSpecs:
     @classmethod
     def of_row(cls, env: Any) -> EnvSpecs | None:
         """Read the specs of one row of a batch ``(n,)``; None where it is more than rows that end on their own."""
-        kinds = {kind: getattr(env, f"full_{kind}_spec")[0] for kind in _KINDS}
+        kinds = {kind: getattr(env, f"full_{kind}_spec")[0] for kind in SPEC_KINDS}
         if any(not isinstance(spec, Composite) for spec in kinds.values()) or env.state_keys:
             return None
         return cls(**kinds, batch_size=torch.Size(()), device=env.device)
@@ -61,12 +59,12 @@ class EnvSpecs:
     @property
     def output(self) -> Composite:
         """``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec`` in an unlocked copy."""
-        return self._packed("observation", "reward", "done")
+        return self._packed(*OUTPUT_KINDS)
 
     @property
     def input(self) -> Composite:
         """``full_action_spec`` and ``full_state_spec`` in an unlocked copy."""
-        return self._packed("action", "state")
+        return self._packed(*INPUT_KINDS)
 
     def _packed(self, *kinds: str) -> Composite:
         return Composite({f"full_{kind}_spec": getattr(self, kind).clone() for kind in kinds}, shape=self.batch_size)
@@ -78,7 +76,7 @@ class EnvSpecs:
 
     def copy(self) -> EnvSpecs:
         """The same with unlocked copies of all specs, to change in place."""
-        return replace(self, **{kind: getattr(self, kind).clone() for kind in _KINDS})
+        return replace(self, **{kind: getattr(self, kind).clone() for kind in SPEC_KINDS})
 
     def changed(self, **specs: Any) -> EnvSpecs:
         """The same with other values for some attributes."""
