@@ -98,7 +98,7 @@ def split_trajectories(
     ids = data.get(ids_key, None)
     steps = data.batch_size[-1]
     count = data.batch_size.numel()
-    new = torch.zeros((count // steps if steps else 0, steps), dtype=torch.bool, device=data.device)
+    new = torch.zeros((count // steps if steps else 0, steps), dtype=torch.bool, device=data.device or CPU)
     if count:
         new[:, 0] = True
         if ids is not None:
@@ -116,9 +116,9 @@ def split_trajectories(
         layout = as_nested if isinstance(as_nested, torch.layout) else torch.strided
         return _nested(flat, lengths.tolist(), layout)
     longest = int(lengths.max()) if count else 0
-    slots = number * longest + torch.arange(count, device=data.device) - starts[number]
+    slots = number * longest + torch.arange(count, device=data.device or CPU) - starts[number]
     padded = _scatter(flat, slots, len(starts), longest)
-    mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device)
+    mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device or CPU)
     mask[slots] = True
     padded.set((*ids_key[:-1], "mask"), mask.reshape(len(starts), longest))
     padded.names = [None, "time"]
@@ -183,7 +183,7 @@ def _nested(flat: TensorDictBase, sizes: list[int], layout: torch.layout) -> Ten
         if isinstance(value, TensorDictBase) and not is_non_tensor(value):
             out[name] = _nested(value, sizes, layout)
         elif isinstance(value, torch.Tensor):
-            out[name] = torch.nested.nested_tensor(list(value.split(sizes)), layout=layout)
+            out[name] = torch.nested.nested_tensor(list(value.split(sizes)), layout=layout, device=value.device)
         else:
             raise SpecError(
                 f"split_trajectories nests tensors, and {name!r} holds {type(value).__name__}: leave it out with "

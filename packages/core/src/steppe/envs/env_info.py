@@ -49,7 +49,7 @@ def _wrong_names(env: EnvBase, given: Mapping[str, Any], names: list[str]) -> Sp
     declared = []
     for key, value in given.items():
         try:
-            example = torch.as_tensor(value)
+            example = torch.as_tensor(value, device=CPU)
             shape = tuple(example.shape[env.batch_dims :])
             declared.append(f"{key}=Unbounded({shape}, dtype={example.dtype})")
         except (TypeError, ValueError, RuntimeError):

@@ -50,7 +50,7 @@ def nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
     with warnings.catch_warnings():
         # torch says once that nested tensors are a prototype; which ones are made here is documented.
         warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
-        out: torch.Tensor = torch.nested.nested_tensor(rows)
+        out: torch.Tensor = torch.nested.nested_tensor(rows, device=rows[0].device if rows else CPU)
     return out
 
 

@@ -1,0 +1,48 @@
+"""Every tensor that steppe makes says where it is, so that torch.set_default_device changes nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch.utils._device import _device_constructors
+
+from tools.workspace import ROOT, packages
+
+MAKERS = {function.__name__ for function in _device_constructors()}
+FILES = [
+    path
+    for package in packages()
+    for path in sorted((package.path / "src").rglob("*.py"))
+    if "templates" not in path.parts
+]
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    """The calls in a file of what makes tensors on the default device: ``torch.zeros(...)``, ``torch.nested....``."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MAKERS:
+            root = node.func.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id == "torch":
+                yield node
+
+
+def follows(call: ast.Call) -> bool:
+    """Whether it names no device, or that of data, which may be None."""
+    device = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
+    return device is None or ast.unparse(device) in (
+        "None",
+        "td.device",
+        "data.device",
+        "tensordict.device",
+        "self.device",
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "packages")))
+def test_tensors_are_made_on_a_device_that_is_named(path: Path) -> None:
+    assert [f"{path}:{call.lineno}: {ast.unparse(call)}" for call in calls(path) if follows(call)] == []
