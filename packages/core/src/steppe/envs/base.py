@@ -376,7 +376,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if self.run_type_checks or "reset" not in self._validated:
-            validate(self._expectation, fresh, given, "reset", partial=bool(masks))
+            validate(self._expectation, fresh, given, "reset", partial=bool(masks), hint=self.spec_hint)
             self._validated.add("reset")
         if given is None:
             return fresh
@@ -448,7 +448,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             expectation = self._expectation  # this step may have shown that there is no reward
         expectation.complete(following)
         if first or self.run_type_checks:
-            validate(expectation, following, tensordict, "step")
+            validate(expectation, following, tensordict, "step", hint=self.spec_hint)
             self._validated.add("step")
         if self._auto_reset is not None:
             following = self._auto_reset.keep(following, self)
@@ -836,6 +836,14 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             reward_key=reward_key,
         )
         return self
+
+    def spec_hint(self, key: Any) -> str:
+        """What errors add about an entry that is not as its spec says: whose it is, where the environment knows more.
+
+        Args:
+            key: of the entry, without ``"next"``.
+        """
+        return ""
 
     def check_env_specs(self, **kwargs: Any) -> None:
         """Hold a few random steps against the specs; see :func:`~steppe.envs.check_env_specs`."""

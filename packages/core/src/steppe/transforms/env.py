@@ -14,6 +14,7 @@ from steppe.transforms.base import Transform
 from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.compose import Compose
 from steppe.transforms.function import as_transform
+from steppe.transforms.spec_hints import spec_hint
 from steppe.transforms.steps import TransformedSteps
 
 __all__ = ["TransformedEnv"]
@@ -196,6 +197,12 @@ class TransformedEnv(TransformedSteps):
             f"The specs of a TransformedEnv follow from its base and its transforms. Assign env.base_env.{kind}_spec "
             "and call env.empty_cache(), or append a transform that changes it."
         )
+
+    def spec_hint(self, key: Any) -> str:
+        """Which transform writes an entry that is not as its spec says, and the method in which it has to say so."""
+        kinds = {"reward": self.reward_keys, "done": self.done_keys}
+        kind = next((kind for kind, keys in kinds.items() if key in keys), "observation")
+        return spec_hint(list(leaves(self.transform)), key, kind) or self._base.spec_hint(key)
 
     def add_truncated_keys(self) -> TransformedEnv:
         """Add a ``truncated`` entry at each done level of the base environment that lacks one."""

@@ -79,7 +79,7 @@ def check_env_specs(
                 except NotSupported as error:
                     found[Finding("data", None, str(error))] = "rollout"
     if found:
-        lines = "\n".join(f"  - {finding.text} [{where}]" for finding, where in found.items())
+        lines = "\n".join(f"  - {_said(env, finding)} [{where}]" for finding, where in found.items())
         places = "1 place" if len(found) == 1 else f"{len(found)} places"
         raise SpecError(f"{type(env).__name__}: the data does not fit the specs in {places}:\n{lines}")
 
@@ -94,6 +94,11 @@ def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
             yield from watch_rows(env, writer.layout, steps)
         except SpecError as error:
             yield "array environment", Finding("stopped", None, str(error))
+
+
+def _said(env: EnvBase, finding: Finding) -> str:
+    hint = env.spec_hint(_entry(finding.key)) if finding.key else ""
+    return f"{finding.text} {hint}" if hint else finding.text
 
 
 def _entry(path: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,14 +112,24 @@ def validate(
     what: str,
     *,
     partial: bool = False,
+    hint: Callable[[Any], str] = lambda key: "",
 ) -> None:
     """Hold the data of one reset or step against the specs.
+
+    Args:
+        expectation: of the environment.
+        data: what it returned.
+        given: what it was given.
+        what: ``"reset"`` or ``"step"``.
+        partial: whether only some rows were reset.
+        hint: what to add about an entry.
 
     Raises:
         SpecError: listing every entry that is missing or does not fit.
     """
     lead = data.batch_size
-    problems = []
+    problems: list[str] = []
+    wrong: list[Any] = []
     if given is not None and given.batch_size != lead:
         problems.append(f"batch size {tuple(given.batch_size)} expected, {tuple(lead)} found")
     leaves = [*expectation.observations, *expectation.dones]
@@ -131,13 +142,16 @@ def validate(
             continue
         if value is None:
             problems.append(f"{key!r} is missing")
+            wrong.append(key)
             continue
         if not isinstance(value, torch.Tensor):
             continue
         if dtype is not None and value.dtype is not dtype:
             problems.append(f"{key!r} must have dtype {dtype}, found {value.dtype}")
+            wrong.append(key)
         if shape is not None and value.shape != lead + shape:
             problems.append(f"{key!r} must have shape {tuple(lead + shape)}, found {tuple(value.shape)}")
+            wrong.append(key)
     if what == "reset":
         for key, _, _ in expectation.rewards:
             if (
@@ -147,8 +161,9 @@ def validate(
             ):
                 problems.append(f"{key!r} is a reward, and a reset has none: leave it out")
     if problems:
+        hints = "".join(f"{said} " for said in dict.fromkeys(map(hint, wrong)) if said)
         raise SpecError(
-            f"{expectation.name}.{what} returned data that its specs do not describe: {'; '.join(problems)}. "
+            f"{expectation.name}.{what} returned data that its specs do not describe: {'; '.join(problems)}. {hints}"
             "Change the spec or the data; check_env_specs(env) lists all disagreements."
         )
 
