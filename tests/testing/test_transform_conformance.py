@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 
@@ -10,7 +11,7 @@ import torch
 
 from steppe.batched import ParallelEnv
 from steppe.specs import Bounded, Unbounded
-from steppe.transforms import Compose, DoubleToFloat, ObservationTransform
+from steppe.transforms import Compose, DoubleToFloat, Hooks, InitTracker, ObservationTransform, RowHooks, StepCounter
 from steppe_testing import TransformConformance, WorkerPools
 
 MAIN = os.getpid()
@@ -124,6 +125,79 @@ class LateBuffer(Doubled):
         return self.factor * value
 
 
+class KeepsRows(Doubled):
+    """Keeps what it is given, and says that it does not."""
+
+    keeps_nothing = True
+
+    def _apply_transform(self, value):
+        before = self.__dict__.get("before")
+        self.__dict__["before"] = value
+        return value if before is None else value + before
+
+    def _reset(self, tensordict, tensordict_reset):
+        self.__dict__["before"] = None
+        return super()._reset(tensordict, tensordict_reset)
+
+
+class CountsItself(Doubled):
+    """Counts steps in the transform, and calls the count a state of the data."""
+
+    def _step(self, tensordict, next_tensordict):
+        self.__dict__["n"] += 1
+        return next_tensordict.set("n", torch.full((*next_tensordict.batch_size, 1), self.n))
+
+    def _reset(self, tensordict, tensordict_reset):
+        self.__dict__["n"] = 0.0
+        return tensordict_reset.set("n", torch.zeros(*tensordict_reset.batch_size, 1))
+
+    def transform_specs(self, specs):
+        specs = specs.copy()
+        for spec in (specs.observation, specs.state):
+            spec["n"] = Unbounded((*specs.batch_size, 1))
+        return specs
+
+
+class MixesRowsInItsKernel(StepCounter):
+    """Gives all rows the largest count of them."""
+
+    def hooks(self, specs):
+        hooks = super().hooks(specs)
+        if hooks.rows is not None:
+            bind = hooks.rows.bind
+
+            def bound(root, following):
+                step, reset = bind(root, following)
+
+                def mixed():
+                    ended = step()
+                    following["step_count"][...] = following["step_count"].max()
+                    return ended
+
+                return mixed, reset
+
+            hooks.rows = dataclasses.replace(hooks.rows, bind=bound)
+        return hooks
+
+
+class ReadsAnotherFlag(InitTracker):
+    """Marks ends; on rows those alone that the environment has found."""
+
+    def hooks(self, specs):
+        def bind(root, following):
+            def step():
+                following["is_init"][...] = following["terminated"]
+                return False
+
+            return step, lambda at: root["is_init"].__setitem__(at, False)
+
+        return Hooks(
+            step=lambda _, following: following.set("is_init", following["done"].clone()),
+            reset=lambda _, fresh: fresh.set("is_init", torch.zeros_like(fresh["done"])),
+            rows=RowHooks(bind),
+        )
+
+
 def run(transform, pools, tmp_path, **flags):
     """The names of the conformance tests that fail, for a class made of a transform."""
 
@@ -171,12 +245,24 @@ WRONG = [
     (NoBatchOfProcesses, "test_on_a_parallel_batch"),
     (ShortLivedInCollectors, "test_in_a_collector"),
     (LateBuffer, "test_state_can_be_loaded"),
+    (KeepsRows, "test_on_rows"),
+    (MixesRowsInItsKernel, "test_on_rows_of_a_batch"),
+    (CountsItself, "test_an_edited_root_counts"),
+    (ReadsAnotherFlag, "test_in_any_order_with_others"),
 ]
+#: What is said of a wrong transform, so that nothing else is looked at.
+FLAGS = {
+    MixesRows: {"invertible": False},
+    KeepsRows: {"invertible": False, "works_alone": False},
+    CountsItself: {"invertible": False, "works_alone": False},
+    MixesRowsInItsKernel: {"invertible": False, "works_alone": False, "expected": {"step_count": (1,)}},
+    ReadsAnotherFlag: {"invertible": False, "works_alone": False, "expected": {"is_init": (1,)}},
+}
 
 
 @pytest.mark.parametrize(("transform", "caught_by"), [(Doubled, None), *WRONG])
 def test_each_wrong_transform_fails_the_one_test_that_should_catch_it(transform, caught_by, pools, tmp_path):
-    failed = run(transform, pools, tmp_path, invertible=transform is not MixesRows)
+    failed = run(transform, pools, tmp_path, **{"invertible": True, **FLAGS.get(transform, {})})
 
     assert failed == ({caught_by} if caught_by else set())
 

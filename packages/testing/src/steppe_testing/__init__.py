@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from .compare import assert_equal_data as assert_equal_data
     from .compare import differences as differences
+    from .data_env import ArrayDataEnv as ArrayDataEnv
     from .data_env import DataEnv as DataEnv
     from .env_conformance import EnvConformance as EnvConformance
     from .fake_dists import FakeDists as FakeDists
@@ -50,7 +51,7 @@ _EXPORTS = {
     name: module
     for module, names in {
         "compare": ("assert_equal_data", "differences"),
-        "data_env": ("DataEnv",),
+        "data_env": ("ArrayDataEnv", "DataEnv"),
         "env_conformance": ("EnvConformance",),
         "fake_dists": ("FakeDists",),
         "mock_actions": ("ACTION_KINDS", "action_leaf", "action_number"),

@@ -1,28 +1,21 @@
-"""DataEnv: an environment that hands out random data of given specs, for tests of transforms."""
+"""Environments that hand out random data of given specs, on TensorDicts and in rows: for tests of transforms."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import EnvBase
+from steppe.envs import ArrayEnv, EnvBase
 from steppe.specs import Bounded, Composite, Spec, Unbounded
 
-__all__ = ["DataEnv"]
+__all__ = ["ArrayDataEnv", "DataEnv"]
 
 
-class DataEnv(EnvBase):
-    """Observations and rewards are drawn from their specs, with a generator that ``set_seed`` seeds.
-
-    Args:
-        observation: specs of the observations, nested or with tuple keys, without a batch.
-        max_steps: length of an episode.
-        action: spec of the action, at ``action``, or a Composite.
-        reward: spec of the reward, at ``reward``, or a Composite.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
-    """
+class _Drawing(EnvBase):
+    """Specs, and the generator that data is drawn with."""
 
     def __init__(
         self,
@@ -41,18 +34,17 @@ class DataEnv(EnvBase):
         self.count = 0
         self._draws = torch.Generator().manual_seed(0)
 
-    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+    def _first(self) -> TensorDictBase:
         self.count = 0
         data: TensorDictBase = self.full_observation_spec.rand(generator=self._draws)
         return data
 
-    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+    def _following(self) -> TensorDictBase:
         self.count += 1
         data: TensorDictBase = self.full_observation_spec.rand(generator=self._draws)
-        data.update(self.full_reward_spec.rand(generator=self._draws))
-        return data.set("terminated", torch.tensor([self.count >= self.max_steps], device=self.device or "cpu"))
+        return data.update(self.full_reward_spec.rand(generator=self._draws))
 
-    def _set_seed(self, seed: int | None) -> None:
+    def _seed_draws(self, seed: int | None) -> None:
         if seed is None:
             self._draws.seed()
         else:
@@ -65,3 +57,46 @@ class DataEnv(EnvBase):
         draws = torch.Generator()
         draws.set_state(state["_draws"])
         super().__setstate__({**state, "_draws": draws})
+
+
+class DataEnv(_Drawing):
+    """Observations and rewards are drawn from their specs, with a generator that ``set_seed`` seeds.
+
+    Args:
+        observation: specs of the observations, nested or with tuple keys, without a batch.
+        max_steps: length of an episode.
+        action: spec of the action, at ``action``, or a Composite.
+        reward: spec of the reward, at ``reward``, or a Composite.
+        **kwargs: for :class:`~steppe.envs.EnvBase`.
+    """
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return self._first()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        data = self._following()
+        return data.set("terminated", torch.tensor([self.count >= self.max_steps], device=self.device or "cpu"))
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._seed_draws(seed)
+
+
+class ArrayDataEnv(ArrayEnv, _Drawing):
+    """The same data as a :class:`DataEnv` of the same specs and seed has, written into rows."""
+
+    def reset_into(
+        self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
+    ) -> None:
+        """Draw the first observations."""
+        if seed is not None:
+            self._seed_draws(seed)
+        data = self._first()
+        for key, row in out.items():
+            row[...] = data.get(key).numpy()
+
+    def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
+        """Draw observations and reward."""
+        data = self._following()
+        for key, row in out.items():
+            row[...] = data.get(key).numpy()
+        return self.count >= self.max_steps, False

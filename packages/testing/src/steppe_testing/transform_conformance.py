@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import random
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,12 +16,12 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from steppe.envs import check_env_specs
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
-from steppe.transforms import Compose, Transform, TransformedEnv
+from steppe.transforms import Compose, InitTracker, RewardSum, StepCounter, Transform, TransformedEnv
 
 from .capabilities import require, skip_gated
 from .case_factory import CaseFactory
 from .compare import assert_equal_data
-from .data_env import DataEnv
+from .data_env import ArrayDataEnv, DataEnv
 from .pools import WorkerPools
 
 __all__ = ["TransformConformance"]
@@ -44,6 +46,7 @@ class TransformConformance:
         invertible: ``inv`` undoes what the call did to the entries of ``in_keys``.
         tolerance: how far the entries may be off after ``inv``.
         steps: length of the rollouts that are compared.
+        on_rows: it runs on rows of arrays (``env.row_problem`` is None), as all but a few do.
     """
 
     input_spec: ClassVar[dict[Any, Spec]] = {}
@@ -54,6 +57,7 @@ class TransformConformance:
     invertible: ClassVar[bool] = False
     tolerance: ClassVar[float] = 1e-5
     steps: ClassVar[int] = 8
+    on_rows: ClassVar[bool] = True
 
     def make_transform(self) -> Transform:
         """Make the transform; override this."""
@@ -195,6 +199,125 @@ class TransformConformance:
         _check_specs(outside)
         assert_equal_data(self._rollout(outside), self._rollout(serial), "a transformed ParallelEnv")
 
+    # -- on rows of arrays ----------------------------------------------------------------------------------------
+
+    def make_row_env(self) -> ArrayDataEnv:
+        """Make an environment that writes the same data into rows of arrays."""
+        return ArrayDataEnv(dict(self.input_spec), action=self.action_spec, reward=self.reward_spec)
+
+    def _both_ways(
+        self, others: tuple[Callable[[], Transform], ...] = (), *, back: bool = False
+    ) -> list[TransformedEnv]:
+        """Environments with the transform, among others in some order or back to front, on rows and on TensorDicts."""
+        envs = []
+        for base in (self.make_row_env(), self.make_env()):
+            parts = [self.make_transform(), *(make() for make in others)]
+            order = random.Random(len(others)).sample(range(len(parts)), len(parts))
+            chosen = [parts[i] for i in (reversed(order) if back else order)]
+            envs.append(TransformedEnv(base, Compose(*chosen) if others else chosen[0]))
+        problem = envs[0].row_problem
+        assert problem is None, f"it does not run on rows: {problem} Say on_rows = False if that cannot be otherwise"
+        return envs
+
+    def test_on_rows(self) -> None:
+        """Do on rows of arrays what it does on TensorDicts: keep nothing that it is given, change nothing in place."""
+        require(self, "on_rows")
+        self._need_env()
+        self._rows()
+
+    def _rows(self) -> None:
+        rows, tensordicts = self._both_ways()
+        expected = self._rollout(tensordicts)
+        assert_equal_data(self._rollout(rows), expected, "a rollout through rows")
+
+    def _need_rows(self) -> None:
+        require(self, "on_rows")
+        self._need_env()
+        cls = type(self)
+        if "_rows_problem" not in cls.__dict__:
+            cls._rows_problem = _problem(self._rows)  # type: ignore[attr-defined]
+        if cls._rows_problem:  # type: ignore[attr-defined]
+            skip_gated(self, "test_on_rows", cls._rows_problem)  # type: ignore[attr-defined]
+
+    def test_on_rows_of_a_batch(self) -> None:
+        """Treat each row by itself: rows that a step leaves out, and rows that are reset, included."""
+        self._need_rows()
+        self._need_batches()
+        self._need_edited()
+        from steppe.batched import SerialEnv
+
+        made = [SerialEnv(2, CaseFactory(_make_way, type(self), rows)) for rows in (True, False)]
+        outside = TransformedEnv(SerialEnv(2, CaseFactory(_make_base, type(self))), self.make_transform())
+        expected = self._masked(made[1])
+        assert_equal_data(self._masked(made[0]), expected, "a batch of environments on rows")
+        assert_equal_data(self._masked(outside), expected, "a transformed batch of environments on rows")
+
+    def _masked(self, env: Any) -> TensorDictBase:
+        """Steps of all rows, of one row, and of all again."""
+        env.set_seed(0)
+        td, frames = env.reset(), []
+        for step in range(self.steps):
+            td = env.rand_action(td)
+            if step % 3 == 1:
+                td.set("_step", torch.tensor([True, False], device="cpu"))
+            frame, td = env.step_and_maybe_reset(td)
+            frames.append(frame.clone())
+        return torch.stack(frames, 1)
+
+    def test_an_edited_root_counts(self) -> None:
+        """Read what it remembers from the root that it is given, also where the caller has edited it."""
+        self._need_batches()
+        if self.on_rows:
+            self._need_rows()
+        self._edited_ways()
+
+    def _need_edited(self) -> None:
+        cls = type(self)
+        if "_edited_problem" not in cls.__dict__:
+            cls._edited_problem = _problem(self._edited_ways)  # type: ignore[attr-defined]
+        if cls._edited_problem:  # type: ignore[attr-defined]
+            skip_gated(self, "test_an_edited_root_counts", cls._edited_problem)  # type: ignore[attr-defined]
+
+    def _edited_ways(self) -> None:
+        from steppe.batched import SerialEnv
+
+        env = self.make_transformed()
+        expected, plain = self._edited(env), self._edited(env, by=0)
+        for key in filter(lambda key: _is_number(expected.get(key)), env.state_keys):
+            before, after = plain["next"].get(key), expected["next"].get(key)
+            assert not torch.equal(before, after), f"next {key!r} does not depend on the {key!r} of the root"
+        ways: list[tuple[str, Any]] = [("a SerialEnv", SerialEnv(1, self._factory(transformed=True)))]
+        if self.on_rows:
+            ways.append(("an environment on rows", self._both_ways()[0]))
+            ways.append(("a SerialEnv on rows", SerialEnv(1, CaseFactory(_make_way, type(self), True))))
+        for what, env in ways:
+            data = self._edited(env)
+            assert_equal_data(data[0] if env.batch_size else data, expected, f"with an edited root, {what}")
+
+    def _edited(self, env: Any, by: int = 1) -> TensorDictBase:
+        env.set_seed(0)
+        td, frames = env.reset(), []
+        for _ in range(3):
+            for key in env.state_keys:
+                value = td.get(key)
+                if _is_number(value):
+                    td.set(key, value + by)
+            frame, td = env.step_and_maybe_reset(env.rand_action(td))
+            frames.append(frame.clone())
+        return torch.stack(frames, len(env.batch_size))
+
+    def test_in_any_order_with_others(self) -> None:
+        """Give equal data both ways among other transforms, before and behind them."""
+        self._need_rows()
+        own = type(self.make_transform())
+        kinds: list[Callable[[], Transform]] = [make for kind, make in _OTHERS.items() if not issubclass(own, kind)]
+        for n, back in itertools.product(range(1, len(kinds) + 1), (False, True)):
+            rows, tensordicts = self._both_ways(tuple(kinds[:n]), back=back)
+            expected = self._rollout(tensordicts)
+            assert_equal_data(self._rollout(rows), expected, f"a rollout of {rows.transform!r} through rows")
+
+    # -- in collectors and buffers --------------------------------------------------------------------------------
+
     def test_in_a_collector(self) -> None:
         """Work in a data collector, which resets rows as they end."""
         self._need_env()
@@ -246,6 +369,26 @@ class TransformConformance:
         assert type(other) is type(transform)
         one, two = TransformedEnv(self.make_env(), transform), TransformedEnv(self.make_env(), other)
         assert_equal_data(self._rollout(two), self._rollout(one), "the data of an unpickled copy")
+
+
+#: What a transform is tried together with.
+_OTHERS: dict[type[Transform], Callable[[], Transform]] = {
+    StepCounter: lambda: StepCounter(4),
+    RewardSum: RewardSum,
+    InitTracker: InitTracker,
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is not torch.bool
+
+
+def _make_way(case: type[TransformConformance], rows: bool) -> Any:
+    return TransformedEnv(case().make_row_env() if rows else case().make_env(), case().make_transform())
+
+
+def _make_base(case: type[TransformConformance]) -> Any:
+    return case().make_row_env()
 
 
 def _make(case: type[TransformConformance], transformed: bool) -> Any:

@@ -135,6 +135,11 @@ class Hooks:
     rows: RowHooks | None = None
 
     @property
+    def reads_all(self) -> bool:
+        """Whether a step on rows may read any entry of the root."""
+        return self.rows is None and self.step is not None and self.pairs is None and self.reads_root
+
+    @property
     def does_nothing(self) -> bool:
         """Whether there is nothing to do at all."""
         return not any((self.step, self.reset, self.inverse, self.before_reset, self.instead_of_reset))

@@ -73,6 +73,11 @@ class RowPlan:
         self._casts_in_write = casts_in_write
         self.parts, self.hooks, self.before, self.after = parts, hooks, before, after
         self.base_carried = base.carried
+        #: Of each transform's inverse the pairs of keys that are actions; others nobody on this way reads.
+        self.action_pairs = [
+            [pair for pair in hook.inverse_pairs or () if specs.action.get(pair[1], None) is not None]
+            for hook, specs in zip(hooks, before, strict=True)
+        ]
         current = {key: Value(shape, dtype, True) for key, shape, dtype in base.observations}
         current |= {key: Value(shape, dtype, False) for key, shape, dtype in base.rewards}
         flag = np.dtype(bool)
@@ -88,7 +93,7 @@ class RowPlan:
         for hook in hooks:
             if hook.rows is not None:
                 carried += hook.rows.carried
-            elif hook.step is not None and hook.pairs is None and hook.reads_root:
+            elif hook.reads_all:
                 self.reads_root = True
         self.layout = RowLayout(
             observation=after.observation,
@@ -136,6 +141,10 @@ class RowPlan:
     def problem(self) -> str | None:
         """Say why the chain cannot run on rows although each transform could, or return None."""
         final = self.values[-1]
+        for i, pairs in enumerate(self.action_pairs):
+            # Of other entries the base reads nothing, but a transform before this one may.
+            if len(pairs) < len(self.hooks[i].inverse_pairs or ()) and any(hook.reads_all for hook in self.hooks[:i]):
+                return f"a transform before {type(self.parts[i]).__name__} reads what its inverse makes of the root."
         for key in self.base_carried:
             if final.get(key) is not self.values[0][key]:
                 return f"a transform changes {key!r}, which the environment reads from the data."
@@ -202,8 +211,8 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
     if hook.before_reset is not None or hook.instead_of_reset is not None:
         return f"{name} changes what a reset is given."
     if hook.inverse is not None:
-        actions = set(specs.action.keys(include_nested=True, leaves_only=True))
-        if hook.inverse_pairs is None or not {key for _, key in hook.inverse_pairs} <= actions:
+        states = set(specs.state.keys(include_nested=True, leaves_only=True))
+        if hook.inverse_pairs is None or states.intersection(key for _, key in hook.inverse_pairs):
             return f"the inverse of {name} reads more than actions."
     if after.batch_size:
         return f"{name} gives the data a batch size."

@@ -36,7 +36,7 @@ class TransformedRows:
         # Chains differ in their settings: one that may end a row is enough.
         layouts = [plan.layout for plan in plans]
         self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
-        self.inverts = base.inverts or any(hook.inverse_pairs for hook in plans[0].hooks)
+        self.inverts = base.inverts or any(plans[0].action_pairs)
         self.on_arrays = base.on_arrays and all(
             hook.rows is not None or hook.does_nothing for plan in plans for hook in plan.hooks
         )
@@ -44,12 +44,10 @@ class TransformedRows:
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
         plan = self.plans[0]
-        pairs = [hook.inverse_pairs for hook in reversed(plan.hooks) if hook.inverse_pairs]
-        if pairs:
+        if any(plan.action_pairs):
             actions = dict(actions)
-            parts = [part for part, hook in zip(plan.parts, plan.hooks, strict=True) if hook.inverse_pairs]
-            for part, keys in zip(reversed(parts), pairs, strict=True):
-                for out_key, key in keys:
+            for part, pairs in zip(reversed(plan.parts), reversed(plan.action_pairs), strict=True):
+                for out_key, key in pairs:
                     with torch.no_grad():
                         value = part._inv_apply_transform(torch.from_numpy(actions.pop(out_key)))
                     actions[key] = value.numpy()
