@@ -11,7 +11,6 @@ import torch
 from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import (
     Binary,
-    BinaryBox,
     Categorical,
     CategoricalBox,
     MultiCategorical,
@@ -248,8 +247,8 @@ def test_the_categories_of_one_hot_can_not_be_taken_apart() -> None:
 
 def test_a_binary_spec_needs_a_size() -> None:
     assert Binary(4).shape == (4,)
-    assert Binary(1, shape=(5, 1), dtype=torch.bool).space == BinaryBox(1)
-    assert Binary(shape=()).n == 1
+    assert Binary(1, shape=(5, 1), dtype=torch.bool).shape == (5, 1)
+    assert Binary(shape=()).cardinality() == 2
     with pytest.raises(SpecError, match="found neither"):
         Binary()
     with pytest.raises(SpecError, match=r"last size is n=4, found \(3,\)"):
@@ -338,3 +337,31 @@ def test_singletons_are_never_removed(remove) -> None:
         spec = MultiCategorical([5], remove_singleton=remove)
     assert spec.remove_singleton is remove
     assert spec.rand().shape == (1,)
+
+
+def test_a_binary_spec_is_a_categorical_of_two() -> None:
+    spec = Binary(3)
+    assert isinstance(spec, Categorical)
+    assert (spec.n, spec.space, spec.mask) == (2, CategoricalBox(2), None)
+    assert spec.cardinality() == len(spec.enumerate()) == 8
+    rows = spec.to_one_hot(torch.tensor([1, 0, 1], dtype=torch.int8))
+    assert rows.int().tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert spec.to_one_hot_spec() == OneHot(2, (3, 2))
+    assert spec.to_one_hot_spec().is_in(rows)
+
+
+def test_a_binary_spec_takes_a_mask() -> None:
+    spec = Binary(3)
+    spec.update_mask([[True, True], [True, False], [False, True]])
+    drawn = spec.rand((50,))
+    assert drawn[:, 0].unique().tolist() == [0, 1]
+    assert drawn[:, 1:].unique(dim=0).tolist() == [[0, 1]]
+    assert spec.is_in(drawn)
+    assert spec.enumerate(use_mask=True).tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert len(spec.enumerate()) == 8
+    assert spec.project(torch.tensor([1, 1, 0])).tolist() == [1, 0, 1]
+    assert spec.expand(4, 3)[0] == spec
+    rows = Binary(shape=(2, 1))
+    rows.update_mask([[[True, False]], [[False, True]]])
+    with pytest.raises(NotSupported, match="different masks"):
+        rows.enumerate(use_mask=True)

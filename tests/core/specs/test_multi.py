@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import BoxList, Categorical, CategoricalBox, MultiCategorical, MultiOneHot
+from steppe.specs import BoxList, Categorical, CategoricalBox, MultiCategorical, MultiOneHot, OneHot
 
 MASK = torch.tensor([True, False, True, True, False])
 
@@ -152,3 +152,16 @@ def test_one_choice_of_several_is_a_categorical() -> None:
 def test_arguments_that_make_no_sense_are_refused(make, text: str) -> None:
     with pytest.raises(SpecError, match=text):
         make()
+
+
+def test_several_choices_are_of_the_class_of_one() -> None:
+    numbers, rows = MultiCategorical([2, 3]), MultiOneHot([2, 3])
+    assert isinstance(numbers, Categorical)
+    assert isinstance(rows, OneHot)
+    for spec in (numbers, rows):
+        assert not hasattr(spec, "n")
+        with pytest.raises(AttributeError, match="each choice has its own number of categories, see nvec"):
+            spec.n  # noqa: B018
+    assert numbers != Categorical(2, (2,))
+    with pytest.raises(SpecError, match="cannot number 300"):
+        MultiCategorical([300]).to(torch.int8)

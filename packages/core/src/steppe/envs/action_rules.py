@@ -180,18 +180,18 @@ class ActionRule:
     def _not_there(self, leaf: Spec, value: torch.Tensor, where: str) -> str:
         found = value.tolist() if value.numel() <= 32 else f"a tensor of shape {tuple(value.shape)} that is not"
         text = f"The action {self.key!r}{where} must be"
-        if isinstance(leaf, OneHot):
-            fix = "Make it of a number with env.action_spec.encode(number)."
-            return f"{text} one-hot, a single 1 among {leaf.space.n} entries, found {found}. {fix}"
         if isinstance(leaf, MultiOneHot):
             counts = [box.n for box in leaf.space]
             return f"{text} one-hot rows of {counts} entries, with a single 1 in each, found {found}."
+        if isinstance(leaf, OneHot):
+            fix = "Make it of a number with env.action_spec.encode(number)."
+            return f"{text} one-hot, a single 1 among {leaf.space.n} entries, found {found}. {fix}"
         if isinstance(leaf, Binary):
             return f"{text} 0 or 1, found {found}."
-        if isinstance(leaf, Categorical):
-            return f"{text} a whole number from 0 to {leaf.n - 1}, found {found}."
         if isinstance(leaf, MultiCategorical):
             return f"{text} whole numbers from 0 to {(leaf.nvec - 1).tolist()}, found {found}."
+        if isinstance(leaf, Categorical):
+            return f"{text} a whole number from 0 to {leaf.n - 1}, found {found}."
         return f"{text} in {leaf!r}, found {found}."
 
 
@@ -235,16 +235,16 @@ def _allows(leaf: Spec) -> Allows | None:
         return _one_hot(leaf.n)
     if isinstance(leaf, Binary):
         return None if leaf.dtype is torch.bool else _below(2)
-    if isinstance(leaf, Categorical):
-        return None if leaf.n < 0 or leaf.dtype is torch.bool else _below(leaf.n)
     if isinstance(leaf, MultiCategorical):
         return _multi_below(leaf.nvec.numpy())
+    if isinstance(leaf, Categorical):
+        return None if leaf.n < 0 or leaf.dtype is torch.bool else _below(leaf.n)
     return None
 
 
 def _allows_one(leaf: Spec) -> Allows | None:
     """The same of one action as Python has it; None where that would not be faster."""
-    if isinstance(leaf, OneHot) and leaf.ndim == 1 and leaf.n <= _FEW:
+    if type(leaf) is OneHot and leaf.ndim == 1 and leaf.n <= _FEW:
         others = leaf.n - 1
         return lambda row: row.count(0) == others and 1 in row
     if type(leaf) is Categorical and leaf.ndim == 0 and leaf.n > 0 and leaf.dtype is not torch.bool:

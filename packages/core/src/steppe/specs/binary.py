@@ -8,21 +8,21 @@ import torch
 
 from steppe.errors import SpecError
 
-from . import sampling, shapes
+from . import masks, shapes
 from .base import DeviceLike
-from .boxes import BinaryBox
+from .discrete import Categorical
 from .dtypes import CPU
-from .leaf import Leaf
 from .shapes import ShapeLike
 
 __all__ = ["Binary"]
 
 
-class Binary(Leaf):
-    """Zero or one, independently for every element of a shape.
+class Binary(Categorical):
+    """Zero or one, independently for every element of a shape: a Categorical of two for each of them.
 
     Args:
-        n: last size of the shape; by default that of ``shape``.
+        n: last size of the shape; by default that of ``shape``. (The attribute ``n`` is 2, as of every Categorical the
+            number of its categories.)
         shape: shape of the data; ``[n]`` by default.
         device: device of the data, or None.
         dtype: dtype of the data.
@@ -42,41 +42,26 @@ class Binary(Leaf):
     ) -> None:
         if n is None and shape is None:
             raise SpecError("Binary: expected n or shape, found neither.")
-        super().__init__(shape=(n or 0,) if shape is None else shape, device=device, dtype=dtype)
+        super().__init__(2, (n or 0,) if shape is None else shape, device, dtype)
         if n is not None and (self._shape[-1] not in (n, -1) if self._shape else n != 0):
             raise SpecError(f"Binary: expected a shape whose last size is n={n}, found {tuple(self._shape)}.")
 
-    @property
-    def n(self) -> int:
-        """Last size of the shape; 1 where there is none."""
-        return self._shape[-1] if self._shape else 1
-
-    @property
-    def space(self) -> BinaryBox:
-        """The values, as a BinaryBox."""
-        return BinaryBox(self.n)
-
-    @property
-    def domain(self) -> str:
-        """``"discrete"``."""
-        return "discrete"
-
-    def _contains(self, val: torch.Tensor) -> bool:
-        return val.dtype is torch.bool or bool(((val == 0) | (val == 1)).all())
+    def _width(self) -> int:
+        """The last size; 1 where there is none, or a dynamic one."""
+        return abs(self._shape[-1]) if self._shape else 1
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        if self._mask is not None:
+            return super()._nearest(val)
         if val.dtype.is_floating_point:
             return (val > 0.5).to(self._dtype)
         return (val if val.dtype is torch.bool else val.to(torch.int64) >= 1).to(self._dtype)
 
-    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-        last = torch.tensor(1, device=CPU)
-        return sampling.integers(
-            torch.zeros_like(last), last, self._full(lead), dtype=self._dtype, generator=generator, device=device
-        )
-
     def _domain_text(self) -> str:
-        return "zeros and ones"
+        return "zeros and ones" if self._mask is None else "zeros and ones that the mask allows"
+
+    def _arguments(self) -> list[str]:
+        return ["mask=..."] if self._mask is not None else []
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Pick the entries where ``index`` is one: rows ``[..., n]`` with k ones each give ``[..., k]``.
@@ -92,21 +77,28 @@ class Binary(Leaf):
         return tensor_to_index.expand(hot.shape)[hot].view(*hot.shape[:-1], -1 if counts.numel() else 0)
 
     def cardinality(self) -> int:
-        """Return the number of different rows, ``2 ** n``."""
-        return int(2 ** abs(self.n))
+        """Return the number of different rows, ``2 ** n`` for rows of ``n``."""
+        return int(2 ** self._width())
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return every row, ``[2 ** n, *shape]``, all rows of a datum alike.
+        """Return every row, ``[2 ** n, *shape]`` for rows of ``n``, all rows of a datum alike.
 
         Raises:
-            NotSupported: there are more than 2**24.
+            NotSupported: there are more than 2**24, or the rows of a mask allow different ones.
         """
-        if self.n > 24:
-            raise self._unsupported("enumerate", f"it has 2**{self.n} data")
-        n = abs(self.n)
+        n = self._width()
+        if n > 24:
+            raise self._unsupported("enumerate", f"it has 2**{n} data")
         where = self._device or CPU
         bits = torch.arange(2**n, device=where).unsqueeze(-1) >> torch.arange(n - 1, -1, -1, device=where)
-        rows = (bits & 1).to(self._dtype)
+        rows = bits & 1
+        if use_mask and self._mask is not None:
+            open_ = masks.allowed(self._mask).reshape(-1, n, 2)
+            if bool((open_ != open_[:1]).any()):
+                raise self._unsupported("enumerate", "its rows have different masks: enumerate spec[i]")
+            allowed = open_[0].gather(-1, rows.T).all(0)
+            rows = rows[allowed]
+        rows = rows.to(self._dtype)
         if not self._shape:
             return rows.squeeze(-1)
         size = shapes.static(self._shape)

@@ -14,7 +14,7 @@ from steppe.errors import SpecError
 from . import masks, sampling, shapes
 from .base import DeviceLike, Key, Spec, named
 from .boxes import BoxList
-from .discrete import Categorical, checked_register, is_whole, most_categories, whole
+from .discrete import Categorical, OneHot, checked_register, is_whole, most_categories, whole
 from .dtypes import CPU
 from .leaf import Leaf, nested_tensor, shape_fault
 from .shapes import Change, ShapeLike
@@ -47,8 +47,10 @@ def _parts(counts: torch.Tensor) -> list[int]:
     return out
 
 
-class MultiCategorical(Leaf):
+class MultiCategorical(Categorical):
     """Several choices, each a number from 0 to its own ``n - 1``.
+
+    It is a Categorical for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
 
     Args:
         nvec: number of categories of each choice; nested where it differs along further dimensions.
@@ -82,7 +84,7 @@ class MultiCategorical(Leaf):
             ignored_argument("MultiCategorical", "remove_singleton", "samples always have the shape of the spec")
         self.remove_singleton = remove_singleton is None or bool(remove_singleton)
         counts = _counts(nvec, "MultiCategorical")
-        super().__init__(shape=counts.shape if shape is None else shape, device=device, dtype=dtype)
+        Leaf.__init__(self, shape=counts.shape if shape is None else shape, device=device, dtype=dtype)
         try:
             counts.expand(shapes.static(self._shape))
         except RuntimeError:
@@ -91,11 +93,29 @@ class MultiCategorical(Leaf):
                 f"in nvec, found {tuple(self._shape)}."
             ) from None
         counts = _of_a_row(counts)
-        if int(counts.max()) > most_categories(self._dtype):
-            raise SpecError(f"MultiCategorical: {self._dtype} cannot number {int(counts.max())} categories.")
         self._nvec = counts
+        self._check_dtype()
         self._mask: torch.Tensor | None = None
         self.update_mask(mask)
+
+    def _check_dtype(self) -> None:
+        most = int(self._nvec.max())
+        if most > most_categories(self._dtype):
+            raise SpecError(f"MultiCategorical: {self._dtype} cannot number {most} categories.")
+
+    def _to_dtype(self, dtype: torch.dtype) -> Self:
+        out = Leaf._to_dtype(self, dtype)
+        out._check_dtype()
+        return out
+
+    @property
+    def n(self) -> int:
+        """Not there: see ``nvec``."""
+        raise AttributeError("MultiCategorical has no n: each choice has its own number of categories, see nvec.")
+
+    def set_provisional_n(self, n: int) -> None:
+        """Not possible: the numbers of categories are known."""
+        raise SpecError(f"MultiCategorical: the numbers of categories are known, and cannot be {n} for now.")
 
     @property
     def nvec(self) -> torch.Tensor:
@@ -151,12 +171,12 @@ class MultiCategorical(Leaf):
             return True
         return all(part._contains(column) for part, column in zip(self._split(), val.unbind(-1), strict=True))
 
-    def _check_any(self, what: str, n: int) -> None:
+    def _check_choices_of(self, what: str, n: int) -> None:
         if n and bool((self._nvec == 0).any()):
             raise self._unsupported(what, f"one of its choices has no category: nvec={self._nvec.tolist()}")
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
-        self._check_any("project", val.numel())
+        self._check_choices_of("project", val.numel())
         index = torch.minimum(whole(val).clamp(min=0), self._nvec.to(val.device) - 1)
         if self._mask is not None:
             columns = zip(self._split(), index.unbind(-1), strict=True)
@@ -165,7 +185,7 @@ class MultiCategorical(Leaf):
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
         size = self._full(lead)
-        self._check_any("rand", size.numel())
+        self._check_choices_of("rand", size.numel())
         if self._mask is not None:
             return torch.stack([part._draw(lead, generator, device) for part in self._split()], -1)
         if size.numel() == 0:
@@ -204,7 +224,7 @@ class MultiCategorical(Leaf):
         at = shapes.normal_dim(dim, self.ndim, what="MultiCategorical")
         if self._mask is not None or at >= self.ndim - self._nvec.ndim:
             raise self._unsupported("make_neg_dim", "a mask and the choices need static sizes")
-        return super().make_neg_dim(dim)
+        return Leaf.make_neg_dim(self, dim)
 
     def _flat(self, what: str) -> list[int]:
         if self._nvec.ndim > 1:
@@ -281,14 +301,16 @@ class MultiCategorical(Leaf):
         return rows.view(-1, *[1] * len(batch), *self._nvec.shape).expand(-1, *batch, *self._nvec.shape).clone()
 
     def _same(self, other: Any) -> bool:
-        return super()._same(other) and torch.equal(self._nvec, other._nvec)
+        return Leaf._same(self, other) and torch.equal(self._nvec, other._nvec)
 
     def _arguments(self) -> list[str]:
         return [f"nvec={self._nvec.tolist()}", *(["mask=..."] if self._mask is not None else [])]
 
 
-class MultiOneHot(Leaf):
+class MultiOneHot(OneHot):
     """Several choices as one-hot rows, one behind another in the last dimension.
+
+    It is a OneHot for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
 
     ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
     indexed, split or joined with others.
@@ -326,13 +348,18 @@ class MultiOneHot(Leaf):
             raise SpecError(f"MultiOneHot: expected a flat nvec, found one of shape {tuple(counts.shape)}.")
         self._parts = _parts(counts)
         width = sum(self._parts)
-        super().__init__(shape=(width,) if shape is None else shape, device=device, dtype=dtype)
+        Leaf.__init__(self, shape=(width,) if shape is None else shape, device=device, dtype=dtype)
         if not self._shape or self._shape[-1] != width:
             raise SpecError(
                 f"MultiOneHot: expected a shape whose last size is sum(nvec) = {width}, found {tuple(self._shape)}."
             )
         self._mask: torch.Tensor | None = None
         self.update_mask(mask)
+
+    @property
+    def n(self) -> int:
+        """Not there: see ``nvec``."""
+        raise AttributeError("MultiOneHot has no n: each choice has its own number of categories, see nvec.")
 
     @property
     def nvec(self) -> torch.Tensor:
@@ -412,7 +439,7 @@ class MultiOneHot(Leaf):
         """Make the size at ``dim`` dynamic, in place; return the spec. It cannot be the last; not with a mask."""
         if self._mask is not None or shapes.normal_dim(dim, self.ndim, what="MultiOneHot") == self.ndim - 1:
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")
-        return super().make_neg_dim(dim)
+        return Leaf.make_neg_dim(self, dim)
 
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
         """Turn category numbers ``[*shape[:-1], k]``, or one-hot rows, into rows of the spec.
@@ -480,7 +507,7 @@ class MultiOneHot(Leaf):
         return _hot(self.to_categorical_spec().enumerate(use_mask), self._parts, self._dtype)
 
     def _same(self, other: Any) -> bool:
-        return super()._same(other) and self._parts == other._parts
+        return Leaf._same(self, other) and self._parts == other._parts
 
     def _arguments(self) -> list[str]:
         return [f"nvec={self._parts}", *(["mask=..."] if self._mask is not None else [])]

@@ -90,13 +90,13 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
     start = getattr(space, "start", 0)
     if kind == "Discrete":
         first = int(start)
-        if not isinstance(spec, OneHot | Categorical) or spec.ndim > (1 if isinstance(spec, OneHot) else 0):
+        if type(spec) not in (OneHot, Categorical) or spec.ndim > (1 if isinstance(spec, OneHot) else 0):
             return lambda native: int(native) + first
         return (lambda native: native + first) if first else None
     if kind == "MultiDiscrete":
         shape, dtype = np.asarray(space.nvec).shape, np.dtype(space.dtype)
         offset = np.zeros(shape, dtype) if start is None else np.broadcast_to(np.asarray(start, dtype), shape)
-        if isinstance(spec, OneHot) and spec.ndim > 1:
+        if type(spec) is OneHot and spec.ndim > 1:
             return lambda native: native.argmax(-1).astype(dtype) + offset
         return lambda native: np.array(native, dtype).reshape(shape) + offset
     if kind == "Tuple":

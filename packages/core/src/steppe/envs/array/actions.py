@@ -11,7 +11,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from steppe.envs.action_rules import ActionRule, missing_action
 from steppe.errors import ActionError
-from steppe.specs import Binary, Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
+from steppe.specs import Binary, Categorical, Composite, MultiCategorical, MultiOneHot, NonTensor, OneHot, Spec
 
 __all__ = ["ActionCodec"]
 
@@ -94,8 +94,8 @@ def _decoder(leaf: Spec, rule: ActionRule) -> _Decoder:
         return _multi_one_hot(leaf)
     if isinstance(leaf, OneHot) and leaf.ndim == 1:
         return _one_hot(leaf, rule)
-    # Binary is a Categorical of two, and its actions are arrays.
-    if isinstance(leaf, Categorical) and not isinstance(leaf, (OneHot, Binary)) and leaf.shape.numel() == 1:
+    # Binary and MultiCategorical are Categoricals, and their actions are arrays.
+    if isinstance(leaf, Categorical) and not isinstance(leaf, (Binary, MultiCategorical)) and leaf.shape.numel() == 1:
         return _categorical(leaf, rule)
     return _array(leaf)
 
