@@ -159,3 +159,51 @@ def test_a_plugin_module_imports_neither_its_library_nor_torch_when_it_is_import
             ]
 
     assert heavy == []
+
+
+def defined_names(tree: ast.AST) -> set[str]:
+    """Underscored names that a module defines: functions, classes, attributes of self, and entries of its state."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif (
+            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.slice, ast.Constant)
+        ):
+            found.add(str(node.slice.value))
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_underscored_name_crosses_a_folder_of_the_core_or_into_a_plugin():
+    core = ROOT / "packages/core/src/steppe"
+    sources = [
+        *core.rglob("*.py"),
+        *(ROOT / "packages/envs").rglob("src/**/*.py"),
+        *(ROOT / "packages/testing").rglob("src/**/*.py"),
+    ]
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources}
+
+    def room(path: Path) -> str:
+        return path.relative_to(core).parts[0] if core in path.parents else path.parts[path.parts.index("src") + 1]
+
+    owners: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        for name in defined_names(tree):
+            owners.setdefault(name, set()).add(room(path))
+    rooms = {path.relative_to(core).parts[0] for path in core.rglob("*.py")}
+    crossing = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr} of {sorted(owners[node.attr])}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and owners.get(node.attr, set()) & rooms
+        and room(path) not in owners[node.attr]
+        # What torch and tensordict call so too, and the library's object, which wrappers have under TorchRL's name.
+        and node.attr not in ("_version", "_batch_size", "_env")
+    ]
+
+    assert crossing == []

@@ -143,8 +143,8 @@ class BatchedEnv(BatchSteps):
         self._backend.check(self)
         self._backend.seed(seeds)
 
-    def _check_open(self, what: str) -> None:
-        super()._check_open(what)
+    def check_open(self, what: str) -> None:
+        super().check_open(what)
         backend = self.__dict__.get("_backend")
         if backend is not None:
             backend.check(self)
@@ -217,7 +217,7 @@ class BatchedEnv(BatchSteps):
             SpecError: there are more or fewer of them than rows.
             IndexError: there is no such row.
         """
-        self._check_open("env[i] = other")
+        self.check_open("env[i] = other")
         rows = rows_of_index(index, self.num_workers)
         others = self._sources(source)
         if len(others) != len(rows):
@@ -294,7 +294,7 @@ class BatchedEnv(BatchSteps):
     def start(self) -> BatchedEnv:
         """Make the environments, unless they are there."""
         if not self._running:
-            self._check_open("start")
+            self.check_open("start")
             self.__dict__["_running"] = True
             try:
                 self._open()
@@ -388,7 +388,7 @@ class BatchedEnv(BatchSteps):
         if state["_device"] is None:
             state["_device"] = layout.device
         for kind in SPEC_KINDS:
-            self._assign_spec(kind, layout.specs[kind])
+            self.assign_spec(kind, layout.specs[kind])
         self.env_info_spec = layout.env_info
         state["_layout"] = layout
         state["_buffered"] = layout.row is not None
@@ -399,7 +399,7 @@ class BatchedEnv(BatchSteps):
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         self.start()
-        self._seed_actions(seed)
+        self.seed_actions(seed)
         return self._seed_chain(list(range(self.num_workers)), seed, static_seed)
 
     def _seed_chain(self, rows: list[int], seed: int | None, static_seed: bool) -> int | None:

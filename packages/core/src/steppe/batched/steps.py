@@ -169,7 +169,7 @@ class BatchSteps(EnvBase):
         self, tensordict: TensorDictBase | None = None, *, list_of_kwargs: Any = None, **kwargs: Any
     ) -> TensorDictBase:
         self.start()
-        masks = self._requested_masks(tensordict) if tensordict is not None else {}
+        masks = self.requested_masks(tensordict) if tensordict is not None else {}
         rows = self._masked_rows(masks) if masks else list(range(self.num_workers))
         arguments = self._reset_arguments(list_of_kwargs, kwargs)
         if not self._buffered or arguments is not None:
@@ -207,7 +207,7 @@ class BatchSteps(EnvBase):
         return [int(row) for row in np.flatnonzero(rows)]
 
     def _write_masks(self, masks: dict[Any, torch.Tensor]) -> None:
-        for group in self._groups:
+        for group in self.done_groups:
             target = self._storage.tensors[group.reset_key]
             mask = masks.get(group.prefix)
             if mask is None:
@@ -218,13 +218,13 @@ class BatchSteps(EnvBase):
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         state = self.__dict__
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
-        if "step" not in state["_validated"] or "_step" in given or "next" in given:
+        if not self.is_validated("step") or "_step" in given or "next" in given:
             return super().step_and_maybe_reset(tensordict)
         if state["is_closed"]:
-            self._check_open("step_and_maybe_reset")
+            self.check_open("step_and_maybe_reset")
         state["_backend"].check(self)
         if not self._buffered or (self._differentiable and self._wants_gradients(tensordict)):
-            self._expectation.check_action(tensordict)
+            self.check_action(tensordict)
             following, root = self._stacked(STEP_AND_RESET, tensordict)
             tensordict.set("next", following)
             return tensordict, root
@@ -234,7 +234,7 @@ class BatchSteps(EnvBase):
         n_reset = self._run(STEP_AND_RESET, None)
         readout = state["_next_out"]
         flat = readout.take()
-        self._put_next(tensordict, readout.build(flat))
+        self.put_next(tensordict, readout.build(flat))
         root = self.step_mdp(tensordict)
         if n_reset:
             level = entries(root) if type(root) is TensorDict and not root.is_locked else None
@@ -247,10 +247,10 @@ class BatchSteps(EnvBase):
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         self.start()
-        index = self._checked_rows(rows, "step_at")
-        if not self._buffered or not index.numel() or "step" not in self._validated or self.run_type_checks:
+        index = self.checked_rows(rows, "step_at")
+        if not self._buffered or not index.numel() or not self.is_validated("step") or self.run_type_checks:
             return super().step_at(tensordict, rows)
-        self._check_open("step_at")
+        self.check_open("step_at")
         at = index.numpy()
         self._write_action(tensordict, at)
         self._write_carried(tensordict, at)
@@ -258,21 +258,21 @@ class BatchSteps(EnvBase):
             self._storage.tensors["_step"][index] = True
         self._run(STEP, at.tolist())
         following = self._row_builder("_next_out", len(at))(self._next_out.take(at))
-        return self._put_next(tensordict, following)
+        return self.put_next(tensordict, following)
 
     def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
         self.start()
-        index = self._checked_rows(rows, "reset_at")
+        index = self.checked_rows(rows, "reset_at")
         # Data that a reset depends on, and what a first reset is checked for, are left to the masks.
         if (
             not self._buffered
             or not index.numel()
             or self._layout.masked
-            or "reset" not in self._validated
+            or not self.is_validated("reset")
             or (self._carried and tensordict is not None and not tensordict.is_empty())
         ):
             return super().reset_at(tensordict, rows, env_info=env_info)
-        self._check_open("reset_at")
+        self.check_open("reset_at")
         at = index.numpy()
         if env_info is not None:
             values = env_info_values(self, env_info, rows=len(at))
@@ -345,7 +345,7 @@ class BatchSteps(EnvBase):
             Which rows were reset, ``[num_workers]`` bool, valid until the next step, or None for none. Storage then has
             their first data at the root; the other rows of its root are of no use.
         """
-        self._check_open("step")
+        self.check_open("step")
         self._write_action(tensordict)
         if self._carried:
             self._write_carried(tensordict)

@@ -41,7 +41,7 @@ class BatchView(EnvBase):
         state["_batch"], state["_rows"] = batch, torch.tensor(rows, dtype=torch.int64, device=CPU)
         for kind in SPEC_KINDS:
             spec = batch._full_spec(kind)
-            self._assign_spec(kind, torch.stack([spec[row] for row in rows], 0))
+            self.assign_spec(kind, torch.stack([spec[row] for row in rows], 0))
         info = batch.env_info_spec
         if not info.is_empty():
             self.env_info_spec = torch.stack([info[row] for row in rows], 0)
@@ -66,13 +66,13 @@ class BatchView(EnvBase):
         if mask is None:
             return self._batch.step_at(given, self._rows).get("next")
         chosen = mask.reshape(len(self._rows), -1).any(-1)
-        following = self._unstepped(tensordict)
+        following = self.unstepped(tensordict)
         following[chosen] = self._batch.step_at(given[chosen], self._rows[chosen]).get("next")
         return following
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the rows of the view, one after another; returns the next seed."""
-        self._seed_actions(seed)
+        self.seed_actions(seed)
         return self._batch._seed_chain(self._rows.tolist(), seed, static_seed)
 
     def __getattr__(self, name: str) -> Any:

@@ -24,6 +24,7 @@ from steppe.envs.array import (
     writer_of_one,
 )
 from steppe.envs.array.write_row import write_row, wrong_shape
+from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.env_specs import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups
@@ -32,6 +33,7 @@ from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.masks.ended import terminated_or_truncated
+from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module, has_class_attribute
@@ -68,6 +70,7 @@ __all__ = [
     "Rows",
     "action_rules",
     "as_policy",
+    "blanked",
     "check_env_specs",
     "check_marl_grouping",
     "default_info_dict_reader",
@@ -79,11 +82,14 @@ __all__ = [
     "has_class_attribute",
     "layout_problem",
     "make_composite_from_td",
+    "merge_rows",
     "missing_action",
     "next_seed",
+    "observed",
     "overlay_reset",
     "set_exploration_type",
     "stack_frames",
+    "step_mask",
     "step_mdp",
     "terminated_or_truncated",
     "write_row",

@@ -12,7 +12,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_s
 from torch import nn
 
 from steppe.envs.array.td_steps import RowSteps
-from steppe.envs.auto_reset import AutoResetMemory, blanked, observed
+from steppe.envs.auto_reset import AutoResetMemory
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.compiling import compile_step, forget_compiled_step
@@ -238,7 +238,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
                 f"{type(self).__name__}.batch_locked is that of its base: assign env.base_env.batch_locked."
             )
         self.__dict__["_batch_locked"] = bool(value)
-        self._specs_changed()
+        self.specs_changed()
 
     @property
     def supports_set_state(self) -> bool:
@@ -292,7 +292,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     def has_dynamic_specs(self) -> bool:
         """Whether some entry has a size that is only known at run time (``-1``)."""
         return bool(
-            self._cached(
+            self.cached(
                 "dynamic",
                 lambda: any(
                     leaf is not None and any(size < 0 for size in leaf.shape)
@@ -302,10 +302,10 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             )
         )
 
-    def _specs_changed(self) -> None:
-        super()._specs_changed()
+    def specs_changed(self) -> None:
+        super().specs_changed()
         self.__dict__["_validated"] = set()
-        self._forget_way()
+        self.forget_way()
 
     # -- reset ----------------------------------------------------------------------------------------------------
 
@@ -339,18 +339,18 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
                 its specs say, or a row has ended right after its reset.
             ClosedError: the environment is closed.
         """
-        self._check_open("reset")
+        self.check_open("reset")
         if tensordict is None and env_info is None and set_state is None and not kwargs:
-            rows = self._row_steps
+            rows = self.row_steps
             if rows is not None and (not rows.batch_size or ("reset" in self._validated and not self.run_type_checks)):
                 return rows.reset()
         if set_state is not None:
             kwargs |= asked_state(self, tensordict, set_state=set_state)
         given = self._with_env_info(tensordict, env_info)
-        groups = self._groups
+        groups = self.done_groups
         masks: dict[Any, torch.Tensor] = {}
         if given is not None:
-            self._check_batch(given, "reset")
+            self.check_batch(given, "reset")
             masks = requested_masks(given, groups)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
                 return clear_masks(given, groups)
@@ -359,13 +359,13 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             fresh = memory.take(given, self)
         else:
             fresh = self._reset(given, **kwargs)
-        return self._settle_reset(given, fresh, masks)
+        return self.settle_reset(given, fresh, masks)
 
-    def _settle_reset(
+    def settle_reset(
         self, given: TensorDictBase | None, fresh: TensorDictBase, masks: dict[Any, torch.Tensor] | None = None
     ) -> TensorDictBase:
         """Check what a reset gave and write it into ``given`` where the masks in it (by default) are True."""
-        groups = self._groups
+        groups = self.done_groups
         if masks is None:
             masks = requested_masks(given, groups) if given is not None else {}
         if not isinstance(fresh, TensorDictBase):
@@ -419,8 +419,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         rows = self._plain_rows(tensordict)
         if rows is not None:
             return rows.attach(tensordict, rows.step(tensordict)[0])
-        self._check_open("step")
-        self._check_batch(tensordict, "step")
+        self.check_open("step")
+        self.check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict
         if plain and "_step" not in entries(tensordict):
             following = self._whole_step(tensordict)
@@ -458,7 +458,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """Settle, by the first step, whether an environment that has declared no reward has one."""
         self.__dict__["_undeclared"].discard("reward")
         if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
-            self._assign_spec("reward", Composite({}, shape=self.batch_size))
+            self.assign_spec("reward", Composite({}, shape=self.batch_size))
 
     def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
         """Find out, where nobody has declared a reward, whether there is one, by a reset and a step.
@@ -498,34 +498,23 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             tensordict.pop("_step", None)
         return merge_rows(mask, following, previous)
 
-    # For subclasses outside this package, which compose a step from those of other environments.
-    def _unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
+    # -- for environments that are made of others -----------------------------------------------------------------
+
+    def unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What ``next`` holds where no row is stepped: the values of the root, and rewards of 0."""
         return skipped_next(self, tensordict)
 
-    def _requested_masks(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
-        return requested_masks(tensordict, self._groups)
+    def requested_masks(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
+        """The ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
+        return requested_masks(tensordict, self.done_groups)
 
-    def _checked_rows(self, rows: Any, what: str) -> torch.Tensor:
+    def checked_rows(self, rows: Any, what: str) -> torch.Tensor:
+        """Rows of the batch as ``[k]`` int64; ``what`` was called with them, for errors."""
         return check_rows(self, rows, what)
 
     @staticmethod
-    def _merge_rows(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase) -> TensorDictBase:
-        return merge_rows(mask, new, old)
-
-    @staticmethod
-    def _observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> TensorDictBase:
-        return observed(following, spec, others)
-
-    @staticmethod
-    def _blanked(data: Any, rows: torch.Tensor, fill: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        return blanked(data, rows, fill)
-
-    @staticmethod
-    def _step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
-        return step_mask(tensordict, mask)
-
-    @staticmethod
-    def _put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+    def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+        """Put ``following`` under ``"next"``, with the entries there that it does not have; returns ``tensordict``."""
         return put_next(tensordict, following)
 
     def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -533,7 +522,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
         The reward is left behind unless it is part of the state. Tensors are shared with ``tensordict``.
         """
-        plan: StepPlan = self._cached("step_plan", self._make_step_plan)
+        plan: StepPlan = self.cached("step_plan", self._make_step_plan)
         return plan(tensordict)
 
     def _make_step_plan(self) -> StepPlan:
@@ -543,7 +532,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def any_done(self, tensordict: TensorDictBase) -> bool:
         """Tell whether some row has ended; writes the masks ``"_reset"`` (a copy of done) into ``tensordict`` if so."""
-        return any_done(tensordict, self._groups, write_masks=True)
+        return any_done(tensordict, self.done_groups, write_masks=True)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Reset, in place, the rows of ``tensordict`` whose done entries are True."""
@@ -571,7 +560,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     # A step goes through rows where the row writer is numpy alone, and on TensorDicts otherwise.
 
     @property
-    def _row_steps(self) -> RowSteps | None:
+    def row_steps(self) -> RowSteps | None:
         """Steps on TensorDicts that go through rows; None where there is no row writer of that kind."""
         state = self.__dict__
         rows: Any = state.get("_made_row_steps", _UNKNOWN)
@@ -585,7 +574,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """What makes a step of all there is in ``tensordict``; None where a step is more than that."""
         rows = self.__dict__.get("_made_row_steps", _UNKNOWN)
         if rows is _UNKNOWN:
-            rows = self._row_steps
+            rows = self.row_steps
         if rows is None or type(tensordict) is not TensorDict or tensordict.batch_size != rows.batch_size:
             return None
         if "_step" in entries(tensordict) or self.is_closed or self.run_type_checks:
@@ -595,7 +584,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             return None
         return rows  # type: ignore[no-any-return]
 
-    def _forget_way(self) -> None:
+    def forget_way(self) -> None:
+        """Find out anew which way steps take: something that decides it has changed."""
         self.__dict__.pop("_made_row_steps", None)
 
     # -- rows -----------------------------------------------------------------------------------------------------
@@ -638,11 +628,12 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             The seed to give to the next environment, so that one number seeds a whole batch.
         """
         following = None if seed is None else next_seed(seed)
-        self._seed_actions(seed)
+        self.seed_actions(seed)
         self._set_seed(seed)
         return seed if static_seed else following
 
-    def _seed_actions(self, seed: int | None) -> None:
+    def seed_actions(self, seed: int | None) -> None:
+        """Seed random actions alone; None leaves them to torch's global generator."""
         if seed is None:
             self.__dict__["_generator"] = None
         else:
@@ -671,7 +662,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         elif not self.batch_locked and not self.batch_size:
             lead = tuple(tensordict.batch_size)
         sample = self.full_action_spec.rand(lead, generator=self.__dict__["_generator"])
-        if isinstance(sample, LazyStackedTensorDict) and not self._cached("alike_actions", self._has_alike_actions):
+        if isinstance(sample, LazyStackedTensorDict) and not self.cached("alike_actions", self._has_alike_actions):
             if not isinstance(tensordict, LazyStackedTensorDict):
                 tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
             return tensordict.update(sample)
@@ -929,7 +920,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def empty_cache(self) -> None:
         """Forget what was derived from the specs."""
-        self._specs_changed()
+        self.specs_changed()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -1026,22 +1017,41 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     # -- shared pieces --------------------------------------------------------------------------------------------
 
     @property
-    def _groups(self) -> list[Any]:
-        return self._cached("groups", lambda: done_groups(self.full_done_spec))
+    def done_groups(self) -> list[Any]:
+        """The levels of the data that end by themselves, the root first: a list of :class:`~steppe.envs.DoneGroup`."""
+        return self.cached("groups", lambda: done_groups(self.full_done_spec))
+
+    def is_validated(self, what: str) -> bool:
+        """Whether the data of a first ``"step"`` or ``"reset"`` has been held against the specs."""
+        return what in self.__dict__["_validated"]
+
+    def check_action(self, tensordict: TensorDictBase, *, rows: Any = None) -> None:
+        """Hold the actions in ``tensordict`` against their specs; one whose dtype is another is converted there.
+
+        Args:
+            tensordict: data with the actions; where it has a mask ``"_step"``, only rows that are True count.
+            rows: ``[k]``, the rows of the batch that the data is of, where it is not of all.
+
+        Raises:
+            ActionError: one is missing, or does not fit.
+        """
+        self._expectation.check_action(tensordict, rows=rows)
 
     @property
     def _expectation(self) -> Expectation:
-        return self._cached("expectation", self._make_expectation)
+        return self.cached("expectation", self._make_expectation)
 
     def _make_expectation(self) -> Expectation:
         self._check_disjoint()
         return Expectation(self)
 
-    def _check_open(self, what: str) -> None:
+    def check_open(self, what: str) -> None:
+        """Raise ClosedError where the environment is closed; ``what`` was called, for errors."""
         if self.__dict__["is_closed"]:
             raise ClosedError(f"{type(self).__name__}.{what} was called after close(): make a new environment.")
 
-    def _check_batch(self, tensordict: TensorDictBase, what: str) -> None:
+    def check_batch(self, tensordict: TensorDictBase, what: str) -> None:
+        """Raise SpecError where data does not have the environment's batch size; ``what`` was called, for errors."""
         found, own = tensordict.batch_size, self.batch_size
         if found == own or (not self._batch_locked and not own):
             return

@@ -70,7 +70,7 @@ class DreamerEnv(ModelBasedEnvBase):
         """
         for kind in ("reward", "done", "action"):
             spec = getattr(env, f"full_{kind}_spec_unbatched").expand(self.batch_size)
-            self._assign_spec(kind, spec if self.device is None else spec.to(self.device))
+            self.assign_spec(kind, spec if self.device is None else spec.to(self.device))
         self._set_latent_specs()
         return self
 

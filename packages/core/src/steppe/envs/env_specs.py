@@ -25,7 +25,7 @@ def _full(kind: str) -> property:
         return self._full_spec(kind)
 
     def set_(self: SpecViews, spec: Any) -> None:
-        self._assign_spec(kind, spec)
+        self.assign_spec(kind, spec)
 
     get.__doc__ = f"Composite of all {kind} leaves; shapes start with ``batch_size``. Assigning replaces it."
     return property(get, set_)
@@ -39,7 +39,7 @@ def _short(kind: str) -> property:
         return spec if kind in ("observation", "state") else _single_leaf(kind, spec)
 
     def set_(self: SpecViews, spec: Any) -> None:
-        self._assign_spec(kind, spec)
+        self.assign_spec(kind, spec)
 
     if kind in ("observation", "state"):
         get.__doc__ = f"The same as ``full_{kind}_spec``, a Composite."
@@ -59,7 +59,7 @@ def _unbatched(kind: str, view: str) -> property:
         return spec
 
     def set_(self: SpecViews, spec: Any) -> None:
-        self._assign_spec(kind, spec.expand(torch.Size((*self.batch_size, *spec.shape))))
+        self.assign_spec(kind, spec.expand(torch.Size((*self.batch_size, *spec.shape))))
 
     get.__doc__ = f"``{view}`` without the batch dimensions. Assigning expands by ``batch_size``."
     return property(get, set_)
@@ -67,7 +67,7 @@ def _unbatched(kind: str, view: str) -> property:
 
 def _keys(kind: str) -> property:
     def get(self: SpecViews) -> list[Any]:
-        return self._cached(
+        return self.cached(
             f"{kind}_keys",
             lambda: sorted(self._full_spec(kind).keys(include_nested=True, leaves_only=True), key=_depth_then_name),
         )
@@ -146,18 +146,18 @@ class SpecViews:
     @property
     def done_keys_groups(self) -> list[list[Any]]:
         """Done keys, a list for each level that ends by itself (root first)."""
-        return self._cached("done_groups", lambda: [list(group.keys) for group in done_groups(self.full_done_spec)])
+        return self.cached("done_groups", lambda: [list(group.keys) for group in done_groups(self.full_done_spec)])
 
     @property
     def reset_keys(self) -> list[Any]:
         """The mask that resets each done level: same prefix, last part ``"_reset"``."""
-        return self._cached("reset_keys", lambda: [group.reset_key for group in done_groups(self.full_done_spec)])
+        return self.cached("reset_keys", lambda: [group.reset_key for group in done_groups(self.full_done_spec)])
 
     # Where a subclass computes its specs from another environment, these two are what it overrides.
     def _full_spec(self, kind: str) -> Composite:
         specs = self.__dict__.get("_specs", {})
         if kind not in specs:
-            self._assign_spec(kind, self._default_spec(kind))
+            self.assign_spec(kind, self._default_spec(kind))
             specs = self.__dict__["_specs"]
             self.__dict__.setdefault("_undeclared", set()).add(kind)
         return specs[kind]
@@ -169,7 +169,8 @@ class SpecViews:
             return Composite({"reward": Unbounded(shape=shape, device=device)}, shape=self.batch_size, device=device)
         return Composite({}, shape=self.batch_size, device=device)
 
-    def _assign_spec(self, kind: str, spec: Any) -> None:
+    def assign_spec(self, kind: str, spec: Any) -> None:
+        """Assign the spec of a kind: ``"observation"``, ``"reward"``, ``"done"``, ``"action"`` or ``"state"``."""
         batch_size = self.batch_size
         if spec is None and kind == "state":
             spec = Composite({}, shape=batch_size)
@@ -189,15 +190,15 @@ class SpecViews:
             spec.lock_()
         self.__dict__.setdefault("_specs", {})[kind] = spec
         self.__dict__.setdefault("_undeclared", set()).discard(kind)
-        self._specs_changed()
+        self.specs_changed()
 
     def _assign_specs_again(self, change: Callable[[Composite], Composite] | None = None) -> None:
         """Assign what there is, changed: batch size or device may be others now."""
         undeclared = set(self.__dict__.get("_undeclared", ()))
         for kind, spec in list(self.__dict__.get("_specs", {}).items()):
-            self._assign_spec(kind, spec if change is None else change(spec))
+            self.assign_spec(kind, spec if change is None else change(spec))
         self.__dict__["_undeclared"] = undeclared
-        self._specs_changed()
+        self.specs_changed()
 
     def _check_spec(self, kind: str, spec: Composite) -> None:
         """Refuse specs whose shapes do not begin with the batch size, and done entries that have another name."""
@@ -240,13 +241,14 @@ class SpecViews:
                 specs[kind] = complete_done_spec(specs[kind])
             if self.is_spec_locked:
                 specs[kind].lock_()
-        self._specs_changed()
+        self.specs_changed()
 
-    def _specs_changed(self) -> None:
+    def specs_changed(self) -> None:
         """Forget everything derived from specs. While they may be edited in place, nothing is kept at all."""
         self.__dict__["_spec_cache"] = {} if self._is_constructed else None
 
-    def _cached(self, name: str, make: Callable[[], Any]) -> Any:
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
+        """What ``make`` returns, made once until the specs change."""
         cache: dict[str, Any] | None = self.__dict__.get("_spec_cache")
         if cache is None:
             return make()
@@ -310,7 +312,7 @@ class SpecViews:
             raise SpecError(f"Unknown entries {sorted(unknown)}; expected {[f'full_{kind}_spec' for kind in kinds]}.")
         for kind in kinds:
             if f"full_{kind}_spec" in spec.keys():
-                self._assign_spec(kind, spec[f"full_{kind}_spec"])
+                self.assign_spec(kind, spec[f"full_{kind}_spec"])
 
     @property
     def is_spec_locked(self) -> bool:
@@ -329,7 +331,7 @@ class SpecViews:
         self.__dict__["_spec_locked"] = bool(mode)
         for spec in self.__dict__.get("_specs", {}).values():
             spec.lock_() if self.is_spec_locked else spec.unlock_()
-        self._specs_changed()
+        self.specs_changed()
         return self
 
     @contextmanager

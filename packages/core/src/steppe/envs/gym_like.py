@@ -91,7 +91,7 @@ class GymLikeEnv(ArrayEnv):
             for key, leaf in spec.items():
                 merged[key] = leaf
             self.full_observation_spec = merged
-        self._specs_changed()
+        self.specs_changed()
         return self
 
     def auto_register_info_dict(self, ignore_private: bool = True, *, info_dict_reader: Any = None) -> GymLikeEnv:
@@ -177,24 +177,25 @@ class GymLikeEnv(ArrayEnv):
             total = reward if self.frame_skip == 1 else total + (0 if reward is None else reward)
             if stop:
                 break
-        data = self._new_data(self.read_obs(observation))
+        data = self.new_data(self.read_obs(observation))
         data.set(self.reward_keys[0], self.read_reward(total))
         flags = {"done": done, "terminated": terminated, "truncated": truncated}
         for name in self.done_keys:
             shape = self.full_done_spec[name].shape
             data.set(name, torch.as_tensor(np.asarray(flags[name], bool), device=self.device or CPU).reshape(shape))
-        return self._read_info(info, data)
+        return self.read_info(info, data)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         refuse_seed(kwargs)
         given = tensordict.get("env_info", None) if tensordict is not None else None
         outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(given), **kwargs))
         observation, info = outputs
-        data = self._new_data(self.read_obs(observation))
-        data = self._read_info(info, data)
+        data = self.new_data(self.read_obs(observation))
+        data = self.read_info(info, data)
         return data.update(self.full_done_spec.zero())
 
-    def _read_info(self, info: Any, data: TensorDictBase) -> TensorDictBase:
+    def read_info(self, info: Any, data: TensorDictBase) -> TensorDictBase:
+        """Let the info readers add what they take of the library's info dict; returns the data."""
         for reader in self.info_dict_reader:
             data = reader({} if info is None else info, data)
         return data
@@ -202,7 +203,8 @@ class GymLikeEnv(ArrayEnv):
     def _info_keys(self) -> set[Any]:
         return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
 
-    def _new_data(self, values: Mapping[Any, Any]) -> TensorDict:
+    def new_data(self, values: Mapping[Any, Any]) -> TensorDict:
+        """A TensorDict of the environment's batch size and device with these entries."""
         data = TensorDict({}, batch_size=self.batch_size, device=self.device)
         for key, value in values.items():
             data.set(key, value)
@@ -227,7 +229,7 @@ class GymLikeEnv(ArrayEnv):
 
     @property
     def _codec(self) -> ActionCodec:
-        codec = self._cached("codec", lambda: ActionCodec(self.full_action_spec))
+        codec = self.cached("codec", lambda: ActionCodec(self.full_action_spec))
         assert isinstance(codec, ActionCodec)
         return codec
 

@@ -63,7 +63,7 @@ class ModelBasedEnvBase(EnvBase):
         """Take over the specs of another environment, on this one's device; returns this environment."""
         for kind in SPEC_KINDS:
             spec = env._full_spec(kind).clone()
-            self._assign_spec(kind, spec if self.device is None else spec.to(self.device))
+            self.assign_spec(kind, spec if self.device is None else spec.to(self.device))
         return self
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import EnvBase
+from steppe.envs import blanked, merge_rows, observed
 from steppe.specs import Composite
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 from steppe.transforms.compiled.planned import PlannedTransform
@@ -64,14 +64,14 @@ class AutoResetTransform(PlannedTransform):
                 rows = rows & mask.reshape(rows.shape)
             if not bool(rows.any()):
                 return following
-            seen = EnvBase._observed(following, specs.observation, others)
+            seen = observed(following, specs.observation, others)
             kept = self.__dict__["_kept"]
             if kept is None:
                 self.__dict__["_kept"] = (rows, seen.clone(False))
             else:
                 # Rows that ended before and have not been asked for yet stay.
-                self.__dict__["_kept"] = (rows | kept[0], EnvBase._merge_rows(rows, seen, kept[1]))
-            return following.update(EnvBase._blanked(seen, rows, self._filling)) if self.replace else following
+                self.__dict__["_kept"] = (rows | kept[0], merge_rows(rows, seen, kept[1]))
+            return following.update(blanked(seen, rows, self._filling)) if self.replace else following
 
         def instead(td: TensorDictBase | None) -> TensorDictBase | None:
             kept = self.__dict__["_kept"]

@@ -152,7 +152,7 @@ class TransformedEnv(TransformedSteps):
         state["_pipeline"] = None
         state["_specs"] = {}
         transform._forget_parent()
-        self._specs_changed()
+        self.specs_changed()
         if state["_base"]._is_described:
             _ = self.batch_size  # so that a transform that does not fit says so now, not at the first use
 
@@ -190,9 +190,9 @@ class TransformedEnv(TransformedSteps):
 
     def _settle_specs(self) -> None:
         self.__dict__["_specs"] = {}
-        self._specs_changed()
+        self.specs_changed()
 
-    def _assign_spec(self, kind: str, spec: Any) -> None:
+    def assign_spec(self, kind: str, spec: Any) -> None:
         raise NotSupported(
             f"The specs of a TransformedEnv follow from its base and its transforms. Assign env.base_env.{kind}_spec "
             "and call env.empty_cache(), or append a transform that changes it."
@@ -299,7 +299,7 @@ class TransformedEnv(TransformedSteps):
         else:
             super().__setattr__(name, value)
             if name in ("_step", "_reset"):
-                self._forget_way()
+                self.forget_way()
 
     # The environments that a transform sees as its parents are made on the same base.
 
@@ -316,7 +316,7 @@ class TransformedEnv(TransformedSteps):
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the base environment, the transforms and random actions; returns the next seed, as the base says."""
-        self._seed_actions(seed)
+        self.seed_actions(seed)
         self.transform._set_seed(seed)
         return self._base.set_seed(seed, static_seed)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, RowWriter
+from steppe.envs import EnvBase, RowWriter, merge_rows, step_mask
 from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.compiled.pipeline import Pipeline, version
@@ -41,7 +41,7 @@ class TransformedSteps(EnvBase):
         """Writes rows through the transforms; None where the base or a transform needs TensorDicts."""
         if self.row_problem is not None:
             return None
-        writer: RowWriter | None = self._cached("row_writer", lambda: self._join([self]))
+        writer: RowWriter | None = self.cached("row_writer", lambda: self._join([self]))
         return writer
 
     @property
@@ -89,11 +89,11 @@ class TransformedSteps(EnvBase):
         self._keep_up()
         return super()._plain_rows(tensordict)
 
-    def _cached(self, name: str, make: Any) -> Any:
+    def cached(self, name: str, make: Any) -> Any:
         pipeline = self.__dict__["_pipeline"]
         if pipeline is not None and self.__dict__["_base"].__dict__.get("_spec_cache") is not pipeline.base_cache:
             self._changed()
-        return super()._cached(name, make)
+        return super().cached(name, make)
 
     def _keep_up(self) -> None:
         """Notice that the specs of the base have changed, or that it has left the array path."""
@@ -109,10 +109,10 @@ class TransformedSteps(EnvBase):
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         # What the base has checked is not checked again, once a first step has shown what the transforms make of it.
         state, pipeline = self.__dict__, self._compiled
-        if "step" in state["_validated"] and not state["run_type_checks"] and not pipeline.inverses:
+        if self.is_validated("step") and not state["run_type_checks"] and not pipeline.inverses:
             if not pipeline.plain_step or pipeline.hidden or "_step" in tensordict.keys():
                 # The base is given a copy, and the caller's action is to be converted too.
-                self._expectation.check_action(tensordict)
+                self.check_action(tensordict)
             return self._step(tensordict)
         return super()._whole_step(tensordict)
 
@@ -124,7 +124,7 @@ class TransformedSteps(EnvBase):
         if pipeline.writes_step:
             mask, written = tensordict.get("_step", None), views[-1].get("_step", None)
             if written is not mask:
-                written = self._step_mask(tensordict, written)
+                written = step_mask(tensordict, written)
                 return self._step_some(views, written if mask is None else written & mask)
         return pipeline.outward(views, self._base_next(pipeline, views[-1]))
 
@@ -132,7 +132,7 @@ class TransformedSteps(EnvBase):
         """A step in which a transform leaves rows out: nothing is run on these."""
         tensordict = views[0]
         if not bool(mask.any()):
-            return self._unstepped(tensordict)
+            return self.unstepped(tensordict)
         partial = not bool(mask.all())
         pipeline = self._compiled
         for i, view in enumerate(views):
@@ -142,7 +142,7 @@ class TransformedSteps(EnvBase):
         following = pipeline.outward(views, self._base_next(pipeline, views[-1]))
         if not partial:
             return following
-        return self._merge_rows(mask, following, self._unstepped(tensordict))
+        return merge_rows(mask, following, self.unstepped(tensordict))
 
     def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
         base = self.__dict__["_base"]
@@ -179,20 +179,20 @@ class TransformedSteps(EnvBase):
         """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
         pipeline = self._compiled
         if (
-            self._row_steps is not None
+            self.row_steps is not None
             or pipeline.two_trips
-            or "step" not in self._validated
+            or not self.is_validated("step")
             or self.run_type_checks
             or "_step" in tensordict.keys()
         ):
             return super().step_and_maybe_reset(tensordict)
-        self._check_open("step_and_maybe_reset")
-        self._check_batch(tensordict, "step_and_maybe_reset")
+        self.check_open("step_and_maybe_reset")
+        self.check_batch(tensordict, "step_and_maybe_reset")
         if pipeline.on_batch is not None and type(tensordict) is TensorDict and "next" not in entries(tensordict):
             return pipeline.on_batch.step_and_maybe_reset(self, tensordict)
         if pipeline.overlays and type(tensordict) is TensorDict:
             return tensordict, self._overlay(pipeline, tensordict)
-        self._expectation.check_action(tensordict)  # the base is given a copy
+        self.check_action(tensordict)  # the base is given a copy
         views = pipeline.views(tensordict)
         stepped, base_root = self._base.step_and_maybe_reset(pipeline.root(views[-1]))
         following = stepped.get("next")
@@ -200,13 +200,13 @@ class TransformedSteps(EnvBase):
         following = pipeline.outward(views, following)
         if not pipeline.may_end:
             self._check_ends(ended, pipeline.done_entries(following))
-        self._put_next(tensordict, following)
+        self.put_next(tensordict, following)
         root = self.step_mdp(tensordict)
         if self.any_done(root):
             if pipeline.may_end:
                 base_root = self._reset_the_rest(base_root, pipeline.by_key(ended), root)
             fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
-            self._settle_reset(root, fresh)
+            self.settle_reset(root, fresh)
         return tensordict, root
 
     def _overlay(self, pipeline: Pipeline, tensordict: TensorDictBase) -> TensorDictBase:
@@ -217,7 +217,7 @@ class TransformedSteps(EnvBase):
         """
         given = tensordict
         if "next" in entries(tensordict) or tensordict.is_locked or pipeline.hidden:
-            self._expectation.check_action(tensordict)
+            self.check_action(tensordict)
             given = pipeline.root(tensordict)
         _, root = self.__dict__["_base"].step_and_maybe_reset(given)
         following = made = entries(given)["next"]
@@ -229,7 +229,7 @@ class TransformedSteps(EnvBase):
         if done is not before["done"] and not pipeline.may_end:
             self._check_ends([before["done"]], [done])
         if given is not tensordict:
-            self._put_next(tensordict, following)
+            self.put_next(tensordict, following)
         elif following is not made:
             tensordict.set("next", following)
         outputs = pipeline.base_outputs(root) if ended else None
@@ -250,7 +250,7 @@ class TransformedSteps(EnvBase):
         known = {name: (value, version(value)) for name, value in entries(outputs).items()}
         fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
         if not self._merge_flat(root, fresh, known):
-            self._settle_reset(root, fresh)
+            self.settle_reset(root, fresh)
         return root
 
     @staticmethod
@@ -286,14 +286,14 @@ class TransformedSteps(EnvBase):
     def _reset_the_rest(self, base_root: TensorDictBase, found: dict[Any, Any], root: TensorDictBase) -> TensorDictBase:
         """Reset the rows that a transform has ended; those that the base ended, it has reset itself."""
         rest = False
-        for group in self._groups:
+        for group in self.done_groups:
             mask = root.get(group.reset_key, None)
             if mask is not None:
                 mask = mask & ~found[group.key("done")].to(mask.device)
                 base_root.set(group.reset_key, mask if base_root.device is None else mask.to(base_root.device))
                 rest = rest or bool(mask.any())
         if not rest:
-            for group in self._groups:
+            for group in self.done_groups:
                 base_root.pop(group.reset_key, None)
             return base_root
         return self._base.reset(base_root)
@@ -303,18 +303,18 @@ class TransformedSteps(EnvBase):
         base = self._base
         if type(base).step_at is EnvBase.step_at or pipeline.writes_step or not pipeline.same_batch:
             return super().step_at(tensordict, rows)
-        self._check_open("step_at")
-        self._expectation.check_action(tensordict, rows=self._checked_rows(rows, "step_at"))
+        self.check_open("step_at")
+        self.check_action(tensordict, rows=self.checked_rows(rows, "step_at"))
         views = pipeline.views(tensordict)
         following = base.step_at(pipeline.root(views[-1]), rows).get("next")
-        return self._put_next(tensordict, pipeline.outward(views, following))
+        return self.put_next(tensordict, pipeline.outward(views, following))
 
     def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
         pipeline = self._compiled
         base = self._base
         if type(base).reset_at is EnvBase.reset_at or pipeline.instead_of_reset is not None or not pipeline.same_batch:
             return super().reset_at(tensordict, rows, env_info=env_info)
-        self._check_open("reset_at")
+        self.check_open("reset_at")
         views = pipeline.reset_views(tensordict)
         given = None if views[-1] is None else pipeline.without_outputs(views[-1])
         fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))

@@ -104,7 +104,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         """Why there is no ``row_writer``; None where there is one."""
         if self.raw_rows:
             return "with raw_rows=True some rows are no transition."
-        problem: str | None = self._cached("row_problem", lambda: layout_problem(self))
+        problem: str | None = self.cached("row_problem", lambda: layout_problem(self))
         return problem
 
     @property
@@ -112,7 +112,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         """Writes the rows of all environments; None with ``raw_rows``, and where the data goes to a device."""
         if self.row_problem is not None:
             return None
-        writer: PoolRows = self._cached(
+        writer: PoolRows = self.cached(
             "row_writer", lambda: PoolRows(self._pool, self.batch_size[0], RowLayout.of(self))
         )
         return writer
@@ -178,9 +178,9 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended by their ids (with ``raw_rows``: EnvPool will, in the next step)."""
-        if self.run_type_checks or "step" not in self._validated or type(tensordict) is not TensorDict:
+        if self.run_type_checks or not self.is_validated("step") or type(tensordict) is not TensorDict:
             return self._checked_step(tensordict)
-        self._check_open("step")
+        self.check_open("step")
         arrays, ended = self._advance(tensordict)
         any_ended = ended.any()
         if not any_ended or self.raw_rows:
@@ -199,7 +199,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         return tensordict, root
 
     def _next_root(self, tensordict: TensorDict, arrays: dict[Any, Any]) -> TensorDictBase:
-        self._put_next(tensordict, self._data(arrays))
+        self.put_next(tensordict, self._data(arrays))
         return self.step_mdp(tensordict)
 
     def _checked_step(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:

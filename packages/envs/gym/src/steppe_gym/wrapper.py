@@ -205,8 +205,8 @@ class GymWrapper(GymLikeEnv):
             return "its observations have no fixed size."
         return super().rows_problem()
 
-    def _specs_changed(self) -> None:
-        super()._specs_changed()
+    def specs_changed(self) -> None:
+        super().specs_changed()
         self.__dict__["_kernel"] = self._first_kernel
         self.__dict__["_checked"] = set()
 
@@ -233,7 +233,7 @@ class GymWrapper(GymLikeEnv):
         keys = self.action_keys
         action = self.read_action(tensordict.get(keys[0]) if len(keys) == 1 else tensordict.select(*keys))
         values, reward, terminated, truncated, info, valid = self._vector.step(action, step_mask(tensordict))
-        data = self._new_data(values)
+        data = self.new_data(values)
         data.set("reward", self.read_reward(reward))
         flags = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
         for name, flag in flags.items():
@@ -250,7 +250,7 @@ class GymWrapper(GymLikeEnv):
         mask = reset_mask(tensordict)
         seed = self.take_seed() if mask is None or mask.all() else None
         values, info = self._vector.reset(mask, seed, kwargs.get("options"))
-        data = self._new_data(values).update(self.full_done_spec.zero())
+        data = self.new_data(values).update(self.full_done_spec.zero())
         return self._finish_rows(data, info, None)
 
     def _finish_rows(self, data: TensorDictBase, info: Any, valid: Any) -> TensorDictBase:
@@ -258,7 +258,7 @@ class GymWrapper(GymLikeEnv):
         if self._vector.has_invalid_rows:
             found = np.ones(self._vector.n, bool) if valid is None else valid
             data.set("valid", torch.from_numpy(found[:, None]))
-        return self._read_info(self._vector.rows_of_info(info), data) if self.info_dict_reader else data
+        return self.read_info(self._vector.rows_of_info(info), data) if self.info_dict_reader else data
 
     def read_action(self, action: Any) -> Any:
         """Turn the action in the data into one of the action space."""

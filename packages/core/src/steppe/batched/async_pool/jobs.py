@@ -92,9 +92,9 @@ class AsyncWork(BatchedEnv):
     def _check_usable(self, what: str) -> None:
         if self._over and not self.is_closed:
             raise ClosedError(f"{what}: this pool was stopped after an error ({self._over}): close it, make a new one.")
-        super()._check_open(what)
+        super().check_open(what)
 
-    def _check_open(self, what: str) -> None:
+    def check_open(self, what: str) -> None:
         # Every call that is not asynchronous comes by here before it touches data.
         self._check_usable(what)
         with self._change:
@@ -179,7 +179,7 @@ class AsyncWork(BatchedEnv):
             return op, by_message
         self._put_row(row, td, self._carried)
         if self._layout.masked:
-            for group in self._groups:
+            for group in self.done_groups:
                 self._storage.tensors[group.reset_key][row] = True
         return RESET_ON_DATA, None
 
@@ -307,7 +307,7 @@ class AsyncWork(BatchedEnv):
         if not self._buffered or any("next" in td.keys() for td in sent):
             # Entries that the environment does not write, such as the state that a policy hands on, stay.
             parts = following.unbind(0) if self._buffered else [self._placed(outcome[0]) for outcome in outcomes]
-            data = stack_as(self.stack, [self._put_next(td, part) for td, part in zip(sent, parts, strict=True)])
+            data = stack_as(self.stack, [self.put_next(td, part) for td, part in zip(sent, parts, strict=True)])
         else:
             data = stack_as(self.stack, sent).set("next", following)
         data.set("env_index", index)

@@ -282,7 +282,7 @@ class AsyncEnvPool(AsyncWork):
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         self.start()
-        self._check_open("set_seed")
+        self.check_open("set_seed")
         return super().set_seed(seed, static_seed)
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
@@ -290,7 +290,7 @@ class AsyncEnvPool(AsyncWork):
         if path[0] == HAS and self._jobs:
             # hasattr is for everyone, of a pool at work too.
             raise AttributeError(f"{path[1]!r} cannot be read while environments are at work: receive first.")
-        self._check_open(f"reading {'.'.join(path)}")
+        self.check_open(f"reading {'.'.join(path)}")
         return super()._ask(path, calls)
 
     def _stacked(self, op: int, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:

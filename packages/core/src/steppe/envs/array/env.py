@@ -113,7 +113,7 @@ class ArrayEnv(EnvBase):
         """Writes the row of this environment; None where it takes the tensordict path (``row_problem`` says why)."""
         if self.row_problem is not None:
             return None
-        writer: EnvRows = self._cached("row_writer", self._make_writer)
+        writer: EnvRows = self.cached("row_writer", self._make_writer)
         return writer
 
     def _make_writer(self) -> EnvRows:
@@ -122,7 +122,7 @@ class ArrayEnv(EnvBase):
 
     def _forced_steps(self) -> RowSteps:
         """The same, also where a subclass that calls ``super()._step`` has left the array path."""
-        steps = self._cached("forced_steps", lambda: RowSteps(self._make_writer()))
+        steps = self.cached("forced_steps", lambda: RowSteps(self._make_writer()))
         assert isinstance(steps, RowSteps)
         return steps
 
@@ -134,8 +134,8 @@ class ArrayEnv(EnvBase):
             return None
         return EnvRows(envs, writers[0].layout)
 
-    def _forget_way(self) -> None:
-        super()._forget_way()
+    def forget_way(self) -> None:
+        super().forget_way()
         self.__dict__.pop("_row_problem", None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,12 +146,12 @@ class ArrayEnv(EnvBase):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in _TENSORDICT_METHODS:
-            self._forget_way()
+            self.forget_way()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         if name in _TENSORDICT_METHODS:
-            self._forget_way()
+            self.forget_way()
 
     # -- seeds ----------------------------------------------------------------------------------------------------
 

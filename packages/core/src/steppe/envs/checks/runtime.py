@@ -29,7 +29,7 @@ class Expectation:
     def __init__(self, env: EnvBase) -> None:
         self.name = type(env).__name__
         self.batch_dims = len(env.batch_size)
-        self.groups = env._groups
+        self.groups = env.done_groups
         self.done_spec = env.full_done_spec
         self.actions = action_rules(env.full_action_spec, env.full_done_spec, batch_dims=self.batch_dims)
         self.observations = self._leaves(env, env.full_observation_spec)

@@ -72,7 +72,7 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
     truncated_keys = []
     if given["set_truncated"]:
         truncated_keys = [
-            (group.key("truncated"), group.key("done")) for group in env._groups if "truncated" in group.names
+            (group.key("truncated"), group.key("done")) for group in env.done_groups if "truncated" in group.names
         ]
         if not truncated_keys:
             raise SpecError(
@@ -203,7 +203,7 @@ def _skip_ended(env: EnvBase, root: TensorDictBase) -> None:
 
 def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
     """``[*B]``: rows that have ended, by the root where it has a done entry and by all groups otherwise."""
-    groups = env._groups
+    groups = env.done_groups
     if groups and not groups[0].prefix:
         done: torch.Tensor = data.get("done")
         return done.reshape(data.batch_size)
@@ -214,7 +214,7 @@ def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
 def _ended(env: EnvBase, following: TensorDictBase, *, every: bool) -> bool:
     if every:
         return bool(_rows_done(env, following).all())
-    return any_done(following, env._groups)
+    return any_done(following, env.done_groups)
 
 
 def _stored(frame: TensorDictBase, device: torch.device | None) -> TensorDictBase:

@@ -113,7 +113,7 @@ class StagesOnBatch:
         arrays = {key: array.copy() for key, array in self._next}
         data = {key: torch.from_numpy(array) for key, array in arrays.items()}
         following = build_td(data, self._size, self.layout.device) if self._flat else self._builder(data)
-        env._put_next(tensordict, following)
+        env.put_next(tensordict, following)
         root = env.step_mdp(tensordict)
         if ended:
             reset = self._reset_the_rest(reset)
