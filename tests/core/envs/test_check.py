@@ -251,3 +251,27 @@ def test_non_tensor_specs_and_data_must_agree():
     env.observation_spec = Composite(observation=Unbounded((1,)), text=Binary(1))
 
     assert "'text' must be a tensor" in text_of(env)
+
+
+@pytest.mark.parametrize("make", [CountingEnv, lambda **kwargs: CountingEnv(batch_size=(2,), **kwargs)])
+def test_a_buffer_that_is_returned_and_written_again_is_named(make):
+    env = make()
+    fresh, buffer = env._data, torch.zeros(*env.batch_size, 1)
+
+    def kept():
+        data = fresh()
+        return data.set("observation", buffer.copy_(data["observation"]))
+
+    env._data = kept
+
+    text = text_of(env)
+    assert "'observation' was changed after it had been returned" in text
+    assert "Return a copy of a buffer that is kept: tensor.clone(), or array.copy()." in text
+
+
+def test_done_entries_that_are_no_bools_are_to_be_made_some():
+    env = Wrong(lambda td: td.set("terminated", torch.zeros(1)) if "reward" in td.keys() else td)
+
+    assert "('next', 'terminated') must have dtype torch.bool, found torch.float32: make it one with value.bool()" in (
+        text_of(env)
+    )

@@ -239,8 +239,9 @@ def test_a_key_that_no_spec_has_comes_with_those_that_there_are():
         out["reward"][0] = 1
 
     for write, text in ((misspelt, "Did you mean 'grid'"), (rewarded, "A reset has no reward")):
-        with pytest.raises(KeyError, match=rf"out has \['grid'\].*{text}"):
-            Grid(write=write).reset()
+        for use in (check_env_specs, lambda env: env.reset()):
+            with pytest.raises(SpecError, match=rf"out has \['grid'\].*{text}"):
+                use(Grid(write=write))
 
 
 @pytest.mark.parametrize(
@@ -318,3 +319,55 @@ def test_legal_actions_are_asked_of_the_environment():
 
 def test_write_row_passes_the_check():
     check_env_specs(Grid(write=lambda out, where: write_row(out, "grid", np.ones(3))))
+
+
+@pytest.mark.parametrize("actions", [False, True])
+def test_an_action_that_is_kept_is_named(actions):
+    class Keeps(ArrayCountingEnv):
+        def step_into(self, action, out):
+            self.last = action
+            return super().step_into(action, out)
+
+    class KeepsPart(ArrayCountingEnv):
+        def step_into(self, action, out):
+            self.last = (action["action"] if actions else action)[:1]
+            return super().step_into(action, out)
+
+    for kind in (Keeps, KeepsPart) if not actions else (KeepsPart,):
+        text = text_of(kind(action="continuous", actions=actions))
+        assert "step_into keeps the action that it is given" in text
+        assert "keep action.copy()." in text
+
+
+def test_an_action_that_is_copied_or_a_number_may_be_kept():
+    class Copies(ArrayCountingEnv):
+        def step_into(self, action, out):
+            self.last = action if isinstance(action, int) else action.copy()
+            return super().step_into(action, out)
+
+    for kind in ACTION_KINDS:
+        check_env_specs(Copies(action=kind))
+
+
+def test_other_arguments_than_those_of_the_methods_are_named():
+    class NoSeed(Grid):
+        def reset_into(self, out):
+            """Takes too little."""
+
+    class NoOut(Grid):
+        def step_into(self, action):
+            """Takes too little."""
+
+    for use in (check_env_specs, lambda env: env.rollout(1)):
+        with pytest.raises(SpecError, match=r"NoSeed must take reset_into\(out, seed, env_info\): .*4 were given"):
+            use(NoSeed())
+        with pytest.raises(SpecError, match=r"NoOut must take step_into\(action, out\): .*3 were given"):
+            use(NoOut())
+
+
+def test_a_typeerror_about_arguments_inside_a_method_arrives_as_it_was_raised():
+    def write(out, where):
+        len()
+
+    with pytest.raises(TypeError, match="exactly one argument"):
+        Grid(write=write).reset()

@@ -116,7 +116,7 @@ class OutRow(dict[Key, "np.ndarray[Any, Any]"]):
         hint = f" Did you mean {close[0]!r}?" if close else " Declare it in the specs."
         if key == "reward" and not close:
             hint = " A reset has no reward."
-        raise KeyError(f"There is no row {key!r} to write into: out has {sorted(map(str, self))}.{hint}")
+        raise SpecError(f"There is no row {key!r} to write into: out has {sorted(map(str, self))}.{hint}")
 
 
 class Progress:

@@ -147,10 +147,15 @@ class _BoundEnvs:
         return ended
 
     def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
-        for i, row in enumerate(at):
-            self.words[self.at] = self.base + row
-            env, out = self.resetters[row]
-            env.reset_into(out, env.take_seed(), None if env_info is None else env_info[i])
+        row = 0
+        try:
+            for i, row in enumerate(at):
+                self.words[self.at] = self.base + row
+                env, out = self.resetters[row]
+                env.reset_into(out, env.take_seed(), None if env_info is None else env_info[i])
+        except TypeError as error:
+            _check_arguments(error, self.envs[row], "reset_into(out, seed, env_info)")
+            raise
         self.rows.begin(at)
 
 
@@ -195,6 +200,7 @@ class Overheard:
 
 def _check_flags(error: Exception, env: Any) -> None:
     """Raise a SpecError where an error of a step is about what ``step_into`` returned, and not from inside it."""
+    _check_arguments(error, env, "step_into(action, out)")
     here = error.__traceback__
     if here is None or here.tb_next is not None:
         return
@@ -206,6 +212,16 @@ def _check_flags(error: Exception, env: Any) -> None:
             f"{type(env).__name__}.step_into must return two bools, terminated and truncated, found "
             f"{found.format(kind)}. Write: return terminated, False"
         ) from None
+
+
+def _check_arguments(error: Exception, env: Any, method: str) -> None:
+    """Raise a SpecError where an error is about the arguments of a method, and not from inside it."""
+    here = error.__traceback__
+    while here is not None and here.tb_next is not None and here.tb_next.tb_frame.f_globals is globals():
+        here = here.tb_next  # an environment that is overheard is called from here too
+    if here is not None and here.tb_next is None and " argument" in str(error):
+        env = env.env if isinstance(env, Overheard) else env
+        raise SpecError(f"{type(env).__name__} must take {method}: {error}.") from None
 
 
 #: What Python says where two flags cannot be taken, and what was there instead.

@@ -127,7 +127,7 @@ def _leaf(leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: tor
         yield Finding(
             "dtype",
             path,
-            f"{at} must have dtype {leaf.dtype}, found {value.dtype}: cast it, or give the spec dtype={value.dtype}.",
+            f"{at} must have dtype {leaf.dtype}, found {value.dtype}: {_cast(path, value)}.",
         )
     if device is not None and value.device.type != device.type:
         yield Finding(
@@ -140,6 +140,12 @@ def _leaf(leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: tor
         )
     elif value.dtype is leaf.dtype and -1 not in leaf.shape:
         yield from _domain(leaf, value, path, lead)
+
+
+def _cast(path: Path, value: torch.Tensor) -> str:
+    if path[-1] in ("done", "terminated", "truncated"):
+        return "make it one with value.bool()"
+    return f"cast it, or give the spec dtype={value.dtype}"
 
 
 def _mend(leaf: Spec, value: torch.Tensor) -> str:

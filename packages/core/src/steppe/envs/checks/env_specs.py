@@ -118,8 +118,10 @@ def _episode(
     if start is not None:
         carried |= set(start.keys(include_nested=True, leaves_only=True))
     where = "reset"
+    returned: list[Any] = []
     try:
         root = env.reset(start.clone() if start is not None else None)
+        returned += _noted(root, where)
         for finding in compare(root_spec, root, spare=carried, what="reset"):
             yield where, finding
         for key in env.reward_keys:
@@ -132,6 +134,7 @@ def _episode(
                 yield where, finding
             frame = env.step(root)
             following = frame.get("next")
+            returned += _noted(following, where)
             for finding in compare(next_spec, following, prefix=("next",), spare=set(env.state_keys), what="step"):
                 yield where, finding
             for key in env.state_keys:
@@ -141,13 +144,42 @@ def _episode(
             root = env.step_mdp(frame)
             if env.any_done(root):
                 if stop_at_done:
-                    return
+                    break
                 where = f"reset after step {step}"
                 root = env.reset(root)
                 for finding in compare(root_spec, root, spare=None, what="reset"):
                     yield where, finding
+        yield from _changed(returned)
     except SpecError as error:
         yield where, Finding("stopped", None, str(error))
+
+
+def _noted(data: Any, where: str, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any, torch.Tensor, torch.Tensor]]:
+    """The tensors of what was returned, each with a copy of what it holds now."""
+    if isinstance(data, LazyStackedTensorDict):
+        for row in data.unbind(data.stack_dim):
+            yield from _noted(row, where, path)
+        return
+    for name in data.keys():
+        value, key = data.get(name), (*path, name)
+        if is_tensor_collection(value) and not is_non_tensor(value):
+            yield from _noted(value, where, key)
+        elif isinstance(value, torch.Tensor) and not value.is_nested:
+            yield where, key if len(key) > 1 else name, value, value.detach().clone()
+
+
+def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
+    """The tensors that hold something else than when they were returned."""
+    for where, key, now, then in returned:
+        one, other = now.detach(), then
+        if one.is_floating_point():
+            one, other = one.nan_to_num(), other.nan_to_num()
+        if not torch.equal(one, other):
+            text = (
+                f"{key!r} was changed after it had been returned: the environment has written into that tensor again. "
+                "Return a copy of a buffer that is kept: tensor.clone(), or array.copy()."
+            )
+            yield where, Finding("buffer", key, text)
 
 
 def _merged(env: EnvBase, kinds: tuple[str, ...]) -> Composite:

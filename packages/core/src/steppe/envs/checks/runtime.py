@@ -85,7 +85,10 @@ class Expectation:
     def complete(self, following: TensorDictBase) -> None:
         """Fill in done entries and give rewards the shape of their spec."""
         if not isinstance(following, TensorDictBase):
-            raise SpecError(f"{self.name}._step must return a TensorDict, found {type(following).__name__}.")
+            raise SpecError(
+                f"{self.name}._step must return a TensorDict, found {type(following).__name__}. Write: return "
+                "TensorDict({...}, batch_size=self.batch_size)"
+            )
         flat = self._flat_done
         if flat is None or type(following) is not TensorDict or not flat <= entries(following).keys():
             complete_done(following, self.groups, self.done_spec)
@@ -96,7 +99,8 @@ class Expectation:
             if reward is None:
                 raise SpecError(
                     f"{self.name}._step returned no reward at {key!r}. "
-                    f"Found {sorted(map(str, following.keys(include_nested=True, leaves_only=True)))}."
+                    f"Found {sorted(map(str, following.keys(include_nested=True, leaves_only=True)))}. Add it to the "
+                    "TensorDict that _step returns."
                 )
             if shape is None:
                 continue

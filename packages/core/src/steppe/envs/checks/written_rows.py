@@ -6,6 +6,7 @@ that what was not written is found; and they look at each value that is written,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,9 +54,13 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     seen = rows.root
     for step in range(1, steps + _TRIES + 1):
         data = build({key: torch.from_numpy(np.array(seen[key][0])) for key in layout.root_keys})
-        actions = layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))
+        # Views of a part refer to the array that has the memory, so it is given arrays of their own.
+        actions = [_owned(one) for one in layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))]
+        held = _references(actions)
         with following.watching():
             ended = loop.step(actions)
+        if _references(actions) != held:
+            flags.append(_KEPT)
         yield from ((f"step {step}", finding) for finding in [*following.findings, *flags])
         seen = rows.next
         if ended:
@@ -65,6 +70,25 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
         if step >= steps and not following.suspects:
             break
     yield from ((f"step {step}", finding) for finding in following.unwritten("step_into"))
+
+
+_KEPT = Finding(
+    "kept",
+    "step_into",
+    "step_into keeps the action that it is given, whose memory the next one is written into: keep action.copy().",
+)
+
+
+def _owned(action: Any) -> Any:
+    if isinstance(action, dict):
+        return {key: _owned(value) for key, value in action.items()}
+    return action.copy() if isinstance(action, np.ndarray) else action
+
+
+def _references(actions: list[Any]) -> list[int]:
+    """How many there are to each array of an action."""
+    arrays = [value for one in actions for value in (one.values() if isinstance(one, dict) else [one])]
+    return [sys.getrefcount(array) for array in arrays if isinstance(array, np.ndarray)]
 
 
 def _flags(found: Any) -> Iterator[Finding]:
