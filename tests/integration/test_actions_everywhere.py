@@ -9,8 +9,19 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from steppe import AsyncEnvPool, Collector, EnvBase, ParallelEnv, RewardSum, SerialEnv, TransformedEnv
+from steppe import (
+    AsyncEnvPool,
+    Bounded,
+    Collector,
+    Composite,
+    EnvBase,
+    ParallelEnv,
+    RewardSum,
+    SerialEnv,
+    TransformedEnv,
+)
 from steppe.errors import ActionError
+from steppe.transforms import Transform
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
 Make = Callable[[], EnvBase]
@@ -162,3 +173,35 @@ def test_float64_is_taken_for_float32(act, way, kind):
 
     assert data["action"].dtype is torch.float32
     assert data["next", "reward"].item() == pytest.approx(0.3)
+
+
+class Halved(Transform):
+    """Takes an action twice as large as the environment does, as a float."""
+
+    def __init__(self) -> None:
+        super().__init__(in_keys_inv=["action"], out_keys_inv=["action"])
+
+    def _inv_apply_transform(self, action: torch.Tensor) -> torch.Tensor:
+        return action / 2
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        return Composite(action=Bounded(0.0, 4.0, action_spec.shape))
+
+
+def halved(make: Make) -> EnvBase:
+    return TransformedEnv(make(), Halved())
+
+
+@pytest.mark.parametrize("way", ["step", "rollout(actions=)", "rollout(policy)"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_an_inverse_makes_follows_the_rule_too(way, kind):
+    go = ALONE[way]
+    env = halved(lambda: kind(1000, action="categorical"))
+
+    data = go(env, torch.tensor(4.0))
+    assert data["action"].item() == 4
+    assert data["next", "reward"].item() == 2
+    with pytest.raises(ActionError, match=r"the value 1.5, which torch.int64 does not hold"):
+        go(env, torch.tensor(3.0))
+    with pytest.raises(ActionError, match="must be a whole number from 0 to 2, found 4"):
+        go(env, torch.tensor(8.0))

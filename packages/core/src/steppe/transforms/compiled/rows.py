@@ -51,6 +51,10 @@ class TransformedRows:
                     with torch.no_grad():
                         value = part._inv_apply_transform(torch.from_numpy(actions.pop(out_key)))
                     actions[key] = value.numpy()
+            # What an inverse makes is an action of the base, and held against the rule for actions there.
+            rules = self.base.layout.actions
+            fitted = rules.fit({key: torch.from_numpy(actions[key]) for key in rules.keys})
+            actions = {key: value.numpy() for key, value in fitted.items()}
         return self.base.decode(actions)
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
