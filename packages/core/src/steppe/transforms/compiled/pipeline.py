@@ -183,7 +183,8 @@ class Pipeline:
         if base.batch_size:
             self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts)
             return problem
-        for part, hooks, specs, behind in zip(parts, found, before, [*before[1:], after], strict=True):
+        behind_each = [*before[1:], after] if parts else []  # an empty chain is a chain
+        for part, hooks, specs, behind in zip(parts, found, before, behind_each, strict=True):
             problem = row_problem(part, hooks, specs, behind)
             if problem is not None:
                 return problem

@@ -83,7 +83,7 @@ class RowPlan:
         flag = np.dtype(bool)
         current |= {name: Value(shape, flag, True) for name, shape in base.done_shapes.items()}
         self.values = [current]
-        for hook, specs in zip(hooks, [*before[1:], after], strict=True):
+        for hook, specs in zip(hooks, [*before[1:], after] if hooks else [], strict=True):
             current = self._behind(hook, current, specs)
             self.values.append(current)
         for key, value in current.items():
