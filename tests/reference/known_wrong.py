@@ -1,0 +1,104 @@
+"""Mistakes that the records show and that are not fixed yet; the records hold the right data.
+
+Each has an example that is expected to fail. When it does not fail any longer, delete the entry: everything that it
+excepts is compared then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+__all__ = ["KNOWN_WRONG", "Known", "known_of"]
+
+Case = tuple[str, str | None, str, str]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Something that is wrong.
+
+    Args:
+        reason: what is wrong.
+        example: environment, chain, way and program in which it shows.
+        covers: says of an environment, chain, way and program whether it may show there.
+        paths: patterns of the entries that are wrong; None for all of them, or for an error.
+    """
+
+    reason: str
+    example: Case
+    covers: Callable[[str, str | None, str, str], bool]
+    paths: tuple[str, ...] | None = None
+
+    def says(self, line: str) -> bool:
+        """Whether a line of differences is about an entry that is known to be wrong."""
+        path = line.split(":")[0].removesuffix(" is missing").split(" in row ")[0].split(" @")[0]
+        return self.paths is None or any(fnmatchcase(path, pattern) for pattern in self.paths)
+
+
+_BATCHES = ("serial", "parallel")
+_RESETS_INSIDE = ("whole", "edited", "edited in place")
+
+KNOWN_WRONG: list[Known] = [
+    Known(
+        "an array environment alone forgets env_info when a step resets it; batches, and others alone, do not",
+        ("arrays with env_info", None, "alone", "env_info"),
+        lambda name, chain, way, program: name == "arrays with env_info" and way == "alone" and program == "env_info",
+    ),
+    Known(
+        "a batch loses the entries that only some of the agents have",
+        ("different agents", None, "serial, inside", "whole"),
+        lambda name, chain, way, program: name == "different agents" and way != "alone",
+        ("*own_?",),
+    ),
+    Known(
+        "a batch whose rows travel as TensorDicts leaves the action out of the root after a step with resets",
+        ("text", None, "serial, inside", "whole"),
+        lambda name, chain, way, program: (
+            name in ("text", "text as action", "growing", "metadata", "different agents")
+            and way.startswith(_BATCHES)
+            and program in _RESETS_INSIDE
+        ),
+        ("last/action", "last/agents/*/action"),
+    ),
+    Known(
+        "rows whose shapes differ cannot be merged in a partial step or reset",
+        ("growing", None, "serial, inside", "partial resets"),
+        lambda name, chain, way, program: (
+            name == "growing"
+            and way.startswith(_BATCHES)
+            and program in ("separate", "partial steps", "partial resets")
+        ),
+    ),
+    Known(
+        "transforms of a batch do not take rows whose shapes differ",
+        ("growing", "counted", "serial, outside", "whole"),
+        lambda name, chain, way, program: name == "growing" and way.endswith("outside"),
+    ),
+    Known(
+        "a reset inside a step writes into the tensorclass of the step's own last observation",
+        ("tensorclass", None, "alone", "whole"),
+        lambda name, chain, way, program: (
+            name == "tensorclass"
+            and way == "alone"
+            and program in ("whole", "rollout", "partial steps", "edited", "edited in place")
+        ),
+        ("next/place/?",),
+    ),
+    Known(
+        "where groups end by themselves, a transform of a batch resets the entries at the root of every row",
+        ("groups", "counted", "serial, outside", "partial resets"),
+        lambda name, chain, way, program: (
+            name == "groups"
+            and way.endswith("outside")
+            and program in ("partial steps", "partial resets", "edited", "edited in place")
+        ),
+        ("*episode_reward", "*observation"),
+    ),
+]
+
+
+def known_of(name: str, chain: str | None, way: str, program: str) -> list[Known]:
+    """What is known to be wrong in a program."""
+    return [known for known in KNOWN_WRONG if known.covers(name, chain, way, program)]
