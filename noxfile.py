@@ -78,19 +78,22 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests; arguments after -- go to pytest."""
-    use_base(session)
-    install_local(session, *(package.name for package in packages()))
-    session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
-    session.run("python", "-m", "pytest", *session.posargs, env=HEADLESS)
+    """Run all tests but the slow ones; arguments after -- go to pytest."""
+    install_for_tests(session)
+    session.run("python", "-m", "pytest", "-m", "not slow", *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Run the tests that take long; arguments after -- go to pytest."""
+    install_for_tests(session)
+    session.run("python", "-m", "pytest", "-m", "slow", *session.posargs, env=HEADLESS)
 
 
 @nox.session
 def portable(session: nox.Session) -> None:
     """Test batches and workers with what other systems have in place of memfd, eventfd and epoll."""
-    use_base(session)
-    install_local(session, *(package.name for package in packages()))
-    session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
+    install_for_tests(session)
     folders = session.posargs or ["tests/core/batched", "tests/core/workers"]
     session.run("python", "-m", "pytest", *folders, env={**HEADLESS, "PYTHONPATH": "tests/without_linux"})
 
@@ -202,6 +205,13 @@ def install_local(session: nox.Session, *names: str, dependencies: bool = True) 
     arguments = [] if dependencies else ["--no-deps"]
     # The build tools are in the base environment already.
     session.install("-c", str(CONSTRAINTS), "--no-build-isolation", *arguments, *editable(*names))
+
+
+def install_for_tests(session: nox.Session) -> None:
+    """Install all packages of this repository, and the libraries that they are tested with."""
+    use_base(session)
+    install_local(session, *(package.name for package in packages()))
+    session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
 
 
 def write_constraints(session: nox.Session, *requirements: str) -> str:
