@@ -147,6 +147,9 @@ def test_the_number_of_categories_may_come_later() -> None:
     spec = Categorical(-1)
     assert spec.is_in(torch.tensor(10**6))
     assert not spec.is_in(torch.tensor(-1))
+    assert spec.space.n == -1
+    with pytest.raises(NotSupported, match=r"Categorical\.n needs the number of categories: call set_provisional_n"):
+        spec.n  # noqa: B018
     with pytest.raises(NotSupported, match="set_provisional_n"):
         spec.rand()
     spec.set_provisional_n(4)
@@ -365,3 +368,10 @@ def test_a_binary_spec_takes_a_mask() -> None:
     rows.update_mask([[[True, False]], [[False, True]]])
     with pytest.raises(NotSupported, match="different masks"):
         rows.enumerate(use_mask=True)
+
+
+def test_several_categories_pick_from_one_row() -> None:
+    values = torch.arange(6.0).view(2, 3)
+    assert Categorical(3, (1,)).index(torch.tensor([[1], [2]]), values).tolist() == [[1], [5]]
+    assert Categorical(3, (3,)).index(torch.tensor([[2, 1, 0], [0, 0, 1]]), values).tolist() == [[2, 1, 0], [3, 3, 4]]
+    assert Categorical(3).index(torch.tensor([1, 2]), values).tolist() == [1, 5]

@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from steppe.errors import SpecError
-from steppe.specs import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
+from steppe.specs import (
+    Binary,
+    Bounded,
+    Categorical,
+    Choice,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Unbounded,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +85,36 @@ def test_whole_floats_are_encoded_as_integers() -> None:
     assert Categorical(5).encode(3.0).tolist() == 3
     assert Bounded(0, 255, (2,), dtype=torch.uint8).encode(np.array([0.0, 255.0])).tolist() == [0, 255]
     assert Categorical(2, (1,), dtype=torch.bool).encode([1]).tolist() == [True]
+
+
+def test_a_list_of_one_datum_is_that_datum() -> None:
+    frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    spec = Bounded(0, 255, (2, 2, 3), dtype=torch.uint8)
+    assert np.array_equal(spec.encode([frame]), frame)
+    with pytest.raises(SpecError, match=r"found \(1, 2, 2, 3\)"):
+        spec.encode(frame[None])
+    with pytest.raises(SpecError, match=r"found \(2, 2, 2, 3\)"):
+        spec.encode([frame, frame])
+
+
+@pytest.mark.parametrize("spec", [Bounded(0, 1, (2,)), Categorical(3, (2,)), Composite(a=Bounded(0, 1, (2,)))])
+def test_values_are_held_against_the_domain_where_the_environment_says_so(monkeypatch, spec) -> None:
+    wrong = {"a": [0, 9]} if isinstance(spec, Composite) else [0, 9]
+    encoded = spec.encode(wrong)
+    spec.to_numpy(encoded)
+    monkeypatch.setattr("steppe.specs.base.CHECKED", True)
+    with pytest.raises(SpecError, match=r"found .*9"):
+        spec.encode(wrong)
+    with pytest.raises(SpecError, match=r"found .*9"):
+        spec.to_numpy(encoded)
+    spec.to_numpy(encoded, safe=False)
+    assert spec.is_in(spec.encode(spec.to_numpy(spec.rand())))
+
+
+def test_the_choice_that_holds_a_value_encodes_it(monkeypatch) -> None:
+    monkeypatch.setattr("steppe.specs.base.CHECKED", True)
+    spec = Choice([Bounded(0, 1, (1,)), Bounded(5, 6, (1,))])
+    assert spec.encode([5.5]).tolist() == [5.5]
+    assert spec.to_numpy(torch.tensor([5.5])).tolist() == [5.5]
+    with pytest.raises(SpecError, match="from 0 to 1"):
+        spec.encode([3])

@@ -238,7 +238,7 @@ def _allows(leaf: Spec) -> Allows | None:
     if isinstance(leaf, MultiCategorical):
         return _multi_below(leaf.nvec.numpy())
     if isinstance(leaf, Categorical):
-        return None if leaf.n < 0 or leaf.dtype is torch.bool else _below(leaf.n)
+        return None if leaf.space.n < 0 or leaf.dtype is torch.bool else _below(leaf.space.n)
     return None
 
 
@@ -247,7 +247,7 @@ def _allows_one(leaf: Spec) -> Allows | None:
     if type(leaf) is OneHot and leaf.ndim == 1 and leaf.n <= _FEW:
         others = leaf.n - 1
         return lambda row: row.count(0) == others and 1 in row
-    if type(leaf) is Categorical and leaf.ndim == 0 and leaf.n > 0 and leaf.dtype is not torch.bool:
+    if type(leaf) is Categorical and leaf.ndim == 0 and leaf.space.n > 0 and leaf.dtype is not torch.bool:
         last = leaf.n - 1
         return lambda number: 0 <= number <= last and number == int(number)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -24,6 +25,9 @@ DeviceLike: TypeAlias = "torch.device | str | int | None"
 Rows: TypeAlias = "tuple[int, ...] | None"
 
 _NO_ROWS: Rows = ()
+
+CHECKED = os.environ.get("CHECK_SPEC_ENCODE", "").lower() in ("1", "true", "yes")
+"""Whether ``encode`` and ``to_numpy`` check their data: the environment variable CHECK_SPEC_ENCODE, read once."""
 
 # An error that lists more than this is not read.
 _MOST_FAULTS = 10
@@ -197,8 +201,9 @@ class Spec(metaclass=SpecMeta):
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
         """Turn a library's value into data of the spec: a tensor of its dtype, on its device.
 
-        Values are cast, never reshaped, and not checked against the domain. One element goes into any shape of one
-        element, such as a number into ``(1,)``.
+        Values are cast and never reshaped. One element goes into any shape of one element, such as a number into
+        ``(1,)``, and a list of one datum is that datum. They are not checked against the domain, unless the environment
+        variable CHECK_SPEC_ENCODE is 1.
 
         Args:
             val: array, tensor, number or nested list of the spec's shape.
@@ -224,9 +229,13 @@ class Spec(metaclass=SpecMeta):
 
         Args:
             val: data of the spec. Further leading dimensions are allowed.
-            safe: check first that it is in the spec; None does not.
+            safe: check first that it is in the spec; None does where the environment variable CHECK_SPEC_ENCODE is 1.
             key: how an error calls the data.
         """
+
+    def _check_if(self, safe: bool | None, val: Any, key: Key = None) -> None:
+        if CHECKED if safe is None else safe:
+            self.assert_is_in(val, key=key)
 
     @abstractmethod
     def type_check(self, value: Any, key: Key = None) -> None:
@@ -352,10 +361,23 @@ class Spec(metaclass=SpecMeta):
             )
 
     @classmethod
+    def implements_for_spec(cls, torch_function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Return a decorator that registers what a torch function does with specs of this class."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            if "TORCH_FUNCTIONS" not in cls.__dict__:
+                cls.TORCH_FUNCTIONS = {}
+            cls.TORCH_FUNCTIONS[torch_function] = function
+            return function
+
+        return register
+
+    @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        function = Spec.TORCH_FUNCTIONS.get(func)
-        if function is None:
-            return NotImplemented
-        return function(*args, **(kwargs or {}))
+        for base in cls.__mro__:
+            function = base.__dict__.get("TORCH_FUNCTIONS", {}).get(func)
+            if function is not None:
+                return function(*args, **(kwargs or {}))
+        return NotImplemented

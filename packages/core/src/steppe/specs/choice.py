@@ -144,13 +144,19 @@ class Choice(Spec):
 
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
         """Turn a value into data; see :meth:`Spec.encode`."""
-        return self._choices[0].encode(val, ignore_device=ignore_device, key=key)
+        first: SpecError | None = None
+        for choice in self._choices:
+            try:
+                return choice.encode(val, ignore_device=ignore_device, key=key)
+            except SpecError as error:
+                first = first or error
+        assert first is not None
+        raise first
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return what a library takes; see :meth:`Spec.to_numpy`."""
-        if safe:
-            self.assert_is_in(val, key=key)
-        return self._choices[0].to_numpy(val, key=key)
+        self._check_if(safe, val, key)
+        return self._choices[0].to_numpy(val, False, key=key)
 
     def type_check(self, value: Any, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the specs."""

@@ -197,10 +197,13 @@ class CompositeData(Lockable, Spec):
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
         """Turn a dict (or TensorDict) of a library's values into a TensorDict of the spec.
 
+        Entries that are missing are left out.
+
         Raises:
-            SpecError: an entry is missing, is not in the spec, or is of the wrong shape.
+            SpecError: an entry is not in the spec, or is of the wrong shape.
         """
-        self._check_data(val, key)
+        if not _is_data(val):
+            raise SpecError(f"{named(key, self)}: expected a TensorDict or a dict, found {type(val).__name__}.")
         extra = sorted(str(name) for name in val.keys() if name not in self._children)
         if extra:
             raise SpecError(
@@ -209,7 +212,9 @@ class CompositeData(Lockable, Spec):
             )
         encoded = {}
         for name, child in self._children.items():
-            value = _entry(val, name) if name in val.keys() else None
+            if name not in val.keys():
+                continue
+            value = _entry(val, name)
             if child is not None:
                 value = child.encode(value, ignore_device=ignore_device, key=entry_key(key, name))
             if value is not None:
@@ -218,11 +223,10 @@ class CompositeData(Lockable, Spec):
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return a dict of what each entry becomes; nested Composites become dicts."""
-        if safe:
-            self.assert_is_in(val, key=key)
+        self._check_if(safe, val, key)
         self._check_data(val, key)
         return {
-            name: child.to_numpy(_entry(val, name), key=entry_key(key, name))
+            name: child.to_numpy(_entry(val, name), False, key=entry_key(key, name))
             for name, child in self._children.items()
             if child is not None
         }

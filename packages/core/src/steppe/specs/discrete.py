@@ -83,13 +83,22 @@ class Categorical(Leaf):
 
     @property
     def n(self) -> int:
-        """Number of categories; the provisional one, or -1, where it is not known."""
+        """Number of categories; the provisional one where it is not known.
+
+        Raises:
+            NotSupported: there is no provisional one. ``space.n`` is -1 then.
+        """
+        return self._known_n("n")
+
+    @property
+    def _n_now(self) -> int:
+        """The number of categories; -1 where nobody has said it yet."""
         return self._n if self._n >= 0 or self._provisional is None else self._provisional
 
     @property
     def space(self) -> CategoricalBox:
         """The categories, as a CategoricalBox."""
-        return CategoricalBox(self.n)
+        return CategoricalBox(self._n_now)
 
     @property
     def domain(self) -> str:
@@ -107,7 +116,7 @@ class Categorical(Leaf):
         Args:
             mask: bool tensor that broadcasts to ``[*shape, n]``, or None.
         """
-        full = torch.Size((*self._shape, self.n))
+        full = torch.Size((*self._shape, self._n_now))
         self._mask = masks.checked(mask, full, name=type(self).__name__, device=self._device)
 
     def set_provisional_n(self, n: int) -> None:
@@ -121,26 +130,26 @@ class Categorical(Leaf):
         self._provisional = _count(n, self)
 
     def _known_n(self, what: str) -> int:
-        if self.n < 0:
+        if self._n_now < 0:
             raise NotSupported(f"Categorical.{what} needs the number of categories: call set_provisional_n(n) first.")
-        return self.n
+        return self._n_now
 
     def _contains(self, val: torch.Tensor) -> bool:
         if not is_whole(val):
             return False
         index = val.to(torch.int64)
-        if bool((index < 0).any()) or (self.n >= 0 and bool((index >= self.n).any())):
+        if bool((index < 0).any()) or (self._n_now >= 0 and bool((index >= self._n_now).any())):
             return False
         if self._mask is None:
             return True
-        mask = masks.allowed(self._mask).to(val.device).expand(*index.shape, self.n)
+        mask = masks.allowed(self._mask).to(val.device).expand(*index.shape, self._n_now)
         return bool(mask.gather(-1, index.unsqueeze(-1)).all())
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
         index = whole(val).clamp(min=0)
-        if self.n >= 0:
+        if self._n_now >= 0:
             self._check_any(val, "project")
-            index = index.clamp(max=self.n - 1)
+            index = index.clamp(max=self._n_now - 1)
         if self._mask is not None:
             index = masks.nearest(index, self._mask)
         return index.to(self._dtype)
@@ -158,14 +167,14 @@ class Categorical(Leaf):
 
     def _domain_text(self) -> str:
         if self._mask is not None:
-            return f"categories from 0 to {self.n - 1} that the mask allows"
-        if self.n == 0:
+            return f"categories from 0 to {self._n_now - 1} that the mask allows"
+        if self._n_now == 0:
             return "no data, as there is no category"
-        return f"categories from 0 to {self.n - 1}" if self.n > 0 else "categories of 0 or more"
+        return f"categories from 0 to {self._n_now - 1}" if self._n_now > 0 else "categories of 0 or more"
 
     def _check_any(self, data: torch.Tensor, what: str) -> torch.Tensor:
         """``data`` where it holds nothing; without categories there is nothing that it could hold."""
-        if self.n == 0 and data.numel():
+        if self._n_now == 0 and data.numel():
             raise self._unsupported(what, "it has no category")
         return data
 
@@ -179,7 +188,7 @@ class Categorical(Leaf):
         mask = self._mask
         if mask is not None:
             rows = masks.compressed(mask)
-            mask = masks.checked(rows, torch.Size((*shape, self.n)), name=type(self).__name__, device=self._device)
+            mask = masks.checked(rows, torch.Size((*shape, self._n_now)), name=type(self).__name__, device=self._device)
         self._shape, self._mask = shape, mask
 
     def make_neg_dim(self, dim: int) -> Self:
@@ -200,14 +209,12 @@ class Categorical(Leaf):
             val: data of the spec, with any leading dimensions.
             safe: check first that it is in the spec.
         """
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         return sampling.one_hot(val.to(torch.int64), self._known_n("to_one_hot"), dtype=torch.bool)
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is categorical already."""
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         return val
 
     def to_one_hot_spec(self) -> OneHot:
@@ -222,11 +229,15 @@ class Categorical(Leaf):
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Pick the chosen entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``.
 
+        Categories ``[..., k]`` and a tensor ``[..., n]`` with the same leading dimensions give ``[..., k]``.
+
         Raises:
             SpecError: the shapes do not fit each other.
         """
-        if self.n >= 0:
-            self._check_choices(index, tensor_to_index, tuple(index.shape), self.n)
+        if index.ndim and tensor_to_index.ndim == index.ndim and tensor_to_index.shape[:-1] == index.shape[:-1]:
+            return tensor_to_index.gather(-1, index.to(torch.int64))
+        if self._n_now >= 0:
+            self._check_choices(index, tensor_to_index, tuple(index.shape), self._n_now)
         rows = tensor_to_index.expand(*index.shape, tensor_to_index.shape[-1])
         return rows.gather(-1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
 
@@ -241,10 +252,10 @@ class Categorical(Leaf):
         return each.view(-1, *[1] * self.ndim).expand(-1, *shapes.static(self._shape)).clone()
 
     def _same(self, other: Any) -> bool:
-        return super()._same(other) and (self._n, self.n) == (other._n, other.n)
+        return super()._same(other) and (self._n, self._n_now) == (other._n, other._n_now)
 
     def _arguments(self) -> list[str]:
-        return [f"n={self.n}", *(["mask=..."] if self._mask is not None else [])]
+        return [f"n={self._n_now}", *(["mask=..."] if self._mask is not None else [])]
 
 
 class OneHot(Leaf):
@@ -403,8 +414,7 @@ class OneHot(Leaf):
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the category numbers ``[..., *shape[:-1]]`` as an int64 array."""
-        if safe:
-            self.assert_is_in(val, key=key)
+        self._check_if(safe, val, key)
         return self.to_categorical(val).detach().cpu().numpy()
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
@@ -414,14 +424,12 @@ class OneHot(Leaf):
             val: data of the spec, with any leading dimensions.
             safe: check first that it is in the spec.
         """
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         return (val.to(torch.uint8) if val.dtype is torch.bool else val).argmax(-1)
 
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is one-hot already."""
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         return val
 
     def to_categorical_spec(self) -> Categorical:

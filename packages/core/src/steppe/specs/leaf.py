@@ -182,7 +182,10 @@ class Leaf(Shaped):
         """
         tensor = one_element(self._tensor(val, key), self._shape)
         if not shapes.fits(tensor.shape, self._shape):
-            raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
+            if isinstance(val, (list, tuple)) and len(val) == 1 and shapes.fits(tensor.shape[1:], self._shape):
+                tensor = tensor[0]  # gym renders a list of frames
+            else:
+                raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
         return self._cast(tensor, key, ignore_device=ignore_device)
 
     def _cast(self, tensor: torch.Tensor, key: Key, *, ignore_device: bool) -> torch.Tensor:
@@ -195,12 +198,12 @@ class Leaf(Shaped):
                     f"{tensor.dtype}. Round or clip them, or give the spec another dtype."
                 )
             tensor = out
+        self._check_if(None, tensor, key)
         return tensor if ignore_device or self._device is None else tensor.to(self._device)
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the data as an array; see :meth:`Spec.to_numpy`. bfloat16 becomes float32, which numpy has."""
-        if safe:
-            self.assert_is_in(val, key=key)
+        self._check_if(safe, val, key)
         return _array(val)
 
     def type_check(self, value: Any, key: Key = None) -> None:

@@ -236,8 +236,7 @@ class MultiCategorical(Categorical):
 
         Where nvec is nested and its rows differ, the result is a nested tensor with a component for each row.
         """
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         if self._nvec.ndim == 1:
             return _hot(val.to(torch.int64), self._flat("to_one_hot"), torch.bool)
         at = self.ndim - self._nvec.ndim
@@ -252,8 +251,7 @@ class MultiCategorical(Categorical):
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is categorical already."""
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         return val
 
     def to_one_hot_spec(self) -> Any:
@@ -362,9 +360,9 @@ class MultiOneHot(OneHot):
         raise AttributeError("MultiOneHot has no n: each choice has its own number of categories, see nvec.")
 
     @property
-    def nvec(self) -> torch.Tensor:
-        """Number of categories of each choice, ``[k]`` int64 on the CPU."""
-        return torch.tensor(self._parts, device=CPU)
+    def nvec(self) -> list[int]:
+        """Number of categories of each choice."""
+        return list(self._parts)
 
     @property
     def space(self) -> Any:
@@ -455,7 +453,7 @@ class MultiOneHot(OneHot):
             if not shapes.fits(tensor.shape, numbers):
                 fault = shape_fault(named(key, self), self._shape, tensor.shape)
                 raise SpecError(f"{fault} Category numbers of shape {tuple(numbers)} are encoded as one-hot rows.")
-            index, counts = whole(tensor), self.nvec.to(tensor.device)
+            index, counts = whole(tensor), torch.tensor(self._parts, device=tensor.device)
             if not is_whole(tensor) or bool(((index < 0) | (index >= counts)).any()):
                 raise SpecError(f"{named(key, self)}: expected categories below {self._parts}, found {val!r}.")
             tensor = _hot(index, self._parts, self._dtype)
@@ -463,8 +461,7 @@ class MultiOneHot(OneHot):
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the category numbers ``[..., *shape[:-1], k]`` as an int64 array."""
-        if safe:
-            self.assert_is_in(val, key=key)
+        self._check_if(safe, val, key)
         return self.to_categorical(val).detach().cpu().numpy()
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
@@ -474,15 +471,13 @@ class MultiOneHot(OneHot):
             val: data of the spec, with any leading dimensions.
             safe: check first that it is in the spec.
         """
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         val = val.to(torch.uint8) if val.dtype is torch.bool else val
         return torch.stack([part.argmax(-1) for part in shapes.split(val, self._parts)], -1)
 
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is one-hot already."""
-        if safe:
-            self.assert_is_in(val)
+        self._check_if(safe, val)
         return val
 
     def to_categorical_spec(self) -> MultiCategorical:

@@ -140,8 +140,7 @@ class NonTensor(Shaped):
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the bare value, or nested lists of them."""
-        if safe:
-            self.assert_is_in(val, key=key)
+        self._check_if(safe, val, key)
         if isinstance(val, NonTensorStack):
             return val.tolist()
         return val.data if isinstance(val, NonTensorData) else val

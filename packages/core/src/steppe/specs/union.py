@@ -23,6 +23,7 @@ def union(first: Composite, *others: Composite) -> Composite:
     for other in others:
         for name, child in other.items():
             mine = children.get(name)
-            both = isinstance(mine, Composite) and isinstance(child, Composite)
-            children[name] = union(mine, child) if both else child
+            if isinstance(mine, Composite) and isinstance(child, Composite):
+                child = union(mine, child)
+            children[name] = child
     return Composite(children, shape=first.shape, device=first.device)

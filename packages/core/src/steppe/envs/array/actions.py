@@ -55,7 +55,7 @@ def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
 
 
 def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
-    limit = leaf.n if leaf.n > 0 else float("inf")
+    limit = leaf.space.n if leaf.space.n > 0 else float("inf")
 
     def one(action: torch.Tensor) -> Any:
         number = action.item()
