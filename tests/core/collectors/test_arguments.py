@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from steppe import Collector, SerialEnv, SyncDataCollector
-from steppe.errors import EnvNotFound, NotSupported, PluginNotFound, PolicyError, SpecError
+from steppe.errors import EnvNotFound, IgnoredArgumentWarning, NotSupported, PluginNotFound, PolicyError, SpecError
 from steppe_testing import CountingEnv
 
 
@@ -46,11 +47,11 @@ def test_keyword_arguments_have_no_use_with_an_environment() -> None:
     ("arguments", "said"),
     [
         ({"frames_per_batch": 0}, "frames_per_batch is a whole number >= 1, found 0"),
-        ({"frames_per_batch": 2.0}, "frames_per_batch is a whole number >= 1, found 2.0"),
+        ({"frames_per_batch": 2.5}, "frames_per_batch is a whole number >= 1, found 2.5"),
         ({"frames_per_batch": True}, "found True"),
-        ({"total_frames": 0}, "total_frames is a whole number >= 1, or negative for no end, found 0"),
         ({"total_frames": "all"}, "found 'all'"),
-        ({"max_frames_per_traj": -1}, "max_frames_per_traj is a whole number of steps, found -1"),
+        ({"total_frames": 8.5}, "total_frames is a whole number, or negative for no end, found 8.5"),
+        ({"max_frames_per_traj": 1.5}, "max_frames_per_traj is a whole number of steps, found 1.5"),
     ],
 )
 def test_what_is_no_number_of_frames_is_refused(arguments: dict[str, Any], said: str) -> None:
@@ -58,10 +59,93 @@ def test_what_is_no_number_of_frames_is_refused(arguments: dict[str, Any], said:
         Collector(CountingEnv, **{"frames_per_batch": 4, **arguments})
 
 
-@pytest.mark.parametrize("name", ["replay_buffer", "trajs_per_batch", "interruptor", "compile_policy", "backend"])
-def test_arguments_of_other_collectors_are_refused_by_name_with_what_to_do_instead(name: str) -> None:
-    with pytest.raises(NotSupported, match=rf"does not take {name}= yet. Instead: "):
-        Collector(CountingEnv, frames_per_batch=4, **{name: object()})
+@pytest.mark.parametrize(
+    ("arguments", "batches"),
+    [
+        ({"total_frames": 8.0}, 2),
+        ({"total_frames": np.int64(8)}, 2),
+        ({"total_frames": 0}, 0),
+        ({"frames_per_batch": 4.0, "total_frames": 8}, 2),
+        ({"total_frames": 8, "max_frames_per_traj": -1}, 2),
+        ({"total_frames": 8, "init_random_frames": -1}, 2),
+        ({"total_frames": 8, "init_random_frames": 4.0}, 2),
+        ({"total_frames": 8, "split_trajs": None, "trust_policy": None, "exploration_type": None}, 2),
+    ],
+)
+def test_numbers_of_any_kind_and_none_for_the_default_are_taken(arguments: dict[str, Any], batches: int) -> None:
+    with Collector(CountingEnv, **{"frames_per_batch": 4, **arguments}) as collector:
+        assert [batch.batch_size for batch in collector] == [(4,)] * batches
+
+
+def test_total_frames_none_has_no_end() -> None:
+    with Collector(CountingEnv, frames_per_batch=4, total_frames=None) as collector:
+        assert collector.total_frames < 0
+        assert [next(collector).numel() for _ in range(3)] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"interruptor": object()},
+        {"weight_updater": object()},
+        {"weight_sync_schemes": {"policy": object()}},
+        {"backend": "ray"},
+        {"num_collectors": 2},
+        {"sync": True},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_what_asks_for_a_collector_that_is_not_built_is_refused_with_what_to_do_instead(
+    arguments: dict[str, Any],
+) -> None:
+    with pytest.raises(NotSupported, match=rf"does not take {min(arguments)}=.* yet\. Instead: "):
+        Collector(CountingEnv, frames_per_batch=4, **arguments)
+
+
+def test_arguments_that_ask_for_nothing_are_taken() -> None:
+    nothing = {"interruptor": None, "weight_updater": None, "backend": "direct", "num_collectors": 1, "sync": None}
+    with Collector(CountingEnv, frames_per_batch=4, **nothing) as collector:
+        assert next(collector).numel() == 4
+
+
+@pytest.mark.parametrize(("name", "value"), [("use_buffers", False), ("no_cuda_sync", True), ("worker_idx", 3)])
+def test_an_argument_that_only_chooses_how_is_taken_with_one_warning(name: str, value: Any) -> None:
+    with pytest.warns(IgnoredArgumentWarning, match=f"Collector: the argument {name} has no effect"):
+        collector = Collector(CountingEnv, frames_per_batch=4, **{name: value})
+    with collector:
+        assert getattr(collector, name) == value
+        assert next(collector).numel() == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"split_trajs": True, "track_traj_ids": False}, TypeError, "needs the ids"),
+        ({"trajs_per_batch": 2, "track_traj_ids": False}, TypeError, "needs the ids"),
+        ({"trajs_per_batch": 2, "split_trajs": True}, TypeError, "whole trajectories"),
+        ({"traj_format": "cat"}, TypeError, "is for trajs_per_batch="),
+        ({"trajs_per_batch": 2, "traj_format": "flat"}, SpecError, "'padded' or 'cat', found 'flat'"),
+        ({"trajs_per_batch": 0}, SpecError, "trajs_per_batch is a whole number >= 1, found 0"),
+        ({"replay_buffer": [], "return_same_td": True}, TypeError, "writes over"),
+        ({"replay_buffer": [], "extend_buffer": False, "split_trajs": True}, TypeError, "without postproc="),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    arguments: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        Collector(CountingEnv, frames_per_batch=4, **arguments)
+
+
+def test_a_list_of_one_function_is_that_function() -> None:
+    with Collector([CountingEnv], frames_per_batch=4) as collector:
+        assert next(collector).numel() == 4
+
+
+def test_keyword_arguments_reach_the_functions_of_a_batch() -> None:
+    batch = SerialEnv(2, CountingEnv)
+    with Collector(batch, frames_per_batch=4, create_env_kwargs={"start": 9}) as collector:
+        assert next(collector)["observation"][:, 0].tolist() == [[9], [9]]
 
 
 def test_rows_that_have_ended_cannot_be_left_alone() -> None:
@@ -70,7 +154,7 @@ def test_rows_that_have_ended_cannot_be_left_alone() -> None:
 
 
 def test_a_misspelt_argument_is_a_mistake_with_a_suggestion() -> None:
-    with pytest.raises(TypeError, match=r"no argument 'total_frame'\. Did you mean 'total_frames'"):
+    with pytest.raises(TypeError, match=r"no argument 'total_frame': did you mean 'total_frames'"):
         Collector(CountingEnv, frames_per_batch=4, total_frame=8)
 
 

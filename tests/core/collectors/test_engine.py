@@ -19,11 +19,13 @@ from steppe import (
     SerialEnv,
     StepCounter,
     SyncDataCollector,
+    TensorDictPrimer,
     TransformedEnv,
+    Unbounded,
     exploration_type,
     make_env,
 )
-from steppe.errors import ClosedError, NotSupported, SpecError
+from steppe.errors import ClosedError, SpecError
 from steppe_testing import (
     ArrayCountingEnv,
     AutoResettingCountingEnv,
@@ -248,7 +250,7 @@ def test_frames_are_rounded_up_to_whole_steps_with_one_warning() -> None:
     assert len(caught) == 1
     with collector:
         assert [batch.batch_size for batch in collector] == [(3, 4)] * 2
-        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (12, 10)
+        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (12, 12)
 
 
 def test_total_frames_are_rounded_up_to_whole_batches_with_a_warning() -> None:
@@ -273,8 +275,6 @@ def test_reset_begins_new_episodes() -> None:
         batch = next(collector)
         assert batch["observation"].flatten().tolist() == [0, 1, 2]
         assert batch["collector", "traj_ids"].tolist() == [1, 1, 1]
-        with pytest.raises(NotSupported, match="index"):
-            collector.reset(index=[0])
 
 
 def test_max_frames_per_traj_truncates() -> None:
@@ -383,6 +383,67 @@ def test_a_function_of_observations_is_a_policy() -> None:
 
     with Collector(CountingEnv(3, batch_size=(2,)), policy, frames_per_batch=6) as collector:
         assert next(collector)["next", "reward"].squeeze(-1).tolist() == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
+def test_a_policy_reads_the_device_that_it_was_given_from_its_data(make: Callable[[], EnvBase]) -> None:
+    devices = []
+
+    def policy(tensordict: TensorDictBase) -> TensorDictBase:
+        devices.append(tensordict.device)
+        action = torch.zeros(*tensordict.batch_size, 3, dtype=torch.bool, device=tensordict.device)
+        action[..., 0] = True
+        return tensordict.set("action", action)
+
+    with Collector(make, policy, frames_per_batch=4, policy_device="cpu") as collector:
+        batch = next(collector)
+        assert collector.env.device is None
+
+    assert set(devices) == {torch.device("cpu")}
+    assert batch.device is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("make", [CountingEnv, lambda: SerialEnv(2, ArrayCountingEnv)], ids=["one", "batch"])
+@pytest.mark.parametrize("module", [True, False])
+def test_a_policy_acts_on_another_device_than_an_environment_that_names_none(
+    make: Callable[[], EnvBase], module: bool
+) -> None:
+    def act(observation: torch.Tensor) -> torch.Tensor:
+        assert observation.is_cuda
+        return (torch.arange(3, device=observation.device) == 0).expand(*observation.shape[:-1], 3)
+
+    class Act(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, observation: torch.Tensor) -> torch.Tensor:
+            assert self.weight.is_cuda
+            return act(observation)
+
+    policy = TensorDictModule(Act() if module else act, in_keys=["observation"], out_keys=["action"])
+    with Collector(make, policy, frames_per_batch=4, policy_device="cuda") as collector:
+        batch = next(collector)
+
+    assert batch["action"].device.type == "cpu"
+    assert batch["action"][..., 0].all()
+
+
+def test_what_a_policy_needs_of_the_environment_is_appended_on_request() -> None:
+    class Remembers(torch.nn.Module):
+        def make_tensordict_primer(self) -> TensorDictPrimer:
+            return TensorDictPrimer(memory=Unbounded((2,)))
+
+        def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+            tensordict.set(("next", "memory"), tensordict["memory"] + 1)
+            return tensordict.set("action", torch.tensor([True, False, False]))
+
+    with Collector(CountingEnv(3), Remembers(), frames_per_batch=6, auto_register_policy_transforms=True) as collector:
+        batch = next(collector)
+
+    assert batch["memory"][:2, 0].tolist() == [0, 1]
+    assert torch.equal(batch["is_init"].squeeze(-1), batch["memory"][:, 0] == 0)
 
 
 def test_exploration_type_holds_while_the_policy_acts_and_not_between_batches() -> None:
@@ -499,7 +560,12 @@ def test_state_goes_on_in_another_collector() -> None:
     assert second.stats() | {"seconds": 0, "frames_per_second": 0} == {
         "frames": 8,
         "iterations": 2,
+        "batches": 2,
         "episodes": 4,
         "seconds": 0,
         "frames_per_second": 0,
+        "requested_frames_per_batch": 4,
+        "policy_version": 1,
+        "total_frames": 12,
+        "completed": False,
     }

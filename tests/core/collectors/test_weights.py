@@ -19,7 +19,7 @@ def make(policy: Any) -> Collector:
 
 
 @pytest.mark.parametrize("form", [lambda net: net, TensorDict.from_module, lambda net: net.state_dict()])
-@pytest.mark.parametrize("name", ["policy_or_weights", "weights", "policy"])
+@pytest.mark.parametrize("name", ["policy_or_weights", "weights", "policy", "policy_weights"])
 def test_weights_of_any_form_reach_the_policy_that_acts(form: Any, name: str) -> None:
     acting, learning = nn.Linear(1, 2), nn.Linear(1, 2)
     with make(acting) as collector:
@@ -32,6 +32,18 @@ def test_weights_of_any_form_reach_the_policy_that_acts(form: Any, name: str) ->
         assert torch.equal(after["action"], learning(after["observation"]))
     assert not torch.equal(before, after["action"])
     assert acting.weight is not learning.weight
+
+
+def test_weights_are_taken_by_the_name_of_their_model() -> None:
+    acting, learning = nn.Linear(1, 2), nn.Linear(1, 2)
+    with make(acting) as collector:
+        collector.update_policy_weights_(weights_dict={"policy": learning})
+        assert torch.equal(acting.weight, learning.weight)
+        collector.update_policy_weights_(learning, model_id="policy", worker_ids=None)
+        for other in ({"weights_dict": {"critic": learning}}, {"model_id": "critic"}):
+            with pytest.raises(NotSupported, match=f"has one policy, 'policy', .* {min(other)}="):
+                collector.update_policy_weights_(**other)
+        assert collector.policy_version == 2
 
 
 def test_a_policy_that_learns_where_it_acts_only_counts() -> None:

@@ -2,63 +2,80 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import CudaGraphModule
 
+from steppe.arguments import ignored_argument, unknown_argument
+from steppe.batched import ParallelEnv, SerialEnv
 from steppe.envs import EnvBase
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.registry import make_env
 from steppe.transforms import StepCounter, TransformedEnv
 
-__all__ = ["check_frames", "limit_steps", "make", "policy_of", "refuse", "within_devices"]
+__all__ = [
+    "IGNORED",
+    "check_delivery",
+    "check_frames",
+    "compiled",
+    "limit_steps",
+    "make",
+    "moved",
+    "policy_of",
+    "take_others",
+    "whole_number",
+    "within_devices",
+]
 
-#: Arguments of other collectors with this interface that have no meaning here yet, with what to do instead.
-_NOT_YET = {
-    "replay_buffer": "extend the buffer in the loop: for data in collector: buffer.extend(data.reshape(-1))",
-    "extend_buffer": "extend the buffer in the loop: for data in collector: buffer.extend(data.reshape(-1))",
-    "trajs_per_batch": "call split_trajectories(data) on each batch",
-    "trajs_per_write": "call split_trajectories(data) on each batch",
-    "traj_format": "call split_trajectories(data) on each batch",
-    "track_traj_ids": "leave it out: ids cost one operation a batch",
-    "interruptor": "leave it out",
-    "use_buffers": "leave it out: data of fixed shape is written into one storage, other data is stacked",
-    "compile_policy": "give torch.compile(policy)",
-    "cudagraph_policy": "give tensordict.nn.CudaGraphModule(policy)",
-    "no_cuda_sync": "leave it out",
-    "weight_updater": "call update_policy_weights_",
-    "weight_sync_schemes": "call update_policy_weights_",
-    "weight_recv_schemes": "call update_policy_weights_",
-    "track_policy_version": "leave it out: ('collector', 'policy_version') is always there",
-    "worker_idx": "leave it out",
-    "auto_register_policy_transforms": "append the transforms to the environment",
-    "pre_collect_hook": "do it in the loop",
-    "post_collect_hook": "give it as postproc",
-    "compact_obs": "leave it out",
-    "backend": "collect in this process, with ParallelEnv to use several",
-    "num_collectors": "collect in this process, with ParallelEnv to use several",
-    "sync": "collect in this process, with ParallelEnv to use several",
-    "backend_options": "collect in this process, with ParallelEnv to use several",
+#: Arguments that only choose how: the value that is read where none is given, and what is done.
+IGNORED: dict[str, tuple[Any, str]] = {
+    "use_buffers": (None, "data of fixed shape is written into one storage, other data is stacked"),
+    "no_cuda_sync": (False, "data is moved between devices in order, with what has to be waited for"),
+    "worker_idx": (None, "this collector collects in the caller's process"),
+}
+
+#: Arguments of collectors that are not built yet, the values that ask for nothing, and what to do instead.
+_NOT_YET: dict[str, tuple[tuple[Any, ...], str]] = {
+    "interruptor": ((None,), "collect fewer frames_per_batch"),
+    "weight_updater": ((None,), "call update_policy_weights_"),
+    "weight_sync_schemes": ((None,), "call update_policy_weights_"),
+    "weight_recv_schemes": ((None,), "call update_policy_weights_"),
+    "backend": ((None, "direct"), "collect in this process, with ParallelEnv to use several"),
+    "num_collectors": ((None, 1), "collect in this process, with ParallelEnv to use several"),
+    "sync": ((None,), "collect in this process, with ParallelEnv to use several"),
+    "backend_options": ((None, {}), "collect in this process, with ParallelEnv to use several"),
 }
 
 
-def refuse(name: str, given: dict[str, Any], known: list[str]) -> None:
-    """Refuse arguments that a collector does not take.
+def take_others(name: str, given: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Take what a collector of TorchRL takes beside the arguments that have an effect here.
+
+    Args:
+        name: the collector's class.
+        given: arguments and their values.
+        known: those that have an effect, to be suggested for a name that does not exist.
+
+    Returns:
+        Values of the arguments that only choose how.
 
     Raises:
-        NotSupported: it is one that other collectors with this interface have.
-        TypeError: it is a mistake.
+        NotSupported: one asks for something that is not built yet.
+        TypeError: there is no such argument.
     """
-    for argument in given:
-        instead = _NOT_YET.get(argument)
-        if instead is not None:
-            raise NotSupported(f"{name} does not take {argument}= yet. Instead: {instead}.")
-        close = difflib.get_close_matches(argument, [*known, *_NOT_YET], 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise TypeError(f"{name} has no argument {argument!r}.{hint}")
+    for argument, value in given.items():
+        if argument not in _NOT_YET and argument not in IGNORED:
+            raise unknown_argument(name, argument, [*known, *IGNORED, *_NOT_YET])
+        nothing, instead = _NOT_YET.get(argument, ((value,), ""))
+        if value not in nothing:
+            raise NotSupported(f"{name} does not take {argument}={value!r} yet. Instead: {instead}.")
+    own = {argument: value for argument, value in given.items() if argument in IGNORED}
+    for argument in own:
+        ignored_argument(name, argument, IGNORED[argument][1])
+    return {**{argument: value for argument, (value, _) in IGNORED.items()}, **own}
 
 
 def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[EnvBase, bool]:
@@ -68,9 +85,13 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
         TypeError: ``create_env_fn`` is none of an environment, an id or a function, or ``kwargs`` has no use.
         SpecError: the function returned something else.
     """
+    if isinstance(create_env_fn, (list, tuple)) and len(create_env_fn) == 1:
+        create_env_fn = create_env_fn[0]
     if isinstance(create_env_fn, EnvBase):
         if kwargs:
-            raise TypeError(f"{name}: create_env_kwargs= is for a function or an id, and an environment was given.")
+            if not isinstance(create_env_fn, (SerialEnv, ParallelEnv)):
+                raise TypeError(f"{name}: create_env_kwargs= is for a function or an id, and an environment was given.")
+            create_env_fn.update_kwargs(kwargs)
         return create_env_fn, False
     if isinstance(create_env_fn, str):
         env = make_env(create_env_fn, **(kwargs or {}))
@@ -90,42 +111,97 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
     return env, True
 
 
-def limit_steps(env: EnvBase, max_frames: int | None) -> EnvBase:
-    """Let episodes be truncated after ``max_frames`` steps.
+def limit_steps(env: EnvBase, max_frames: Any) -> EnvBase:
+    """Let episodes be truncated after ``max_frames`` steps; no limit where it is None, 0 or negative.
 
     Raises:
         SpecError: it is not a number of steps, or something counts steps already.
     """
-    if max_frames is None or max_frames == 0:
-        return env
-    if isinstance(max_frames, bool) or not isinstance(max_frames, int) or max_frames < 0:
+    limit = 0 if max_frames is None else whole_number(max_frames)
+    if limit is None:
         raise SpecError(f"max_frames_per_traj is a whole number of steps, found {max_frames!r}.")
+    if limit <= 0:
+        return env
     if any((key if isinstance(key, str) else key[-1]) == "step_count" for key in env.observation_keys):
         raise SpecError(
             "max_frames_per_traj adds a StepCounter, and the environment has a 'step_count' already: give its "
             "StepCounter max_steps= instead."
         )
-    return TransformedEnv(env, StepCounter(max_steps=max_frames))
+    return TransformedEnv(env, StepCounter(max_steps=limit))
 
 
-def check_frames(frames_per_batch: Any, total_frames: Any, rows: int) -> tuple[int, list[str]]:
-    """Return how many steps a batch has, and what to warn of.
+def whole_number(value: Any) -> int | None:
+    """The number that ``value`` stands for, ``1e6`` and a number of NumPy too; None where it is none."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def check_frames(frames_per_batch: Any, total_frames: Any, rows: int) -> tuple[int, int, list[str]]:
+    """Return how many steps a batch has, how many frames there are in all (-1 for no end), and what to warn of.
 
     Raises:
         SpecError: one of them is not a number of frames.
     """
-    if isinstance(frames_per_batch, bool) or not isinstance(frames_per_batch, int) or frames_per_batch < 1:
+    batch, total = whole_number(frames_per_batch), -1 if total_frames is None else whole_number(total_frames)
+    if batch is None or batch < 1:
         raise SpecError(f"frames_per_batch is a whole number >= 1, found {frames_per_batch!r}.")
-    if isinstance(total_frames, bool) or not isinstance(total_frames, int) or total_frames == 0:
-        raise SpecError(f"total_frames is a whole number >= 1, or negative for no end, found {total_frames!r}.")
-    steps = -(-frames_per_batch // rows)
+    if total is None:
+        raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
+    steps = -(-batch // rows)
     frames, notes = steps * rows, []
-    if frames != frames_per_batch:
-        notes.append(f"frames_per_batch={frames_per_batch} is rounded up to {frames}: {steps} steps of {rows} rows.")
-    if total_frames > 0 and total_frames % frames:
-        whole = -(-total_frames // frames) * frames
-        notes.append(f"total_frames={total_frames} is rounded up to {whole}: whole batches of {frames}.")
-    return steps, notes
+    if frames != batch:
+        notes.append(f"frames_per_batch={batch} is rounded up to {frames}: {steps} steps of {rows} rows.")
+    if total > 0 and total % frames:
+        whole = -(-total // frames) * frames
+        notes.append(f"total_frames={total} is rounded up to {whole}: whole batches of {frames}.")
+    return steps, total, notes
+
+
+def check_delivery(
+    name: str,
+    *,
+    split_trajs: Any,
+    track_traj_ids: bool,
+    trajs_per_batch: int | None,
+    traj_format: str | None,
+    buffer: Any,
+    extend: bool,
+    postproc: Any,
+    return_same_td: bool,
+) -> None:
+    """Check that what is to become of batches fits together.
+
+    Raises:
+        TypeError: two arguments contradict each other.
+        SpecError: a value that an argument does not have.
+    """
+    if traj_format not in (None, "padded", "cat"):
+        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
+    if trajs_per_batch is not None and (whole_number(trajs_per_batch) or 0) < 1:
+        raise SpecError(f"{name}: trajs_per_batch is a whole number >= 1, found {trajs_per_batch!r}.")
+    contradictions = {
+        "split_trajs=True needs the ids that track_traj_ids=False leaves out": split_trajs and not track_traj_ids,
+        "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": trajs_per_batch and not track_traj_ids,
+        "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": trajs_per_batch and split_trajs,
+        "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not trajs_per_batch,
+        "extend_buffer=False adds steps, without postproc= and split_trajs=": not extend and (postproc or split_trajs),
+        "replay_buffer= keeps what return_same_td=True writes over": buffer is not None and return_same_td,
+    }
+    for said, holds in contradictions.items():
+        if holds:
+            raise TypeError(f"{name}: {said}.")
+
+
+def moved(postproc: Any, device: torch.device | None) -> Any:
+    """``postproc`` on the device of the batches, where it is something that moves."""
+    if device is None or not hasattr(postproc, "to"):
+        return postproc
+    there = postproc.to(device)
+    return postproc if there is None else there
 
 
 def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:
@@ -144,6 +220,27 @@ def within_devices(act: Callable[[TensorDictBase], TensorDictBase], there: torch
     """Run a policy on another device than the environment."""
 
     def cast(tensordict: TensorDictBase) -> TensorDictBase:
-        return act(tensordict.to(there)).to(back)
+        written = act(tensordict.to(there))
+        # What a policy may return beside a TensorDict is told by who adds it to the root.
+        return written.to(back) if isinstance(written, TensorDictBase) else written
 
     return cast
+
+
+def compiled(act: Any, compile_policy: Any, cudagraph_policy: Any, device: torch.device | None) -> Any:
+    """Apply ``torch.compile``, or CUDA graphs, to what acts.
+
+    Args:
+        act: a callable on TensorDicts.
+        compile_policy: True, or keyword arguments of ``torch.compile``; None or False for no.
+        cudagraph_policy: True, or keyword arguments of ``tensordict.nn.CudaGraphModule``; None or False for no.
+        device: where it acts.
+    """
+    if compile_policy is not None and compile_policy is not False:
+        arguments = dict(compile_policy) if isinstance(compile_policy, Mapping) else {}
+        arguments.pop("warmup", None)  # how many calls go uncompiled first: TorchRL's own
+        act = torch.compile(act, **arguments)
+    if cudagraph_policy is not None and cudagraph_policy is not False:
+        arguments = dict(cudagraph_policy) if isinstance(cudagraph_policy, Mapping) else {}
+        act = CudaGraphModule(act, in_keys=[], out_keys=[], device=device, **arguments)
+    return act

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,13 +12,17 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.collectors import arguments
 from steppe.collectors.array_run import rows_of, run_rows
+from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
-from steppe.collectors.writer import FrameList, FrameWriter, make_writer
+from steppe.collectors.whole_trajectories import WholeTrajectories
+from steppe.collectors.writer import FrameList, FrameWriter, make_writer, public
 from steppe.envs import EnvBase, ExplorationType, RandomActions, as_policy, done_groups, set_exploration_type
-from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError
+from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError, StateError
+from steppe.specs import CPU, below_next
+from steppe.transforms import transforms_for_policy
 
 __all__ = ["Collector"]
 
@@ -38,6 +42,8 @@ class Collector(DataCollectorBase):
 
     Entries whose name begins with an underscore are left out.
 
+    With ``replay_buffer`` batches go there, and None is yielded for each.
+
     Args:
         create_env_fn: an environment, a function that makes one, or an id such as ``"gym:Pendulum-v1"``. The collector
             closes it in ``shutdown``.
@@ -45,10 +51,10 @@ class Collector(DataCollectorBase):
             of the same environment and seed has.
         policy_factory: makes the policy, in place of ``policy``.
         frames_per_batch: transitions in a batch, over all rows; rounded up to whole steps, with a warning.
-        total_frames: when to stop; rounded up to whole batches, with a warning. Negative for no end.
+        total_frames: when to stop; rounded up to whole batches, with a warning. None or negative for no end.
         seed: given to ``set_seed``.
         create_env_kwargs: keyword arguments for the function or id.
-        max_frames_per_traj: truncate episodes after this many steps, with a StepCounter.
+        max_frames_per_traj: truncate episodes after this many steps, with a StepCounter; not where 0 or negative.
         init_random_frames: take random actions until this many frames are collected, in whole batches; what else the
             policy writes is 0 in these.
         reset_at_each_iter: begin new episodes with each batch.
@@ -61,15 +67,35 @@ class Collector(DataCollectorBase):
         storing_device: where batches are moved to.
         env_device: where the environment is moved to.
         policy_device: where a copy of the policy acts. ``update_policy_weights_`` brings it up to date.
-        postproc: called with each batch; what it returns is yielded.
+        postproc: called with each batch; what it returns is yielded. A module is moved to ``storing_device``.
         trust_policy: the policy takes and returns a TensorDict; skip the adapter.
-        **not_built: arguments of other collectors are refused by name.
+        replay_buffer: its ``extend`` is called with each batch, and None is yielded. ``init_random_frames`` are then
+            counted by its ``write_count``.
+        extend_buffer: False calls ``replay_buffer.add`` with each step of a batch instead, without ``postproc``.
+        trajs_per_batch: yield this many whole trajectories: episodes are held back until they have ended, those that
+            run at the end are left out, and ``frames_per_batch`` says how many frames are collected between two looks.
+            With ``replay_buffer`` each goes there as it ends, ``[frames]``.
+        trajs_per_write: how many trajectories go to the buffer in one call; all that there are where None.
+        traj_format: ``"padded"``, ``[trajectories, longest]`` with ``("collector", "mask")``, or ``"cat"``,
+            ``[frames]``, one after the other. None is ``"padded"``.
+        track_traj_ids: False leaves ``("collector", "traj_ids")`` out.
+        track_policy_version: write ``"policy_version"`` at the root and below ``"next"`` too.
+        compact_obs: leave out what a step observes, below ``"next"``, which is the root of the step after it.
+        compile_policy: compile what acts: True, or keyword arguments of ``torch.compile``.
+        cudagraph_policy: record what acts as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
+        auto_register_policy_transforms: append to the environment what the policy needs, see
+            :func:`~steppe.transforms.transforms_for_policy`.
+        pre_collect_hook: called before each batch.
+        post_collect_hook: called with each batch, after ``postproc``.
+        **others: arguments of TorchRL's collectors that only choose how are taken with a warning; those of collectors
+            that are not built are refused where they ask for something.
 
     Raises:
         SpecError: a number of frames is none, or the environment does not fit ``max_frames_per_traj`` or
             ``set_truncated``.
         PolicyError: the policy does not fit the environment.
         NotSupported: an argument that has no meaning yet.
+        TypeError: an argument that does not exist, or two that contradict each other.
     """
 
     def __init__(
@@ -78,7 +104,7 @@ class Collector(DataCollectorBase):
         policy: Any = None,
         *,
         frames_per_batch: int,
-        total_frames: int = -1,
+        total_frames: int | None = -1,
         seed: int | None = None,
         policy_factory: Callable[[], Any] | None = None,
         create_env_kwargs: dict[str, Any] | None = None,
@@ -86,8 +112,8 @@ class Collector(DataCollectorBase):
         init_random_frames: int | None = 0,
         reset_at_each_iter: bool = False,
         reset_when_done: bool = True,
-        split_trajs: bool = False,
-        exploration_type: ExplorationType = ExplorationType.RANDOM,
+        split_trajs: bool | None = False,
+        exploration_type: ExplorationType | None = ExplorationType.RANDOM,
         return_same_td: bool = False,
         set_truncated: bool = False,
         device: torch.device | str | None = None,
@@ -95,40 +121,84 @@ class Collector(DataCollectorBase):
         env_device: torch.device | str | None = None,
         policy_device: torch.device | str | None = None,
         postproc: Callable[[TensorDictBase], TensorDictBase] | None = None,
-        trust_policy: bool = False,
-        **not_built: Any,
+        trust_policy: bool | None = False,
+        replay_buffer: Any = None,
+        extend_buffer: bool = True,
+        trajs_per_batch: int | None = None,
+        trajs_per_write: int | None = None,
+        traj_format: str | None = None,
+        track_traj_ids: bool = True,
+        track_policy_version: bool = False,
+        compact_obs: bool = False,
+        compile_policy: bool | dict[str, Any] | None = None,
+        cudagraph_policy: bool | dict[str, Any] | None = None,
+        auto_register_policy_transforms: bool | None = None,
+        pre_collect_hook: Callable[[], Any] | None = None,
+        post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
+        **others: Any,
     ) -> None:
         name = type(self).__name__
         self.closed = True  # until there is something to close
-        arguments.refuse(name, not_built, list(Collector.__init__.__kwdefaults__ or ()))
+        vars(self).update(arguments.take_others(name, others, list(Collector.__init__.__kwdefaults__ or ())))
         if not reset_when_done:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
+        arguments.check_delivery(
+            name,
+            split_trajs=split_trajs,
+            track_traj_ids=track_traj_ids,
+            trajs_per_batch=trajs_per_batch,
+            traj_format=traj_format,
+            buffer=replay_buffer,
+            extend=extend_buffer,
+            postproc=postproc,
+            return_same_td=return_same_td,
+        )
         policy = arguments.policy_of(policy, policy_factory)
         arguments.check_frames(frames_per_batch, total_frames, 1)
         env, own = arguments.make(create_env_fn, create_env_kwargs, name)
         try:
             self.env: EnvBase = arguments.limit_steps(env, max_frames_per_traj)
+            if auto_register_policy_transforms:
+                for transform in transforms_for_policy(policy, self.env):
+                    self.env = self.env.append_transform(transform)
             if _device(env_device, device) is not None:
                 self.env = self.env.to(_device(env_device, device))
             self.env.register_collector(self)
             self._groups = done_groups(self.env.full_done_spec)
             self._truncated = self._truncated_keys(name) if set_truncated else []
-            self._weights = Weights(policy, _device(policy_device, device))
-            self._policy = self._actor(trust_policy) if policy is not None else None
+            self.policy_device = _device(policy_device, device)
+            self._weights = Weights(policy, self.policy_device)
+            self._policy = None
+            if policy is not None:
+                self._policy = arguments.compiled(
+                    self._actor(bool(trust_policy)), compile_policy, cudagraph_policy, self._weights.device
+                )
+                if hasattr(policy, "register_collector"):
+                    policy.register_collector(self)
             rows = self.env.numel()
-            self._steps, notes = arguments.check_frames(frames_per_batch, total_frames, rows)
+            self._steps, self.total_frames, notes = arguments.check_frames(frames_per_batch, total_frames, rows)
             for note in notes:
                 warnings.warn(f"{name}: {note}", stacklevel=2)
-            self.requested_frames_per_batch = frames_per_batch
-            self.frames_per_batch = self._steps * rows
-            self.total_frames = total_frames
-            self.init_random_frames = int(init_random_frames or 0)
-            self.reset_at_each_iter = reset_at_each_iter
-            self.split_trajs = split_trajs
-            self.exploration_type = exploration_type
-            self.return_same_td = return_same_td
+            self.n_env = rows
+            self.requested_frames_per_batch = self.frames_per_batch = self._steps * rows
+            self.init_random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
+            self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
+            self.reset_at_each_iter, self.reset_when_done = reset_at_each_iter, True
+            self.split_trajs, self.set_truncated = bool(split_trajs), set_truncated
+            self.exploration_type = exploration_type or ExplorationType.RANDOM
+            self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
+            self.device = None if device is None else torch.device(device)
+            self.env_device = self.env.device
             self.storing_device = _device(storing_device, device)
-            self.postproc = postproc
+            self.postproc = arguments.moved(postproc, self.storing_device)
+            self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, post_collect_hook
+            self.replay_buffer, self.extend_buffer = replay_buffer, extend_buffer
+            self.trajs_per_batch, self.trajs_per_write = trajs_per_batch, trajs_per_write
+            self.traj_format = traj_format or "padded"
+            self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
+            self.compact_obs = compact_obs
+            self._whole = WholeTrajectories(self._groups) if trajs_per_batch is not None else None
+            self._background: Background | None = None
             self._frames = 0
             self._iterations = 0
             self._episodes = 0
@@ -159,8 +229,10 @@ class Collector(DataCollectorBase):
     def _actor(self, trust_policy: bool) -> Callable[[TensorDictBase], TensorDictBase]:
         policy = self._weights.policy
         act = policy if trust_policy else as_policy(policy, self.env)
-        there, here = self._weights.device, self.env.device
-        if there is not None and there != (here or torch.device("cpu")):
+        there, here = self._weights.device or self.policy_device, self.env.device
+        # A policy that was given a device reads it from its TensorDict, also where the environment's have none.
+        plain = here or (torch.device("cpu") if self.policy_device is None else None)
+        if there is not None and there != plain:
             act = arguments.within_devices(act, there, here or torch.device("cpu"))
         return act
 
@@ -177,17 +249,23 @@ class Collector(DataCollectorBase):
         return self._policy_version
 
     def stats(self) -> dict[str, float]:
-        """Counts since the beginning: ``frames``, ``iterations``, ``episodes`` that ended, ``seconds`` of collecting
-        and ``frames_per_second``.
+        """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``episodes`` that ended,
+        ``seconds`` of collecting and ``frames_per_second``; and what was asked for: ``requested_frames_per_batch``,
+        ``policy_version``, and where there is an end, ``total_frames`` and whether they are ``completed``.
         """
-        speed = self._frames / self._seconds if self._seconds else 0.0
-        return {
+        told = {
             "frames": self._frames,
             "iterations": self._iterations,
+            "batches": self._iterations,
             "episodes": self._episodes,
             "seconds": self._seconds,
-            "frames_per_second": speed,
+            "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
+            "requested_frames_per_batch": self.requested_frames_per_batch,
+            "policy_version": self._policy_version,
         }
+        if self.total_frames >= 0:
+            told |= {"total_frames": self.total_frames, "completed": self._is_over}
+        return told
 
     def __repr__(self) -> str:
         return (
@@ -198,23 +276,77 @@ class Collector(DataCollectorBase):
     # -- batches --------------------------------------------------------------------------------------------------
 
     def next(self) -> TensorDictBase | None:
-        """Collect one batch; None when ``total_frames`` have been collected.
+        """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
 
         Raises:
             ClosedError: after ``shutdown``.
         """
-        if self.closed:
-            raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
-        if 0 <= self.total_frames <= self._frames:
-            return None
+        return next(self, None)
+
+    def __next__(self) -> Any:
+        while True:
+            if self.closed:
+                raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
+            whole, number = self._whole, self.trajs_per_batch
+            if whole is not None and number is not None and self.replay_buffer is None and len(whole) >= number:
+                return whole.take(number, padded=self.traj_format == "padded")
+            if self._is_over:
+                raise StopIteration
+            batch = self._processed(self._counted())
+            if whole is not None:
+                whole.add(batch)
+                if self.reset_at_each_iter:
+                    whole.drop_running()
+            if self.replay_buffer is not None:
+                self._store(batch)
+                return None
+            if whole is None:
+                return batch
+
+    def iterator(self) -> Iterator[Any]:
+        """The collector itself: what a loop goes over."""
+        return iter(self)
+
+    def rollout(self) -> TensorDictBase:
+        """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
+        return self._collect()
+
+    @property
+    def _is_over(self) -> bool:
+        return 0 <= self.total_frames <= self._frames
+
+    def _counted(self) -> TensorDictBase:
+        if self.pre_collect_hook is not None:
+            self.pre_collect_hook()
         start = time.perf_counter()
         batch = self._collect()
         self._frames += self.frames_per_batch
         self._iterations += 1
         self._seconds += time.perf_counter() - start
+        return batch
+
+    def _processed(self, batch: TensorDictBase) -> TensorDictBase:
+        if not self.extend_buffer:
+            return batch
         if self.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
-        return self.postproc(batch) if self.postproc is not None else batch
+        if self.postproc is not None:
+            batch = self.postproc(batch)
+        if self.post_collect_hook is not None:
+            self.post_collect_hook(batch)
+        return batch
+
+    def _store(self, batch: TensorDictBase) -> None:
+        """Hand a batch, or the trajectories that have ended, to the replay buffer."""
+        if self._whole is not None:
+            while len(self._whole):
+                taken = len(self._whole) if self.trajs_per_write is None else self.trajs_per_write
+                self.replay_buffer.extend(self._whole.take(taken, padded=False))
+        elif self.extend_buffer:
+            self.replay_buffer.extend(batch)
+        else:
+            for frame in batch.unbind(-1):
+                self.replay_buffer.add(frame)
 
     @torch.no_grad()
     def _collect(self) -> TensorDictBase:
@@ -237,7 +369,8 @@ class Collector(DataCollectorBase):
     def _run(self, root: TensorDictBase) -> TensorDictBase:
         """Fill the writer with the steps of one batch, and return the root of the next."""
         env = self.env
-        random = self._policy is None or self._frames < self.init_random_frames
+        done = self._frames if self.replay_buffer is None else getattr(self.replay_buffer, "write_count", self._frames)
+        random = self._policy is None or done < self.init_random_frames
         if random and self._random is None:
             self._random = RandomActions(env)
         act = self._random if random else self._policy
@@ -301,14 +434,28 @@ class Collector(DataCollectorBase):
         if self._truncated:
             self._truncate(stored.get("next"))
         own = isinstance(self._writer, FrameWriter) and not self.return_same_td
+        if self.compact_obs:
+            stored = stored.exclude(*self._mirrored())
         batch = stored.clone() if own and self._stays(stored) else stored
         if self.storing_device is not None and batch.device != self.storing_device:
             batch = batch.to(self.storing_device)
+        return self._marked(batch, ids)
+
+    def _marked(self, batch: TensorDictBase, ids: torch.Tensor) -> TensorDictBase:
+        """Add what the collector says of each frame."""
         version = torch.full_like(ids, self._policy_version)
-        collector = TensorDict({"traj_ids": ids, "policy_version": version}, batch_size=ids.shape)
+        told = {"traj_ids": ids, "policy_version": version} if self.track_traj_ids else {"policy_version": version}
+        collector = TensorDict(told, batch_size=ids.shape)
         batch.set("collector", collector if batch.device is None else collector.to(batch.device))
+        if self.track_policy_version:
+            for key in ("policy_version", ("next", "policy_version")):
+                batch.set(key, version.clone())
         batch.names = [None] * (batch.batch_dims - 1) + ["time"]
         return batch
+
+    def _mirrored(self) -> list[Any]:
+        """What is below ``"next"`` and at the root of the step after it."""
+        return [below_next(key) for key in (*self.env.observation_keys, *self.env.state_keys)]
 
     def _stays(self, stored: TensorDictBase) -> bool:
         """Whether what is yielded would be the storage itself: a move to another device copies anyway."""
@@ -325,20 +472,82 @@ class Collector(DataCollectorBase):
                 else:
                     last.get(key).fill_(True)
 
+    @torch.no_grad()
+    def fake_tensordict(self) -> TensorDictBase:
+        """Return zeros in the place of what is yielded for a batch: same entries, shapes and dtypes.
+
+        The policy is called once, on zeros.
+        """
+        frame = self.env.fake_tensordict()
+        if self._policy is not None:
+            root = frame.exclude("next")
+            with torch.random.fork_rng(devices=[]):
+                frame.update(self._policy(root))
+        batch = public(frame).unsqueeze(-1).expand(*self.env.batch_size, self._steps).clone().zero_()
+        if self._truncated:
+            self._truncate(batch.get("next"))
+        if self.compact_obs:
+            batch = batch.exclude(*self._mirrored())
+        if self.storing_device is not None:
+            batch = batch.to(self.storing_device)
+        batch = self._marked(batch, torch.zeros(batch.batch_size, dtype=torch.int64, device=CPU))
+        if self.split_trajs:
+            batch = split_trajectories(batch, prefix="collector")
+        return batch if self.postproc is None else self.postproc(batch)
+
+    # -- in a thread ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Collect into the replay buffer in a thread, while the caller goes on, until ``async_shutdown``.
+
+        Raises:
+            StateError: there is no replay buffer.
+        """
+        if self.replay_buffer is None:
+            raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
+        if not self.is_running():
+            self._background = Background(iter(self))
+
+    def is_running(self) -> bool:
+        """Whether a thread that ``start`` began is collecting."""
+        return self._background is not None and self._background.is_running
+
+    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
+        """End the thread that ``start`` began, after its batch, and shut down; raises what the thread raised.
+
+        Args:
+            timeout: seconds to wait for the batch.
+            close_env: see ``shutdown``.
+        """
+        self.shutdown(timeout, close_env)
+
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
     def reset(self, index: Any = None, **kwargs: Any) -> None:
-        """Begin new episodes in all rows.
+        """Begin new episodes.
 
         Args:
-            index: not built: rows are reset together.
+            index: which rows of the batch of environments; all where None.
             **kwargs: given to ``env.reset``.
         """
-        if index is not None:
-            raise NotSupported("Collector.reset begins new episodes in all rows: leave index= out.")
         if self.closed:
             raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
-        self._root = self._begin(**kwargs)
+        if index is None or self._root is None:
+            self._root = self._begin(**kwargs)
+            if self._whole is not None:
+                self._whole.drop_all()
+            return
+        rows = torch.zeros(self.env.batch_size, dtype=torch.bool)
+        rows[index] = True
+        root = self._root.copy()
+        for group in self._groups:
+            shape = self.env.full_done_spec[group.key("done")].shape
+            mask = rows.reshape(*rows.shape, *[1] * (len(shape) - rows.ndim)).expand(shape)
+            root.set(group.key("_reset"), mask.clone().to(root.device))
+        self._root = self.env.reset(root, **kwargs)
+        replaced = self._ids.begin(rows)
+        if self._whole is not None:
+            self._whole.drop_running(replaced)
 
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
         """Seed the environment, from its next reset on, and random actions, from the next batch on.
@@ -355,7 +564,15 @@ class Collector(DataCollectorBase):
         return following
 
     def update_policy_weights_(
-        self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None, **not_built: Any
+        self,
+        policy_or_weights: Any = None,
+        *,
+        weights: Any = None,
+        policy: Any = None,
+        policy_weights: Any = None,
+        weights_dict: Mapping[str, Any] | None = None,
+        model_id: str | None = None,
+        worker_ids: Any = None,
     ) -> None:
         """Take over new weights before the next batch, and count the policy version up.
 
@@ -365,18 +582,30 @@ class Collector(DataCollectorBase):
             policy_or_weights: a module, a TensorDict of parameters, or a state dict. None: those of the policy given.
             weights: the same by another name.
             policy: the same by another name.
-            **not_built: ``worker_ids``, ``weights_dict`` and ``model_id`` are refused: there is one policy.
+            policy_weights: the same by the name that older programs have for it.
+            weights_dict: ``{"policy": weights}``.
+            model_id: ``"policy"``, the only model that there is.
+            worker_ids: None: there are no workers.
 
         Raises:
             PolicyError: the weights do not fit.
+            NotSupported: another model, or workers.
         """
-        if not_built:
-            raise NotSupported(
-                f"{type(self).__name__}.update_policy_weights_ has one policy, here, so {min(not_built)}= has no use."
-            )
-        given = [each for each in (policy_or_weights, weights, policy) if each is not None]
+        others = {"worker_ids": worker_ids, "model_id": None if model_id == "policy" else model_id}
+        others["weights_dict"] = None if weights_dict is None or set(weights_dict) == {"policy"} else weights_dict
+        for name, value in others.items():
+            if value is not None:
+                raise NotSupported(
+                    f"{type(self).__name__}.update_policy_weights_ has one policy, 'policy', which acts in this "
+                    f"process: {name}={value!r} has no use."
+                )
+        own = None if weights_dict is None else weights_dict["policy"]
+        given = [each for each in (policy_or_weights, weights, policy, policy_weights, own) if each is not None]
         if len(given) > 1:
-            raise TypeError("update_policy_weights_ takes one of policy_or_weights, weights and policy.")
+            raise TypeError(
+                "update_policy_weights_ takes one of policy_or_weights, weights, policy, policy_weights and "
+                f"weights_dict, found {len(given)}."
+            )
         self._weights.update(given[0] if given else None)
         self._policy_version += 1
 
@@ -418,19 +647,28 @@ class Collector(DataCollectorBase):
         self._ids.begin_all()
         self._root, self._fresh = None, True
 
-    def shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """Close the environment. Calling it again does nothing.
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """End the thread that ``start`` began, and close the environment. Calling it again does nothing.
 
         Args:
-            timeout: for compatibility; there is nothing to wait for.
+            timeout: seconds to wait for the thread.
             close_env: False leaves the environment open, for who gave it.
+            raise_on_error: False passes over what the thread or closing the environment raises.
         """
         if self.closed:
             return
-        self.closed = True
-        self._root = self._writer = self._random = None
-        if close_env:
-            self.env.close(raise_if_closed=False)
+        try:
+            try:
+                if self._background is not None:
+                    self._background.stop(timeout)
+            finally:
+                self.closed = True
+                self._root = self._writer = self._random = None
+                if close_env:
+                    self.env.close(raise_if_closed=False)
+        except Exception:
+            if raise_on_error:
+                raise
 
 
 def _device(own: Any, default: Any) -> torch.device | None:

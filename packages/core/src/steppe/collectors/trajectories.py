@@ -31,6 +31,14 @@ class TrajectoryIds:
         self._current = torch.arange(self.begun, self.begun + len(self._current), device=CPU)
         self.begun += len(self._current)
 
+    def begin(self, rows: torch.Tensor) -> list[int]:
+        """Begin a new trajectory in the rows of a mask ``[*B]``; returns the ids of those that end by it."""
+        at = rows.reshape(-1).nonzero().squeeze(-1)
+        replaced = self._current[at].tolist()
+        self._current[at] = torch.arange(self.begun, self.begun + len(at), device=self._current.device)
+        self.begun += len(at)
+        return list(replaced)
+
     def advance(self, ends: torch.Tensor) -> torch.Tensor:
         """Return the ids ``[*B, T]`` of frames, and go on behind them.
 

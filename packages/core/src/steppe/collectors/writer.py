@@ -13,7 +13,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import make_composite_from_td
 from steppe.storage import Storage, entries, storage_problem
 
-__all__ = ["FrameList", "FrameWriter", "make_writer"]
+__all__ = ["FrameList", "FrameWriter", "make_writer", "public"]
 
 #: Views of single steps are kept from batch to batch up to this number.
 _MAX_VIEWS = 1 << 16
@@ -281,7 +281,7 @@ class FrameList:
 
     def write(self, frame: TensorDictBase, step: int) -> None:
         """Keep the data of one step."""
-        self._frames.append(_public(frame))
+        self._frames.append(public(frame))
 
     def finish(self) -> TensorDictBase:
         """Stack the frames.
@@ -296,6 +296,7 @@ class FrameList:
             raise NotSupported(f"The steps of this batch cannot be put together: {error}") from error
 
 
-def _public(frame: TensorDictBase) -> TensorDictBase:
+def public(frame: TensorDictBase) -> TensorDictBase:
+    """A copy of ``frame`` without the entries that a name with a leading underscore makes private."""
     hidden = [key for key in frame.keys(include_nested=True) if (key if isinstance(key, str) else key[-1])[0] == "_"]
     return frame.exclude(*hidden) if hidden else frame.copy()

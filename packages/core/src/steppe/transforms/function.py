@@ -12,6 +12,7 @@ from steppe.errors import SpecError
 from steppe.specs import Binary, NonTensor, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, set_beside
+from steppe.transforms.foreign import adopted
 
 __all__ = ["CallableTransform", "as_transform", "spec_of"]
 
@@ -99,11 +100,16 @@ def spec_of(value: Any, batch_size: torch.Size, device: torch.device | None) -> 
 def as_transform(transform: Any) -> Transform:
     """Return a transform as it is, and a function wrapped in a :class:`CallableTransform`.
 
+    A ``TensorDictPrimer`` that a recurrent module of TorchRL made becomes ours.
+
     Raises:
-        SpecError: it is neither.
+        SpecError: it is neither, or another transform of TorchRL's.
     """
     if isinstance(transform, Transform):
         return transform
+    primer = adopted(transform)
+    if primer is not None:
+        return primer
     if isinstance(transform, type):
         raise SpecError(
             f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."

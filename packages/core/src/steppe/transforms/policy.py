@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
 from steppe.envs import EnvBase
-from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.pipeline import leaves
-from steppe.transforms.primer import TensorDictPrimer
+from steppe.transforms.foreign import primers_in
 from steppe.transforms.tracking import InitTracker
 
 __all__ = ["transforms_for_policy"]
@@ -39,35 +36,9 @@ def transforms_for_policy(policy: Any, env: EnvBase) -> list[Transform]:
     for part in policy.modules():
         make = getattr(part, "make_tensordict_primer", None)
         if callable(make):
-            for primer in _primers(make()):
+            for primer in primers_in(make()):
                 new = set(primer.primers.keys(include_nested=True, leaves_only=True)) - known
                 if new:
                     known |= new
                     found.append(primer)
     return found
-
-
-def _primers(made: Any) -> Iterator[Any]:
-    if isinstance(made, Transform):
-        for part in leaves(made):
-            if isinstance(part, TensorDictPrimer):
-                yield part
-    elif hasattr(made, "primers"):
-        yield TensorDictPrimer(
-            _as_spec(made.primers),
-            random=getattr(made, "random", None) or None,
-            default_value=None if getattr(made, "random", None) else getattr(made, "default_value", None),
-            expand_specs=True,
-        )
-    elif made is not None:
-        for part in made:
-            yield from _primers(part)
-
-
-def _as_spec(primers: Any) -> Composite:
-    """The entries of another library's spec: what is known of them is shape, dtype and device."""
-    spec = Composite({}, shape=())
-    for key, leaf in primers.items(True, True):
-        own = leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)
-        spec.set(key, own)
-    return spec

@@ -1,0 +1,63 @@
+"""A collector fills a replay buffer in a thread."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tensordict import TensorDictBase
+
+from steppe import Collector
+from steppe.errors import StateError
+from steppe_testing import CountingEnv, FailingEnv
+
+
+class Buffer:
+    """Says when it has three batches, and lets nobody write a fourth before it is told to."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.three = threading.Event()
+
+    def extend(self, data: TensorDictBase) -> None:
+        self.frames += data.numel()
+        if self.frames >= 12:
+            self.three.set()
+
+
+def test_the_buffer_fills_until_the_collector_is_told_to_stop() -> None:
+    buffer = Buffer()
+    collector = Collector(CountingEnv, frames_per_batch=4, replay_buffer=buffer)
+    collector.start()
+
+    assert buffer.three.wait(30)
+    assert collector.is_running()
+    collector.async_shutdown(timeout=30)
+    assert not collector.is_running()
+    assert collector.closed
+    written = buffer.frames
+    assert written == collector.stats()["frames"]
+
+
+def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:
+    buffer = Buffer()
+    with Collector(CountingEnv, frames_per_batch=4, total_frames=12, replay_buffer=buffer) as collector:
+        collector.start()
+        collector._background._thread.join(30)
+        assert not collector.is_running()
+        assert buffer.frames == 12
+
+
+def test_what_ends_the_thread_is_raised_at_the_shutdown() -> None:
+    collector = Collector(lambda: FailingEnv(at=2), frames_per_batch=4, replay_buffer=Buffer())
+    collector.start()
+
+    with pytest.raises(RuntimeError, match="failed in step 2"):
+        collector.async_shutdown(timeout=30)
+    assert collector.closed
+    assert collector.env.is_closed
+
+
+def test_without_a_buffer_there_is_nowhere_to_collect_to() -> None:
+    with Collector(CountingEnv, frames_per_batch=4) as collector, pytest.raises(StateError, match="replay_buffer="):
+        collector.start()

@@ -1,0 +1,183 @@
+"""What becomes of a batch on its way to the caller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModule
+
+from steppe import Collector, EnvBase, SerialEnv, StepCounter, TransformedEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv, assert_equal_data
+
+
+class Buffer:
+    """What a collector needs of a replay buffer."""
+
+    def __init__(self) -> None:
+        self.extended: list[TensorDictBase] = []
+        self.added: list[TensorDictBase] = []
+
+    @property
+    def write_count(self) -> int:
+        return sum(data.numel() for data in self.extended)
+
+    def extend(self, data: TensorDictBase) -> None:
+        self.extended.append(data)
+
+    def add(self, data: TensorDictBase) -> None:
+        self.added.append(data)
+
+
+def make() -> EnvBase:
+    return SerialEnv(2, lambda: ArrayCountingEnv(4, noise=True))
+
+
+def second(observation: torch.Tensor) -> torch.Tensor:
+    """The second of three actions, for each row."""
+    return torch.eye(3, dtype=torch.bool)[1].expand(*observation.shape[:-1], 3)
+
+
+def batches(**arguments: Any) -> list[Any]:
+    with Collector(make, frames_per_batch=12, total_frames=36, seed=1, **arguments) as collector:
+        return list(collector)
+
+
+def test_batches_go_to_the_replay_buffer_and_none_is_yielded() -> None:
+    buffer = Buffer()
+
+    assert batches(replay_buffer=buffer) == [None] * 3
+    for found, expected in zip(buffer.extended, batches(), strict=True):
+        assert_equal_data(found, expected)
+
+
+def test_what_postproc_returns_goes_to_the_replay_buffer() -> None:
+    buffer = Buffer()
+    batches(replay_buffer=buffer, postproc=lambda data: data.reshape(-1))
+
+    assert [data.batch_size for data in buffer.extended] == [(12,)] * 3
+
+
+def test_without_extend_each_step_is_added() -> None:
+    buffer = Buffer()
+    batches(replay_buffer=buffer, extend_buffer=False)
+
+    assert not buffer.extended
+    assert_equal_data(torch.stack(buffer.added, 1), torch.cat(batches(), 1))
+
+
+def test_random_frames_are_counted_by_what_was_written_to_the_buffer() -> None:
+    buffer = Buffer()
+    buffer.extend(TensorDict({}, [12]))  # of an earlier collector
+    policy = TensorDictModule(second, in_keys=["observation"], out_keys=["action"])
+    with Collector(make, policy, frames_per_batch=12, replay_buffer=buffer, init_random_frames=24) as collector:
+        for _ in range(3):
+            next(collector)
+
+    assert [bool(data["action"][..., 1].all()) for data in buffer.extended[1:]] == [False, True, True]
+
+
+def test_hooks_are_called_before_and_after_each_batch() -> None:
+    told: list[Any] = []
+    batches(pre_collect_hook=lambda: told.append("before"), post_collect_hook=lambda data: told.append(data.shape))
+
+    assert told == ["before", (2, 6)] * 3
+
+
+def test_a_postproc_that_is_a_module_moves_to_where_batches_are_stored() -> None:
+    class Add(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.ones((), dtype=torch.float64))
+
+        def forward(self, data: TensorDictBase) -> TensorDictBase:
+            return data.set("one", self.one.expand(data.shape))
+
+    module = Add()
+    assert torch.equal(batches(postproc=module, storing_device="cpu")[0]["one"], torch.ones(2, 6))
+    with Collector(make, frames_per_batch=12, postproc=module, storing_device="meta"):
+        assert module.one.device.type == "meta"
+
+
+def test_ids_of_trajectories_can_be_left_out() -> None:
+    plain, without = batches(), batches(track_traj_ids=False)
+
+    for one, other in zip(plain, without, strict=True):
+        one.pop(("collector", "traj_ids"))
+        assert_equal_data(other, one)
+
+
+def test_the_policy_version_is_written_at_the_root_where_asked_for() -> None:
+    with Collector(CountingEnv(batch_size=(2,)), frames_per_batch=4, track_policy_version=True) as collector:
+        first = next(collector)
+        collector.update_policy_weights_()
+        second = next(collector)
+
+    assert first["policy_version"].tolist() == [[0, 0], [0, 0]]
+    assert torch.equal(second["next", "policy_version"], torch.ones(2, 2, dtype=torch.int64))
+    assert torch.equal(second["policy_version"], second["collector", "policy_version"])
+
+
+def test_what_the_next_root_holds_is_left_out_below_next() -> None:
+    with Collector(
+        TransformedEnv(make(), StepCounter()), frames_per_batch=12, compact_obs=True, total_frames=24
+    ) as collector:
+        data = next(collector)
+
+    assert set(data["next"].keys()) == {"reward", "done", "terminated", "truncated"}
+    assert {"observation", "step_count"} <= set(data.keys())
+
+
+def test_a_policy_is_compiled_on_request() -> None:
+    calls = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        calls.append(1)
+        return graph.forward
+
+    policy = TensorDictModule(second, ["observation"], ["action"])
+    plain = batches(policy=policy)
+    compiled = batches(policy=policy, compile_policy={"backend": backend})
+
+    assert calls
+    for one, other in zip(plain, compiled, strict=True):
+        assert_equal_data(other, one)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"compact_obs": True}, {"track_policy_version": True}], ids=str)
+def test_the_fake_batch_has_the_entries_and_shapes_of_a_batch(arguments: dict[str, Any]) -> None:
+    spec = make().action_spec
+    policy = TensorDictModule(lambda x: (spec.rand(), x.sum(-1)), ["observation"], ["action", "score"])
+    with Collector(make, policy, frames_per_batch=12, **arguments) as collector:
+        fake, batch = collector.fake_tensordict(), next(collector)
+
+    assert fake.batch_size == batch.batch_size
+    assert {key: (value.shape, value.dtype) for key, value in fake.items(True, True)} == {
+        key: (value.shape, value.dtype) for key, value in batch.items(True, True)
+    }
+    assert all((value == 0).all() for value in fake.values(True, True))
+
+
+def test_a_rollout_of_the_collector_is_a_batch_that_is_not_counted() -> None:
+    with Collector(make, frames_per_batch=12, total_frames=24, seed=1) as collector:
+        one = collector.rollout()
+        rest = list(collector.iterator())
+
+    assert len(rest) == 2
+    assert_equal_data(one, batches()[0])
+
+
+def test_some_rows_begin_new_episodes() -> None:
+    with Collector(lambda: CountingEnv(100, batch_size=(3,)), frames_per_batch=6) as collector:
+        next(collector)
+        collector.reset(torch.tensor([0, 2]))
+        data = next(collector)
+        collector.reset(1)
+        later = next(collector)
+
+    assert data["observation"][:, 0, 0].tolist() == [0, 2, 0]
+    assert data["collector", "traj_ids"][:, 0].tolist() == [3, 1, 4]
+    assert later["observation"][:, 0, 0].tolist() == [2, 0, 2]
+    assert later["collector", "traj_ids"][:, 0].tolist() == [3, 5, 4]
