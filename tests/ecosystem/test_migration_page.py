@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 import steppe
 from steppe.batched import AsyncEnvPool, SerialEnv
+from steppe.collectors.arguments import IGNORED
 from tools.documents import program
 from tools.workspace import ROOT
 
@@ -30,7 +31,7 @@ def test_the_program_on_the_page_runs_with_steppe_alone(tmp_path):
     assert data["next", "step_count"].max() == 19
 
 
-@pytest.mark.parametrize("argument", sorted({*SerialEnv._ignored, *AsyncEnvPool._ignored}))
+@pytest.mark.parametrize("argument", sorted({*SerialEnv._ignored, *AsyncEnvPool._ignored, *IGNORED}))
 def test_an_argument_without_an_effect_is_on_the_page(argument):
     assert f"`{argument}`" in PAGE
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
+from steppe.arguments import unknown_argument
 from steppe.collectors import arguments
 from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.background import Background
@@ -573,6 +574,7 @@ class Collector(DataCollectorBase):
         weights_dict: Mapping[str, Any] | None = None,
         model_id: str | None = None,
         worker_ids: Any = None,
+        **unknown: Any,
     ) -> None:
         """Take over new weights before the next batch, and count the policy version up.
 
@@ -586,18 +588,22 @@ class Collector(DataCollectorBase):
             weights_dict: ``{"policy": weights}``.
             model_id: ``"policy"``, the only model that there is.
             worker_ids: None: there are no workers.
+            **unknown: refused, with the nearest of the names above.
 
         Raises:
             PolicyError: the weights do not fit.
             NotSupported: another model, or workers.
         """
+        name = type(self).__name__
+        if unknown:
+            raise unknown_argument(f"{name}.update_policy_weights_", min(unknown), _WEIGHTS)
         others = {"worker_ids": worker_ids, "model_id": None if model_id == "policy" else model_id}
         others["weights_dict"] = None if weights_dict is None or set(weights_dict) == {"policy"} else weights_dict
-        for name, value in others.items():
+        for argument, value in others.items():
             if value is not None:
                 raise NotSupported(
-                    f"{type(self).__name__}.update_policy_weights_ has one policy, 'policy', which acts in this "
-                    f"process: {name}={value!r} has no use."
+                    f"{name}.update_policy_weights_ has one policy, 'policy', which acts in this process: "
+                    f"{argument}={value!r} has no use."
                 )
         own = None if weights_dict is None else weights_dict["policy"]
         given = [each for each in (policy_or_weights, weights, policy, policy_weights, own) if each is not None]
@@ -669,6 +675,9 @@ class Collector(DataCollectorBase):
         except Exception:
             if raise_on_error:
                 raise
+
+
+_WEIGHTS = ("policy_or_weights", "weights", "policy", "policy_weights", "weights_dict", "model_id", "worker_ids")
 
 
 def _device(own: Any, default: Any) -> torch.device | None:

@@ -191,7 +191,7 @@ def _nested(flat: TensorDictBase, sizes: list[int], layout: torch.layout) -> Ten
         if isinstance(value, TensorDictBase) and not is_non_tensor(value):
             out[name] = _nested(value, sizes, layout)
         elif isinstance(value, torch.Tensor):
-            out[name] = torch.nested.nested_tensor(list(value.split(sizes)), layout=layout, device=value.device)
+            out[name] = torch.nested.nested_tensor(list(torch.split(value, sizes)), layout=layout, device=value.device)
         else:
             raise SpecError(
                 f"split_trajectories nests tensors, and {name!r} holds {type(value).__name__}: leave it out with "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import torch
 from tensordict import TensorDictBase
+from tensordict import cat as cat_tds
 
 from steppe.collectors.trajectories import row_ends, split_trajectories
 from steppe.envs import DoneGroup
@@ -58,4 +58,4 @@ class WholeTrajectories:
 
 
 def _joined(pieces: list[TensorDictBase]) -> TensorDictBase:
-    return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+    return cat_tds(pieces) if len(pieces) > 1 else pieces[0]

@@ -50,7 +50,8 @@ def primers_in(made: Any) -> Iterator[TensorDictPrimer]:
     if isinstance(made, TensorDictPrimer):
         yield made
     elif isinstance(made, Transform):
-        for part in made if hasattr(made, "__iter__") else ():
+        # Those in a Compose; others have nothing to go over.
+        for part in getattr(made, "transforms", ()):
             yield from primers_in(part)
     elif hasattr(made, "primers"):
         random = getattr(made, "random", None) or None
