@@ -538,7 +538,7 @@ class Collector(DataCollectorBase):
             if self._whole is not None:
                 self._whole.drop_all()
             return
-        rows = torch.zeros(self.env.batch_size, dtype=torch.bool)
+        rows = torch.zeros(self.env.batch_size, dtype=torch.bool, device=CPU)
         rows[index] = True
         root = self._root.copy()
         for group in self._groups:
