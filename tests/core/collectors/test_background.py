@@ -10,6 +10,7 @@ from tensordict import TensorDictBase
 from steppe import Collector
 from steppe.errors import StateError
 from steppe_testing import CountingEnv, FailingEnv
+from tests.limits import CHILD
 
 
 class Buffer:
@@ -30,9 +31,9 @@ def test_the_buffer_fills_until_the_collector_is_told_to_stop() -> None:
     collector = Collector(CountingEnv, frames_per_batch=4, replay_buffer=buffer)
     collector.start()
 
-    assert buffer.three.wait(30)
+    assert buffer.three.wait(CHILD)
     assert collector.is_running()
-    collector.async_shutdown(timeout=30)
+    collector.async_shutdown(timeout=CHILD)
     assert not collector.is_running()
     assert collector.closed
     written = buffer.frames
@@ -43,7 +44,7 @@ def test_a_thread_that_has_all_its_frames_ends_by_itself() -> None:
     buffer = Buffer()
     with Collector(CountingEnv, frames_per_batch=4, total_frames=12, replay_buffer=buffer) as collector:
         collector.start()
-        collector._background._thread.join(30)
+        collector._background._thread.join(CHILD)
         assert not collector.is_running()
         assert buffer.frames == 12
 
@@ -53,7 +54,7 @@ def test_what_ends_the_thread_is_raised_at_the_shutdown() -> None:
     collector.start()
 
     with pytest.raises(RuntimeError, match="failed in step 2"):
-        collector.async_shutdown(timeout=30)
+        collector.async_shutdown(timeout=CHILD)
     assert collector.closed
     assert collector.env.is_closed
 
