@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 
+import numpy as np
 import torch
 
+from steppe.envs import EnvBase
 from steppe.specs import Bounded, Composite, Unbounded
 from steppe_testing import ArrayCountingEnv, CountingEnv, EnvConformance, StatelessCountingEnv
 
@@ -102,7 +104,7 @@ class TestStepMdp(Alone):
 
 
 class TestAliasing(Alone):
-    caught_by = "test_later_steps_leave_earlier_data_alone"
+    caught_by = "test_data_fits_the_specs"
 
     class wrong(CountingEnv):
         def _data(self):
@@ -112,12 +114,114 @@ class TestAliasing(Alone):
             return data.set("observation", self.buffer.copy_(data["observation"]))
 
 
+class TestAliasingLater(Alone):
+    """Writes into the same five buffers in turn."""
+
+    caught_by = "test_later_steps_leave_earlier_data_alone"
+
+    class wrong(CountingEnv):
+        def _data(self):
+            data = super()._data()
+            if not hasattr(self, "ring"):
+                self.ring = [torch.zeros(1) for _ in range(5)]
+            self.ring.append(self.ring.pop(0))
+            return data.set("observation", self.ring[-1].copy_(data["observation"]))
+
+
 class TestUnseeded(Alone):
     caught_by = "test_one_seed_gives_one_data_set"
 
     class wrong(CountingEnv):
         def _data(self):
             return super()._data().set("noise", torch.rand(1))
+
+
+class Drawing(ArrayCountingEnv):
+    """Draws its noise from a generator, which each reset may seed; its episodes are longer than a rollout."""
+
+    def __init__(self, **kwargs):
+        super().__init__(20, **kwargs)
+
+    def reset_into(self, out, seed, env_info):
+        self.seed_draws(seed)
+        super().reset_into(out, None, env_info)
+
+    def seed_draws(self, seed):
+        if seed is not None:
+            self._draws = np.random.default_rng(seed)
+
+
+class TestDrawing(Alone):
+    wrong = Drawing
+
+
+class TestSeededAnew(Alone):
+    caught_by = "test_later_episodes_begin_otherwise"
+
+    class wrong(Drawing):
+        def seed_draws(self, seed):
+            self._draws = np.random.default_rng(seed or 0)
+
+
+class TestSeededOnce(Alone):
+    caught_by = "test_one_seed_gives_one_data_set"
+
+    class wrong(Drawing):
+        def seed_draws(self, seed):
+            self._draws = np.random.default_rng(seed)
+
+
+class TestOneLevel(Alone):
+    """Plays one level for each seed, which is meant."""
+
+    episodes_differ = False
+
+    class wrong(Drawing):
+        level = 0
+
+        def seed_draws(self, seed):
+            self.level = self.level if seed is None else seed
+            self._draws = np.random.default_rng(self.level)
+
+
+class TestNoSeed(Alone):
+    caught_by = "test_one_seed_gives_one_data_set"
+
+    class wrong(CountingEnv):
+        _set_seed = EnvBase._set_seed
+
+
+class TestUnwritten(Alone):
+    caught_by = "test_data_fits_the_specs"
+
+    class wrong(ArrayCountingEnv):
+        def step_into(self, action, out):
+            return super().step_into(action, {**out, "reward": out["reward"].copy()})
+
+
+class TestLossyCast(Alone):
+    caught_by = "test_data_fits_the_specs"
+
+    class wrong(ArrayCountingEnv):
+        def __init__(self, **kwargs):
+            super().__init__(dtype=torch.uint8, **kwargs)
+
+        def step_into(self, action, out):
+            flags = super().step_into(action, out)
+            out["observation"][...] = np.array([self.count * 0.5])
+            return flags
+
+
+class TestKeptAction(Alone):
+    caught_by = "test_data_fits_the_specs"
+
+    class wrong(ArrayCountingEnv):
+        def __init__(self, **kwargs):
+            super().__init__(action="continuous", **kwargs)
+
+        def step_into(self, action, out):
+            self.last = action
+            return super().step_into(action, out)
 
 
 class TestSeedIgnored(Alone):

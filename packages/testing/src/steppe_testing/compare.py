@@ -22,7 +22,9 @@ def differences(found: Any, expected: Any, *, exclude: tuple[str, ...] = ()) -> 
     return list(_compare(found, expected, (), exclude))
 
 
-def assert_equal_data(found: Any, expected: Any, what: str = "the data", *, exclude: tuple[str, ...] = ()) -> None:
+def assert_equal_data(
+    found: Any, expected: Any, what: str = "the data", *, exclude: tuple[str, ...] = (), hint: str = ""
+) -> None:
     """Raise AssertionError, naming the entries that differ, unless two TensorDicts are equal.
 
     Args:
@@ -30,10 +32,12 @@ def assert_equal_data(found: Any, expected: Any, what: str = "the data", *, excl
         expected: data.
         what: how the error calls the data.
         exclude: names of entries to leave out, at any depth.
+        hint: what to do about it, added to the error.
     """
     problems = differences(found, expected, exclude=exclude)
     if problems:
-        raise AssertionError(f"{what} differs:\n" + "\n".join(f"  - {line}" for line in problems))
+        lines = "\n".join(f"  - {line}" for line in problems)
+        raise AssertionError(f"{what} differs:\n{lines}" + (f"\n{hint}" if hint else ""))
 
 
 def _compare(found: Any, expected: Any, path: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[str]:

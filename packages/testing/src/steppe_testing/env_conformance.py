@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ArrayEnv, EnvBase, check_env_specs, step_mdp
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_factory
 from steppe.specs import Composite
 
@@ -20,6 +20,9 @@ from .compare import assert_equal_data
 from .pools import WorkerPools
 
 __all__ = ["EnvConformance"]
+
+#: How many episodes are compared: as many as make it unlikely that sound ones begin alike by chance.
+_EPISODES = 8
 
 
 class EnvConformance:
@@ -36,6 +39,8 @@ class EnvConformance:
         kwargs: arguments of ``make_env``.
         deterministic: one seed and one sequence of actions always give the same data.
         seed_matters: two seeds give different data.
+        episodes_differ: after one seed, later episodes are not all alike; not so where the seed chooses a level that is
+            then played again and again.
         batch_locked: data must have the environment's batch size; see :attr:`~steppe.envs.EnvBase.batch_locked`.
         supports_partial_reset: rows of a batch can be reset by themselves.
         supports_partial_step: rows of a batch can be stepped by themselves.
@@ -54,6 +59,7 @@ class EnvConformance:
     kwargs: ClassVar[dict[str, Any]] = {}
     deterministic: ClassVar[bool] = True
     seed_matters: ClassVar[bool] = True
+    episodes_differ: ClassVar[bool] = True
     batch_locked: ClassVar[bool] = True
     supports_partial_reset: ClassVar[bool] = True
     supports_partial_step: ClassVar[bool] = True
@@ -122,8 +128,19 @@ class EnvConformance:
 
     def _data(self, env: EnvBase, seed: int | None = 0, **kwargs: Any) -> TensorDictBase:
         if seed is not None:
-            env.set_seed(seed)
+            self._seed(env, seed)
         return env.rollout(self.steps, **{"break_when_any_done": False, **kwargs})
+
+    def _seed(self, env: EnvBase, seed: int) -> None:
+        try:
+            env.set_seed(seed)
+        except NotSupported as error:
+            skip_gated(self, "test_one_seed_gives_one_data_set", str(error))
+
+    def _actions(self, env: EnvBase) -> list[TensorDictBase]:
+        """The actions of a rollout, one by one, to be played again."""
+        data = self._data(env, 0)
+        return list(data.select(*env.action_keys).unbind(data.batch_dims - 1))
 
     # -- specs and data -------------------------------------------------------------------------------------------
 
@@ -201,36 +218,82 @@ class EnvConformance:
         """Copy what the library returns: libraries write into the same memory again."""
         root = env.reset()
         kept: list[tuple[TensorDictBase, TensorDictBase]] = [(root, root.clone())]
-        for _ in range(min(self.steps, 3)):
+        for _ in range(self.steps):
             td = env.step(env.rand_action(root.copy()))
             kept.append((td["next"], td["next"].clone()))
             root = env.step_mdp(td)
             if env.any_done(root):
                 root = env.reset()
         for i, (now, then) in enumerate(kept):
-            assert_equal_data(now, then, f"what step {i} returned (0: the reset), looked at after later steps,")
+            assert_equal_data(
+                now,
+                then,
+                f"what step {i} returned (0: the reset), looked at after later steps,",
+                hint="The environment writes again into memory that it has returned. Return a copy: tensor.clone(), "
+                "array.copy().",
+            )
 
     # -- seeds ----------------------------------------------------------------------------------------------------
 
     def test_one_seed_gives_one_data_set(self, env: EnvBase) -> None:
         """Draw every random number from the generator that ``_set_seed`` seeds; or set ``deterministic = False``."""
         require(self, "deterministic")
+        env.set_seed(0)
         first = self._data(env)
-        assert_equal_data(self._data(env), first, "a second rollout with the same seed")
+        hint = "Some random numbers come from elsewhere than the generator that the seed is given to."
+        assert_equal_data(self._data(env), first, "a second rollout with the same seed", hint=hint)
         other = self.make_env()
         try:
-            assert_equal_data(self._data(other), first, "the rollout of another instance with the same seed")
+            what = "the rollout of another instance with the same seed"
+            assert_equal_data(self._data(other), first, what, hint=hint)
         finally:
             other.close(raise_if_closed=False)
+        # A seed holds for all episodes to come, not for the first alone.
+        actions = self._actions(env)
+        runs = []
+        for _ in range(2):
+            env.set_seed(0)
+            runs.append([env.rollout(len(actions), actions=actions) for _ in range(_EPISODES)])
+        for episode, (one, other_run) in enumerate(zip(*runs, strict=True), 1):
+            assert_equal_data(
+                other_run,
+                one,
+                f"episode {episode} after the same seed, with the same actions,",
+                hint="A reset without a seed goes on with the generator that the last seed was given to: write "
+                "`if seed is not None: self.generator = ...`, and make no other one.",
+            )
+
+    def test_later_episodes_begin_otherwise(self, env: EnvBase) -> None:
+        """Go on with the generator at a reset without a seed; or set ``episodes_differ = False``."""
+        require(self, "seed_matters")
+        require(self, "episodes_differ")
+        actions = self._actions(env)
+        firsts = []
+        for seed in (0, 1, 2):
+            self._seed(env, seed)
+            firsts.append(env.rollout(len(actions), actions=actions))
+        if not any(_differ(firsts[0], other) for other in firsts[1:]):
+            pytest.skip("episodes begin alike whatever the seed")
+        for seed in (0, 1):
+            self._seed(env, seed)
+            env.reset()
+            second = env.rollout(len(actions), actions=actions)
+            if any(_differ(second, env.rollout(len(actions), actions=actions)) for _ in range(_EPISODES)):
+                return
+        raise AssertionError(
+            f"with the same actions, {_EPISODES} episodes after the first one are all alike, though seeds make a "
+            "difference: a reset without a seed seeds its generator anew, as default_rng(seed or 0) does. Write "
+            "`if seed is not None: self.generator = np.random.default_rng(seed)`; or set episodes_differ = False where "
+            "that is meant"
+        )
 
     def test_two_seeds_give_two_data_sets(self, env: EnvBase) -> None:
         """Use the seed in ``_set_seed``; or set ``seed_matters = False`` where nothing is random."""
         require(self, "seed_matters")
-        actions = self._data(env, 0).select(*env.action_keys)
-        rows = list(actions.unbind(actions.batch_dims - 1))
+        rows = self._actions(env)
         data = []
         for seed in (0, 1, 2):
-            env.set_seed(seed)
+            self._seed(env, seed)
             data.append(env.rollout(self.steps, actions=rows, break_when_any_done=False))
         same = [not _differ(data[0], other) for other in data[1:]]
         assert not all(same), "three seeds and one sequence of actions gave the same data three times"
@@ -273,7 +336,7 @@ class EnvConformance:
     def test_a_reset_can_begin_at_a_given_state(self, env: EnvBase) -> None:
         """Take the state from the data where ``_reset`` is given ``set_state=True``, and nowhere else."""
         require(self, "supports_set_state")
-        env.set_seed(0)
+        self._seed(env, 0)
         first = env.reset()
         later = env.step_mdp(env.step(env.rand_action(first.copy()))).exclude(*env.action_keys)
         if _any_done(env, later):
@@ -281,12 +344,12 @@ class EnvConformance:
         keys = list(dict.fromkeys([*env.state_keys, *env.observation_keys]))
         begun = env.reset(later.clone(), set_state=True)
         assert_equal_data(begun.select(*keys), later.select(*keys), "a reset with set_state=True")
-        env.set_seed(0)
+        self._seed(env, 0)
         anew = env.reset(later.clone(), set_state=False)
         assert_equal_data(anew.select(*keys), first.select(*keys), "a reset with set_state=False, on the first seed,")
 
     def _begin(self, batch: EnvBase) -> TensorDictBase:
-        batch.set_seed(0)
+        self._seed(batch, 0)
         any_size = not batch.batch_locked and not batch.batch_size
         return batch.reset(TensorDict({}, [3], device=batch.device) if any_size else None)
 

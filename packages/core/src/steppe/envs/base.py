@@ -185,7 +185,10 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).")
 
     def _set_seed(self, seed: int | None) -> None:
-        raise NotSupported(f"{type(self).__name__} does not define _set_seed(seed), so it cannot be seeded.")
+        raise NotSupported(
+            f"{type(self).__name__} does not define _set_seed(seed), so it cannot be seeded. Define it, and seed the "
+            "generator that the environment draws from; write pass where nothing is random."
+        )
 
     # -- attributes -----------------------------------------------------------------------------------------------
 
