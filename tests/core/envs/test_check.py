@@ -204,10 +204,20 @@ def test_random_states_stay_as_they_were():
 def test_the_first_real_step_is_still_checked_afterwards():
     env = Wrong(lambda td: td)
     check_env_specs(env)
-    env.change = lambda td: td.set("observation", td["observation"].double())
+    env.change = lambda td: td.set("observation", td["observation"].to(torch.complex64))
 
-    with pytest.raises(SpecError, match="float64"):
+    with pytest.raises(SpecError, match="complex64"):
         env.reset()
+
+
+def test_it_reports_the_dtypes_that_an_environment_returns_and_not_those_it_hands_on():
+    env = Wrong(lambda td: td.set("observation", td["observation"].double()))
+    assert env.rollout(2)["observation"].dtype is torch.float32
+
+    for _ in range(2):
+        with pytest.raises(SpecError, match=r"'observation' must have dtype torch.float32, found torch.float64"):
+            check_env_specs(env)
+    assert env.rollout(2)["observation"].dtype is torch.float32
 
 
 def test_a_state_to_start_from_can_be_given():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe import AsyncEnvPool, Compose, ParallelEnv, SyncDataCollector
 from steppe.batched import SerialEnv
 from steppe.envs import EnvBase, GymLikeEnv
 from steppe.errors import NotSupported, SpecError
@@ -390,3 +391,89 @@ def test_a_reset_hands_options_on_to_the_library():
     with SerialEnv(2, "gym:CartPole-v1") as batch:
         root = batch.reset(list_of_kwargs=[{}, {"options": {"low": 0.2, "high": 0.2}}])
     assert root["observation"][1].tolist() == pytest.approx([0.2] * 4)
+
+
+class Restorable(EnvBase):
+    """Counts in its data, and begins at the count in what ``_reset`` is given, where there is one."""
+
+    def __init__(self, groups=False):
+        super().__init__()
+        self.observation_spec = Composite(x=Unbounded((1,)))
+        self.state_spec = Composite(x=Unbounded((1,)))
+        self.action_spec = Unbounded((1,))
+        self.reward_spec = Unbounded((1,))
+
+    def _reset(self, tensordict=None):
+        given = None if tensordict is None else tensordict.get("x", None)
+        return TensorDict(x=torch.zeros(1) if given is None else given.clone())
+
+    def _step(self, tensordict):
+        x = tensordict["x"] + 1
+        return TensorDict(x=x, reward=x.clone(), done=x >= 3)
+
+    def _set_seed(self, seed):
+        pass
+
+
+class Told(Restorable):
+    """The same for an environment that is told whether to begin at its state."""
+
+    _supports_set_state = True
+
+    def _reset(self, tensordict=None, set_state=True):
+        return super()._reset(tensordict if set_state else None)
+
+
+RESTORABLE = {
+    "one": lambda make: make(),
+    "transformed": lambda make: TransformedEnv(make(), Compose(StepCounter(), RewardSum())),
+    "ended by a transform": lambda make: TransformedEnv(make(), StepCounter(3)),
+    "serial": lambda make: SerialEnv(2, make),
+    "parallel": lambda make: ParallelEnv(2, make),
+    "serial of transformed": lambda make: SerialEnv(2, lambda: TransformedEnv(make(), StepCounter())),
+    "transformed serial": lambda make: TransformedEnv(SerialEnv(2, make), StepCounter()),
+    "serial, ended by a transform": lambda make: TransformedEnv(SerialEnv(2, make), StepCounter(3)),
+    "pool": lambda make: AsyncEnvPool([make] * 2, backend="threading"),
+}
+
+
+@pytest.mark.parametrize("wrap", RESTORABLE.values(), ids=RESTORABLE.keys())
+@pytest.mark.parametrize("make", [Restorable, Told])
+def test_an_episode_that_follows_another_begins_anew_and_not_at_its_last_state(wrap, make):
+    with wrap(make) as env:
+        data = env.rollout(7, break_when_any_done=False)
+        for row in data["x"].reshape(-1, 7):
+            assert row.tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+        root = env.reset()
+        root["x"] = torch.full_like(root["x"], 5)
+        for key in ("done", "terminated"):
+            root[key] = torch.ones_like(root[key])
+        assert env.maybe_reset(root)["x"].flatten().unique().tolist() == [0]
+
+
+@pytest.mark.parametrize("wrap", RESTORABLE.values(), ids=RESTORABLE.keys())
+def test_a_reset_that_is_asked_for_shows_the_environment_all_of_its_data(wrap):
+    with wrap(Restorable) as env:
+        root = env.reset()
+        root["x"] = torch.full_like(root["x"], 2)
+
+        assert env.reset(root)["x"].flatten().unique().tolist() == [2]
+
+
+def test_a_collector_begins_anew_too():
+    for env in (Restorable(), SerialEnv(2, Restorable), TransformedEnv(Restorable(), StepCounter())):
+        collector = SyncDataCollector(env, frames_per_batch=14, total_frames=14)
+        data = next(iter(collector))
+        collector.shutdown()
+
+        assert data["x"].max() == 2
+
+
+def test_masks_of_a_batch_whose_rows_have_batches_reset_no_more_than_they_name():
+    with SerialEnv(2, lambda: CountingEnv(batch_size=(2,))) as env:
+        root = env.rand_step(env.reset())
+        root = env.step_mdp(root)
+        root["_reset"] = torch.tensor([[[True], [False]], [[False], [False]]])
+
+        assert env.reset(root)["observation"].flatten().tolist() == [0, 1, 1, 1]

@@ -201,8 +201,8 @@ def test_a_missing_reward_is_named():
     ("bad", "text"),
     [
         ({"observation": torch.zeros(3)}, r"'observation' must have shape \(2,\), found \(3,\)"),
-        ({"observation": torch.zeros(2, dtype=torch.float64)}, "'observation' must have dtype torch.float32"),
-        ({"reward": torch.zeros(1, dtype=torch.int64)}, "'reward' must have dtype"),
+        ({"observation": torch.zeros(2, dtype=torch.complex64)}, "'observation' must have dtype torch.float32"),
+        ({"reward": torch.zeros(1, dtype=torch.complex64)}, "'reward' must have dtype"),
         ({"terminated": torch.zeros(1)}, "'terminated' must have dtype torch.bool"),
         ({"observation": None}, "'observation' is missing"),
     ],
@@ -210,6 +210,58 @@ def test_a_missing_reward_is_named():
 def test_the_first_step_is_held_against_the_specs(bad, text):
     with pytest.raises((SpecError, RuntimeError), match=text):
         outcome(**bad)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"done": torch.tensor(True)}, {"done": T, "terminated": T, "truncated": F}),
+        ({"done": True}, {"done": T, "terminated": T, "truncated": F}),
+        ({"terminated": torch.tensor(False), "truncated": torch.tensor(True)}, {"done": T, "truncated": T}),
+        ({"reward": 2.0}, {"reward": torch.tensor([2.0])}),
+        ({"reward": torch.tensor([2], dtype=torch.int64)}, {"reward": torch.tensor([2.0])}),
+        ({"observation": torch.ones(2, dtype=torch.float64)}, {"observation": torch.ones(2)}),
+        ({"observation": torch.ones(2, dtype=torch.bool)}, {"observation": torch.ones(2)}),
+    ],
+)
+def test_what_is_as_good_as_the_specs_say_is_made_so(given, expected):
+    env = Given({"observation": torch.zeros(2), "reward": torch.zeros(1), **given})
+    for following in (env.rand_step(), env.rand_step()):
+        for key, value in expected.items():
+            assert following["next", key].dtype is value.dtype
+            assert following["next", key].tolist() == value.tolist()
+
+
+def test_a_reset_may_return_a_done_entry_without_dimensions():
+    class Short(Given):
+        def _reset(self, tensordict=None):
+            return super()._reset().update({"done": torch.tensor(False)})
+
+    env = Short({"observation": torch.zeros(2), "reward": torch.zeros(1), "done": torch.tensor(True)})
+    data = env.rollout(3, break_when_any_done=False)
+
+    assert data["done"].shape == data["next", "done"].shape == (3, 1)
+
+
+def test_whole_numbers_keep_their_dtype_where_a_cast_could_lose_something():
+    class Counts(Given):
+        def __init__(self, dtype):
+            super().__init__({"observation": torch.zeros(2, dtype=dtype), "reward": torch.zeros(1)})
+            self.observation_spec = Unbounded((2,), dtype=torch.int32)
+
+    assert Counts(torch.int16).rand_step()["next", "observation"].dtype is torch.int32
+    for dtype in (torch.int64, torch.float32):
+        with pytest.raises(SpecError, match=r"'observation' must have dtype torch\.int32"):
+            Counts(dtype).rand_step()
+
+
+def test_what_a_step_returns_without_a_spec_is_no_part_of_the_next_root():
+    env = Given({"observation": torch.zeros(2), "reward": torch.zeros(1), "extra": torch.ones(3)})
+    data = env.rollout(3)
+
+    assert type(data) is TensorDict
+    assert data["next", "extra"].shape == (3, 3)
+    assert "extra" not in data.keys()
 
 
 def test_type_checks_hold_every_step_against_the_specs():

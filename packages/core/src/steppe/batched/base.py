@@ -76,7 +76,7 @@ class BatchedEnv(BatchSteps):
     #: Arguments without an effect: name to (value that is read, what is done).
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = IGNORED
 
-    _takes_auto_reset = False
+    steps_others = True
 
     def __init__(
         self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **ignored: Any

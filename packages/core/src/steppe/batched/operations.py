@@ -8,10 +8,10 @@ from steppe.batched.attributes import ask_row
 from steppe.batched.share import Share
 from steppe.workers import SubjectError
 
-__all__ = ["RESET", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perform", "seed_rows"]
+__all__ = ["RESET", "RESET_BY_MASKS", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perform", "seed_rows"]
 
 # Orders to workers are numbers, and so are these everywhere.
-STEP, STEP_AND_RESET, RESET, RESET_ON_DATA = 1, 2, 3, 4
+STEP, STEP_AND_RESET, RESET, RESET_ON_DATA, RESET_BY_MASKS = 1, 2, 3, 4, 5
 
 
 def perform(share: Share, op: int, rows: list[int] | None) -> int:
@@ -20,7 +20,8 @@ def perform(share: Share, op: int, rows: list[int] | None) -> int:
         return 0  # the rows of a partial step may all be another's
     if op in (STEP, STEP_AND_RESET):
         return share.step(rows, reset=op == STEP_AND_RESET)
-    share.reset(list(range(len(share.envs))) if rows is None else rows, on_data=op == RESET_ON_DATA)
+    every = list(range(len(share.envs)))
+    share.reset(every if rows is None else rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
     return 0
 
 

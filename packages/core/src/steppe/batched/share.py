@@ -54,11 +54,17 @@ class Share:
                 for row, env in enumerate(envs, first_row)
             ]
 
-    def reset(self, rows: list[int], *, on_data: bool = False) -> None:
-        """Begin episodes, in the root rows; with ``on_data`` from what these hold, and only what masks name."""
+    def reset(self, rows: list[int], *, on_data: bool = False, by_masks: bool = False) -> None:
+        """Begin episodes, in the root rows.
+
+        Args:
+            rows: which.
+            on_data: from the state that they hold, and only what their masks name.
+            by_masks: only what their masks name.
+        """
         try:
             for part, at, first in self._split(rows):
-                part.reset(at, self._told(at, first), on_data=on_data)
+                part.reset(at, self._told(at, first), on_data=on_data, by_masks=by_masks)
         except Exception as error:
             raise SubjectError(self.progress.row, "reset") from error
 
@@ -128,7 +134,7 @@ class _Looped:
     def begin_anew(self, rows: list[int], told: Any) -> None:
         self.loop.reset(rows, told)
 
-    def reset(self, at: list[int], told: Any, *, on_data: bool) -> None:
+    def reset(self, at: list[int], told: Any, *, on_data: bool, by_masks: bool) -> None:
         self.loop.reset(at, told)
 
 
@@ -151,9 +157,9 @@ class _OnTensorDicts:
         root, self.root = self.root, None
         self.env_row.begin_anew(root)
 
-    def reset(self, at: list[int], told: Any, *, on_data: bool) -> None:
+    def reset(self, at: list[int], told: Any, *, on_data: bool, by_masks: bool) -> None:
         self._at_work()
-        self.env_row.reset(on_data=on_data, informed=_is_told(told))
+        self.env_row.reset(on_data=on_data, by_masks=by_masks, informed=_is_told(told))
 
 
 def _is_told(told: Any) -> bool:

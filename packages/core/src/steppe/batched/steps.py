@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.flags import Flags
 from steppe.batched.layout import BatchLayout
-from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
+from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host, readout
 from steppe.batched.unbuffered import stack_rows
 from steppe.envs import EnvBase, action_rules, env_info_values, missing_action
@@ -166,26 +166,33 @@ class BatchSteps(EnvBase):
         return following
 
     def _reset(
-        self, tensordict: TensorDictBase | None = None, *, list_of_kwargs: Any = None, **kwargs: Any
+        self,
+        tensordict: TensorDictBase | None = None,
+        *,
+        list_of_kwargs: Any = None,
+        select_reset_only: bool = False,
+        **kwargs: Any,
     ) -> TensorDictBase:
         self.start()
         masks = self.requested_masks(tensordict) if tensordict is not None else {}
         rows = self._masked_rows(masks) if masks else list(range(self.num_workers))
-        arguments = self._reset_arguments(list_of_kwargs, kwargs)
+        hidden = {"select_reset_only": True} if select_reset_only and not self._buffered else {}
+        arguments = self._reset_arguments(list_of_kwargs, {**kwargs, **hidden})
         if not self._buffered or arguments is not None:
             return self._stacked(RESET, tensordict, rows, arguments)[1]
         self._write_info(tensordict, rows, whole=not masks)
         known = (
             not self._on_arrays
+            and not select_reset_only
             and tensordict is not None
             and any(tensordict.get(key, None) is not None for key, _, _ in self._carried)
         )
         if known and not self._write_carried(tensordict):
             return self._stacked(RESET, tensordict, rows)[1]
-        if self._layout.masked and (known or masks):
+        by_masks = self._layout.masked and (known or bool(masks))
+        if by_masks:
             self._write_masks(masks)
-            known = True
-        self._run(RESET_ON_DATA if known else RESET, rows)
+        self._run(RESET_ON_DATA if known else RESET_BY_MASKS if by_masks else RESET, rows)
         return self._root_out.build(self._root_out.take())
 
     def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:

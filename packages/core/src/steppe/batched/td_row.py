@@ -70,16 +70,16 @@ class TensorDictRow:
 
     def begin_anew(self, root: TensorDict) -> None:
         """Reset what the masks in ``root`` name."""
-        self._write(self.env.reset(root), self._root_out, "root")
+        self._write(self.env.reset(root, select_reset_only=True), self._root_out, "root")
 
-    def reset(self, *, on_data: bool, informed: bool) -> None:
-        """Begin an episode; with ``on_data`` from the row's data, and only what its masks name."""
+    def reset(self, *, on_data: bool, by_masks: bool, informed: bool) -> None:
+        """Begin an episode; with ``on_data`` from the row's data; with either, only what its masks name."""
         env = self.env
-        if on_data:
+        if on_data or by_masks:
             td = self._root(informed)
             for key, mask in self._masks.items():
                 td.set(key, mask.clone())
-            fresh = env.reset(td)
+            fresh = env.reset(td, select_reset_only=not on_data)
         elif informed:
             td = self._root(True).select("env_info")
             fresh = env.reset(env_info=td.get("env_info"))

@@ -32,8 +32,6 @@ class BatchView(EnvBase):
         IndexError: there is no such row.
     """
 
-    _takes_auto_reset = False
-
     def __init__(self, batch: BatchedEnv, index: Any) -> None:
         rows = rows_of_index(index, batch.num_workers)
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)

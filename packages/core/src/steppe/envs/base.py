@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_leaf_nontensor, lazy_stack
 from torch import nn
 
 from steppe.envs.array.td_steps import RowSteps
@@ -46,12 +46,15 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     ``batch_size``) and writes three methods:
 
     * ``_reset(tensordict) -> TensorDict``: the first data of an episode: observations, optionally done entries, no
-      reward. ``tensordict`` is None or what ``reset`` was given. Where it holds a mask ``"_reset"`` (``[*B, 1]``, one
-      for each done level), only rows that are True have to be reset; what is returned for the others is dropped. A
-      class that says ``_supports_set_state = True`` takes ``set_state`` too, see ``reset``.
+      reward. ``tensordict`` is None or what ``reset`` was given; after the end of an episode, when the next one begins
+      by itself, it holds masks and ``env_info`` alone, so that no state of the last one is taken over. Where it holds a
+      mask ``"_reset"`` (``[*B, 1]``, one for each done level), only rows that are True have to be reset; what is
+      returned for the others is dropped. A class that says ``_supports_set_state = True`` takes ``set_state`` too, see
+      ``reset``.
     * ``_step(tensordict) -> TensorDict``: observations, reward and done entries after the action in ``tensordict``. A
       new TensorDict, not the one it was given. ``done`` may be left out where ``terminated`` is given, and the other
-      way round.
+      way round. Rewards and done entries take the shapes of their specs, where they have as many elements, and all of
+      it their dtypes, where those are floating or hold the same values.
     * ``_set_seed(seed) -> None``: seed the generator. The seed holds from the next reset on.
 
     What happens at the edges:
@@ -64,7 +67,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     Args:
         device: where inputs and outputs are, or None to claim nothing.
         batch_size: leading dimensions of all data.
-        run_type_checks: check every step against the specs, not only the first.
+        run_type_checks: check every step against the specs, not only the first, and refuse data of another dtype.
         allow_done_after_reset: accept an episode that has ended when it begins.
         spec_locked: lock the specs when the outermost ``__init__`` has ended; until then they can be edited in place.
         auto_reset: the environment resets itself in ``_step``: where done is True, the observations that ``_step``
@@ -82,8 +85,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     #: Whether data must have exactly the environment's batch size. False for functions of their input.
     _batch_locked: bool = True
-    #: Whether the environment can reset itself inside its ``_step``. False for what steps other environments.
-    _takes_auto_reset: bool = True
+    #: Whether its ``_step`` and ``_reset`` are those of other environments.
+    steps_others: bool = False
     #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.
     _supports_set_state: bool = False
     #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
@@ -152,7 +155,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             before = memory.replace if memory is not None else True
             self._use_auto_reset(wanted, replace=before if auto_reset_replace is None else auto_reset_replace)
         state["_constructed"] = True
-        self._settle_specs()
+        self.settle_specs()
         env = self if policy is None else self._prepared_for(policy)
         if compile is not None and compile is not False:
             if compile is not True and not isinstance(compile, dict):
@@ -161,7 +164,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         return env
 
     def _use_auto_reset(self, wanted: bool, *, replace: bool) -> None:
-        if wanted and not self._takes_auto_reset:
+        if wanted and self.steps_others:
             raise TypeError(
                 f"{type(self).__name__} steps other environments: give auto_reset=True to those that reset themselves."
             )
@@ -343,6 +346,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             ClosedError: the environment is closed.
         """
         self.check_open("reset")
+        # At a reset that nobody asked for, TorchRL's name for what its environments are shown.
+        masks_alone = kwargs.pop("select_reset_only", False)
         if tensordict is None and env_info is None and set_state is None and not kwargs:
             rows = self.row_steps
             if rows is not None and (not rows.batch_size or ("reset" in self._validated and not self.run_type_checks)):
@@ -361,8 +366,18 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if memory is not None and masks and memory.pending is not None:
             fresh = memory.take(given, self)
         else:
-            fresh = self._reset(given, **kwargs)
+            shown = given
+            if masks_alone and given is not None:
+                shown, kwargs = self._without_state(given, kwargs)
+            fresh = self._reset(shown, **kwargs)
         return self.settle_reset(given, fresh, masks)
+
+    def _without_state(self, given: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
+        """What ``_reset`` gets when an episode begins because another one has ended, and with which arguments."""
+        if self.steps_others:
+            return given, {**kwargs, "select_reset_only": True}
+        shown = given.select(*self.reset_keys, "env_info", strict=False)
+        return shown, {**kwargs, "set_state": False} if self.supports_set_state else kwargs
 
     def settle_reset(
         self, given: TensorDictBase | None, fresh: TensorDictBase, masks: dict[Any, torch.Tensor] | None = None
@@ -376,10 +391,13 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if fresh is given:
             raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
         complete_done(fresh, groups, self.full_done_spec)
+        first = "reset" not in self._validated
+        expectation = self._expectation
+        expectation.adjust(fresh, "reset", first=first, casts=not self.run_type_checks)
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
-        if self.run_type_checks or "reset" not in self._validated:
-            validate(self._expectation, fresh, given, "reset", partial=bool(masks), hint=self.spec_hint)
+        if first or self.run_type_checks:
+            validate(expectation, fresh, given, "reset", partial=bool(masks), hint=self.spec_hint)
             self._validated.add("reset")
         if given is None:
             return fresh
@@ -450,12 +468,24 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if first:
             expectation = self._expectation  # this step may have shown that there is no reward
         expectation.complete(following)
+        expectation.adjust(following, "step", first=first, casts=not self.run_type_checks)
+        if first:
+            self._find_extra_outputs(following)
         if first or self.run_type_checks:
             validate(expectation, following, tensordict, "step", hint=self.spec_hint)
             self._validated.add("step")
         if self._auto_reset is not None:
             following = self._auto_reset.keep(following, self)
         return following
+
+    def _find_extra_outputs(self, following: TensorDictBase) -> None:
+        """Note which entries a step returns that no spec describes: they are no part of the next root."""
+        known = {*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys, *self.action_keys}
+        found = following.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+        extra = {key for key in found if key not in known}
+        if extra != self.__dict__.get("_extra_outputs", set()):
+            self.__dict__["_extra_outputs"] = extra
+            (self.__dict__["_spec_cache"] or {}).pop("step_plan", None)
 
     def _look_for_reward(self, following: Any) -> None:
         """Settle, by the first step, whether an environment that has declared no reward has one."""
@@ -531,7 +561,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     def _make_step_plan(self) -> StepPlan:
         states = set(self.state_keys) | set(self.observation_keys)
         rewards = [key for key in self.reward_keys if key not in states]
-        return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=rewards)
+        extra = self.__dict__.get("_extra_outputs", ())
+        return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=[*rewards, *extra])
 
     def any_done(self, tensordict: TensorDictBase) -> bool:
         """Tell whether some row has ended; writes the masks ``"_reset"`` (a copy of done) into ``tensordict`` if so."""
@@ -540,7 +571,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Reset, in place, the rows of ``tensordict`` whose done entries are True."""
         if self.any_done(tensordict):
-            return self.reset(tensordict)
+            return self.reset(tensordict, select_reset_only=True)
         return tensordict
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:

@@ -229,7 +229,7 @@ class SpecViews:
         """Whether the outermost ``__init__`` has ended."""
         return bool(self.__dict__.get("_constructed", False))
 
-    def _settle_specs(self) -> None:
+    def settle_specs(self) -> None:
         """Check and lock the specs as they are at the end of ``__init__``, however they were edited there."""
         specs = self.__dict__.get("_specs", {})
         for kind in list(specs):
@@ -253,7 +253,10 @@ class SpecViews:
         if cache is None:
             return make()
         if name not in cache:
-            cache[name] = make()
+            value = make()
+            # Whoever reads a spec that nobody has assigned makes it, which begins a new cache.
+            self.__dict__["_spec_cache"][name] = value
+            return value
         return cache[name]
 
     @property

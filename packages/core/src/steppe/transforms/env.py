@@ -68,7 +68,7 @@ class TransformedEnv(TransformedSteps):
         StateError: the transform belongs to another environment already.
     """
 
-    _takes_auto_reset = False
+    steps_others = True
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class TransformedEnv(TransformedSteps):
         """Find out whether the base environment has a reward, where it declares none."""
         self._base.settle_reward_spec(tensordict)
 
-    def _settle_specs(self) -> None:
+    def settle_specs(self) -> None:
         self.__dict__["_specs"] = {}
         self.specs_changed()
 

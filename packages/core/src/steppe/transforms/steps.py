@@ -296,7 +296,7 @@ class TransformedSteps(EnvBase):
             for group in self.done_groups:
                 base_root.pop(group.reset_key, None)
             return base_root
-        return self._base.reset(base_root)
+        return self._base.reset(base_root, select_reset_only=True)
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         pipeline = self._compiled

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +36,10 @@ class Expectation:
         self.observations = self._leaves(env, env.full_observation_spec)
         self.rewards = self._leaves(env, env.full_reward_spec)
         self.dones = self._leaves(env, env.full_done_spec)
+        # What is not quite as the specs say, and is made so at each reset and step: found at the first of them.
+        self._adjustments: dict[str, list[tuple[Any, torch.Size | None, torch.dtype | None]]] = {}
+        self._adjusts = not env.steps_others
+        self._strict = False
         # Environments that return flat data with all their done entries need no completing: one set operation tells.
         self._flat_done = (
             frozenset(key for key, *_ in self.dones) if all(isinstance(d[0], str) for d in self.dones) else None
@@ -82,6 +87,55 @@ class Expectation:
             if fitted is not value:
                 tensordict.set(key, fitted)
 
+    @contextmanager
+    def strictly(self) -> Iterator[None]:
+        """Leave dtypes as they are meanwhile, for a check of what an environment returns."""
+        saved, self._adjustments, self._strict = self._adjustments, {}, True
+        try:
+            yield
+        finally:
+            self._adjustments, self._strict = saved, False
+
+    def adjust(self, data: TensorDictBase, what: str, *, first: bool, casts: bool) -> None:
+        """Make the data of a reset or step what the specs say, in place, where that loses nothing.
+
+        Done entries take the shape of their spec, as rewards do: an environment returns ``done=True``. Numbers take the
+        dtype of their spec where that is floating, or holds all values of theirs.
+
+        Args:
+            data: what the environment returned.
+            what: ``"reset"`` or ``"step"``.
+            first: whether it is the first of its kind, which shows what there is to do for all.
+            casts: whether dtypes are made those of the specs.
+        """
+        if first or self._strict:
+            self._adjustments[what] = self._found_adjustments(data, what, casts and not self._strict)
+        for key, shape, dtype in self._adjustments.get(what, ()):
+            value = data.get(key)
+            if shape is not None:
+                value = value.reshape(data.batch_size + shape)
+            data.set(key, value if dtype is None else value.to(dtype))
+
+    def _found_adjustments(
+        self, data: TensorDictBase, what: str, casts: bool
+    ) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
+        found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
+        leaves = [*self.observations, *self.dones, *(self.rewards if what == "step" else [])]
+        for key, shape, dtype in leaves if self._adjusts else []:
+            try:
+                value = data.get(key, None)
+            except RuntimeError:  # rows of a lazy stack that cannot be read as one tensor
+                continue
+            if not isinstance(value, torch.Tensor) or shape is None or dtype is None:
+                continue
+            is_done = any(key in group.keys for group in self.groups)
+            reshaped = is_done and value.shape != data.batch_size + shape
+            reshaped = reshaped and value.numel() == (data.batch_size + shape).numel()
+            cast = casts and value.dtype is not dtype and _holds(dtype, value.dtype)
+            if reshaped or cast:
+                found.append((key, shape if reshaped else None, dtype if cast else None))
+        return found
+
     def complete(self, following: TensorDictBase) -> None:
         """Fill in done entries and give rewards the shape of their spec."""
         if not isinstance(following, TensorDictBase):
@@ -107,6 +161,15 @@ class Expectation:
             expected = lead + shape if lead else shape
             if reward.shape != expected and reward.numel() == expected.numel():
                 following.set(key, reward.reshape(expected))
+
+
+def _holds(wanted: torch.dtype, found: torch.dtype) -> bool:
+    if wanted.is_floating_point:
+        return not found.is_complex
+    try:
+        return torch.promote_types(wanted, found) is wanted
+    except RuntimeError:  # torch promotes no unsigned dtypes but uint8
+        return False
 
 
 def validate(
