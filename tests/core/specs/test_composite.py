@@ -66,6 +66,21 @@ def test_containment_and_iteration_are_about_keys(spec: Composite) -> None:
     assert Composite()
 
 
+def test_keys_may_be_nested_in_nested_tuples(spec: Composite) -> None:
+    nested = ("agents", ("move",))
+    assert spec[nested] is spec["agents", "move"]
+    assert nested in spec
+    assert nested in spec.keys(True)
+    assert nested in spec.keys(True, True)
+    assert nested not in spec.keys()
+    assert (("observation",),) in spec.keys()
+    assert list(Composite({("a", ("b", "c")): Unbounded()}).keys(True, True)) == [("a", "b", "c")]
+    spec[("agents", ("n", "m"))] = Unbounded((4, 1))
+    assert spec.pop(("agents", ("n", ("m",)))) == Unbounded((4, 1))
+    del spec[nested]
+    assert nested not in spec
+
+
 def test_a_missing_key_names_near_ones(spec: Composite) -> None:
     with pytest.raises(KeyError, match=r"no entry 'observations'.*Did you mean 'observation'"):
         spec["observations"]

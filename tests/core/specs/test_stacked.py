@@ -10,7 +10,7 @@ import pytest
 import torch
 from tensordict import LazyStackedTensorDict
 
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import (
     Binary,
     Bounded,
@@ -340,3 +340,78 @@ def test_the_text_lists_the_parts() -> None:
         "    }\n"
         "}"
     )
+
+
+def unlike() -> StackedComposite:
+    """Two agents: both move, each in its own size; only the second one speaks."""
+    return torch.stack(
+        [
+            Composite(move=Unbounded((3,)), seen=Unbounded((2,))),
+            Composite(move=Unbounded((4,)), seen=Bounded(0, 1, (2,)), word=Categorical(9)),
+        ]
+    )
+
+
+def test_the_length_of_a_stack_is_its_first_size() -> None:
+    assert len(unlike()) == 2
+    assert len(unlike().expand(5, 2)) == 5
+    assert len(torch.stack([Categorical(3), Categorical(4), Categorical(5)])) == 3
+    assert bool(unlike())
+
+
+def test_an_entry_is_deleted_from_the_parts_that_have_it() -> None:
+    spec = unlike()
+    del spec["word"]
+    assert all("word" not in part for part in spec.specs)
+    del spec["move"]
+    assert list(spec.keys()) == ["seen"]
+    with pytest.raises(KeyError, match="There is no entry 'word'"):
+        del spec["word"]
+    with pytest.raises(StateError, match="cannot remove 'seen'"):
+        del spec.lock_()["seen"]
+
+
+def test_arrays_of_a_stack_are_named_by_their_entries() -> None:
+    spec = unlike()
+    drawn = spec.rand()
+    arrays = spec.to_numpy(drawn)
+    assert set(arrays) == {"move", "seen", "word"}
+    assert [array.shape for array in arrays["move"]] == [(3,), (4,)]
+    assert arrays["seen"].shape == (2, 2)
+    assert (arrays["word"][0], int(arrays["word"][1])) == (None, int(drawn[1]["word"]))
+    assert spec.is_in(spec.encode(arrays))
+    nested = Composite(agents=spec, done=Binary(1))
+    assert nested.is_in(nested.encode(nested.to_numpy(nested.rand())))
+
+
+def test_dtypes_of_a_stack_are_checked_entry_by_entry() -> None:
+    spec = unlike()
+    good = spec.rand()
+    spec.type_check(good)
+    spec.type_check(good, "word")
+    spec.type_check(good, ["move", "seen"])
+    spec.type_check(torch.zeros(2, 2), "seen")
+    wrong = spec.rand()
+    wrong.tensordicts[1]["word"] = torch.tensor(0.0)
+    spec.type_check(wrong, "move")
+    for selected in (None, "word", ["seen", "word"]):
+        with pytest.raises(SpecError, match=r"'word'.*: expected dtype torch\.int64, found torch\.float32"):
+            spec.type_check(wrong, selected)
+    with pytest.raises(SpecError, match=r"expected dtype torch\.float32"):
+        spec.type_check(torch.zeros(2, 2, dtype=torch.int64), "seen")
+    with pytest.raises(KeyError, match="There is no entry 'nothing'"):
+        spec.type_check(good, "nothing")
+
+
+def test_a_stack_is_projected_in_place() -> None:
+    spec = torch.stack([Composite(a=Bounded(0, 1, (2,))), Composite(a=Bounded(0, 1, (3,)))])
+    data = spec.zero().apply(lambda t: t + 5)
+    assert spec.project(data) is data
+    assert spec.is_in(data)
+    rows = spec.rand((4,))
+    assert spec.is_in(rows)
+    assert spec.is_in(rows, exact=True) is False
+    whole = Composite(agents=spec)
+    rollout = whole.rand((4,)).apply(lambda t: t + 5)
+    assert whole.project(rollout) is rollout
+    assert whole.is_in(rollout)

@@ -59,20 +59,20 @@ class CompositeData(Lockable, Spec):
         lead = shapes.size(shape)
         return self._data({key: child.one(lead) for key, child in self._children.items() if child is not None}, lead)
 
-    def rand_update(self, tensordict: Any, *, generator: torch.Generator | None = None) -> Any:
-        """Write random data of every entry into ``tensordict``, whose batch size ends with the shape; return it."""
-        return tensordict.update(self.rand(self._lead(tensordict), generator=generator))
+    def rand_update(self, val: Any, *, generator: torch.Generator | None = None) -> Any:
+        """Write random data of every entry into ``val``, whose batch size ends with the shape; return it."""
+        return val.update(self.rand(self._lead(val), generator=generator))
 
-    def zeros_update(self, tensordict: Any) -> Any:
-        """Write zeros for every entry into ``tensordict``, whose batch size ends with the shape; return it."""
-        return tensordict.update(self.zero(self._lead(tensordict)))
+    def zeros_update(self, val: Any) -> Any:
+        """Write zeros for every entry into ``val``, whose batch size ends with the shape; return it."""
+        return val.update(self.zero(self._lead(val)))
 
-    def ones_update(self, tensordict: Any) -> Any:
-        """Write ones for every entry into ``tensordict``, whose batch size ends with the shape; return it."""
-        return tensordict.update(self.one(self._lead(tensordict)))
+    def ones_update(self, val: Any) -> Any:
+        """Write ones for every entry into ``val``, whose batch size ends with the shape; return it."""
+        return val.update(self.one(self._lead(val)))
 
-    def _lead(self, tensordict: Any) -> torch.Size:
-        size, cut = tensordict.batch_size, tensordict.ndim - self.ndim
+    def _lead(self, val: Any) -> torch.Size:
+        size, cut = val.batch_size, val.ndim - self.ndim
         if cut < 0 or not shapes.fits(size[cut:], self.shape):
             raise SpecError(
                 f"{type(self).__name__}: expected a batch size that ends with {tuple(self.shape)}, found {tuple(size)}."
