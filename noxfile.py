@@ -111,7 +111,7 @@ def torchrl(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check format and style; ``-- --fix`` mends what can be."""
+    """Check format and style; ``-- --fix`` fixes what can be."""
     session.install("-c", str(CONSTRAINTS), "ruff")
     mend = "--fix" in session.posargs
     session.run("ruff", "check", *(["--fix"] if mend else []), ".")

@@ -50,7 +50,7 @@ def test_keys_can_be_chosen():
 def test_what_is_no_reward_is_refused():
     with pytest.raises(SpecError, match=r"'gain' is no reward of the environment, which has \['reward'\]"):
         TransformedEnv(CountingEnv(3), RewardSum(["gain"])).reset()
-    with pytest.raises(SpecError, match="out_keys must be as many"):
+    with pytest.raises(SpecError, match="out_keys must have the length"):
         RewardSum(["reward"], ["a", "b"])
 
 

@@ -189,7 +189,7 @@ def test_missing_entries_can_be_tolerated():
 
 def test_keys_must_be_as_many():
     with pytest.raises(
-        SpecError, match=r"Doubled: in_keys and out_keys must be as many, found \['a'\] and \['b', 'c'\]"
+        SpecError, match=r"Doubled: in_keys and out_keys must have the same length, found \['a'\] and \['b', 'c'\]"
     ):
         Doubled(["a"], ["b", "c"])
 

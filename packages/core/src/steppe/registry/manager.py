@@ -334,7 +334,7 @@ class Registry:
             elif key in self._failed:
                 raise self._failed[key].with_traceback(None)
             else:
-                self.check(record)  # not remembered: installing the library mends it
+                self.check(record)  # not remembered: installing the library fixes it
                 try:
                     plugin = self._import(record)
                 except (PluginBroken, PluginIncompatible) as error:

@@ -1,6 +1,6 @@
 """Every text of the registry's errors, as pure functions.
 
-Each says what was asked, what was found, and the command that mends it.
+Each says what was asked, what was found, and the command that fixes it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def check_tensordict(cls: Any, version: str) -> None:
     """Refuse a tensordict that keeps its entries in another way.
 
     Raises:
-        ImportError: with the command that mends it.
+        ImportError: with the command that fixes it.
     """
     sample = cls({}, [])
     parts = ("_new_unsafe", "_tensordict", "_batch_size", "_device", "_td_dim_names")

@@ -46,14 +46,14 @@ class Transform(Module):
 
     Args:
         in_keys: keys to read after a step or reset; a name or a tuple of names each.
-        out_keys: keys to write, as many; by default those of ``in_keys``.
+        out_keys: keys to write, one for each; by default those of ``in_keys``.
         in_keys_inv: keys that the environment reads, of actions and states.
         out_keys_inv: the keys that the caller writes for them; by default those of ``in_keys_inv``.
 
     Attributes:
         writes_done: it may end an episode or skip a step. The environment is then reset after the transforms have run,
             in a trip of its own.
-        only_ends: of a transform that writes done: it never takes back an end that the environment has found. Then only
+        only_ends: of a transform that writes done: it never clears an end that the environment has found. Then only
             the rows that it ends itself need the second trip.
     """
 
@@ -80,7 +80,7 @@ class Transform(Module):
             mine, theirs = getattr(self, first), getattr(self, second)
             if len(mine) != len(theirs):
                 raise SpecError(
-                    f"{type(self).__name__}: {first} and {second} must be as many, found {mine} and {theirs}."
+                    f"{type(self).__name__}: {first} and {second} must have the same length, found {mine} and {theirs}."
                 )
         self.__dict__["_missing_tolerance"] = False
 

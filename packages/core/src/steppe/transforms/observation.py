@@ -20,7 +20,7 @@ class ObservationTransform(Transform):
 
     Args:
         in_keys: observations to read.
-        out_keys: keys to write, as many; by default those of ``in_keys``.
+        out_keys: keys to write, one for each; by default those of ``in_keys``.
         in_keys_inv: keys that the environment reads.
         out_keys_inv: keys that the caller writes for them.
     """

@@ -27,11 +27,11 @@ class RewardSum(PlannedTransform):
 
     Args:
         in_keys: rewards to add up; by default all of the environment.
-        out_keys: where the sums go, as many; by default ``episode_<name>`` beside each reward.
+        out_keys: where the sums go, one for each; by default ``episode_<name>`` beside each reward.
         reset_keys: masks that decide for each of ``out_keys``, where done entries are at other levels than rewards.
 
     Raises:
-        SpecError: a key of ``in_keys`` is no reward of the environment, or the keys are not as many.
+        SpecError: a key of ``in_keys`` is no reward of the environment, or the numbers of keys differ.
     """
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None, reset_keys: Any = None) -> None:
@@ -42,7 +42,7 @@ class RewardSum(PlannedTransform):
         for name in ("out_keys", "reset_keys"):
             found = getattr(self, name)
             if found is not None and self.in_keys and len(found) != len(self.in_keys):
-                raise SpecError(f"RewardSum: {name} must be as many as in_keys, found {found} for {self.in_keys}.")
+                raise SpecError(f"RewardSum: {name} must have the length of in_keys, found {found} for {self.in_keys}.")
 
     def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
@@ -52,7 +52,7 @@ class RewardSum(PlannedTransform):
             raise SpecError(f"RewardSum: {unknown[0]!r} is no reward of the environment, which has {rewards}.")
         out_keys = self.out_keys or [_sum_key(key) for key in keys]
         if len(out_keys) != len(keys):
-            raise SpecError(f"RewardSum: out_keys must be as many as the rewards {keys}, found {out_keys}.")
+            raise SpecError(f"RewardSum: out_keys must have the length of the rewards {keys}, found {out_keys}.")
         return list(zip(keys, out_keys, strict=True))
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:

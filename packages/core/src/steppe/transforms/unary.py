@@ -25,7 +25,7 @@ class UnaryTransform(Transform):
 
     Args:
         in_keys: entries to read after a step or reset.
-        out_keys: where the results go, as many.
+        out_keys: where the results go, one for each.
         in_keys_inv: entries that the environment reads.
         out_keys_inv: entries that the caller writes for them.
         fn: function of a value of ``in_keys``: a tensor ``[*B, ...]``, or the object of an entry that is no tensor.

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
@@ -293,7 +294,9 @@ class _Rollout:
             columns = {}
             for key in self.layout.action_keys:
                 blocks = [block[key] for block in self.action_blocks]
-                columns[key] = (torch.cat(blocks) if len(blocks) > 1 else blocks[0])[:steps]
+                # numpy, because torch would take threads for it, from environments that are still running elsewhere.
+                joined = np.concatenate([block.numpy() for block in blocks]) if len(blocks) > 1 else None
+                columns[key] = (blocks[0] if joined is None else torch.from_numpy(joined))[:steps]
             spec = self.layout.actions.spec
             write_actions(root, TensorDictBuilder(spec, (steps,), device=device)(columns), spec)
         root.set("next", following)
