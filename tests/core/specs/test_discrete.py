@@ -239,7 +239,7 @@ def test_one_hot_goes_to_numpy_as_numbers() -> None:
 
 def test_the_categories_of_one_hot_can_not_be_taken_apart() -> None:
     spec = OneHot(3, (2, 3))
-    for bad in (lambda: spec[..., 0], lambda: spec.flatten(), lambda: spec.unsqueeze(-1), lambda: spec[:, :2]):
+    for bad in (lambda: spec.flatten(), lambda: spec.unsqueeze(-1), lambda: spec[:, :2], lambda: spec[0, 0]):
         with pytest.raises(IndexError, match="holds the categories"):
             bad()
     assert spec[..., :].shape == (2, 3)
@@ -375,3 +375,22 @@ def test_several_categories_pick_from_one_row() -> None:
     assert Categorical(3, (1,)).index(torch.tensor([[1], [2]]), values).tolist() == [[1], [5]]
     assert Categorical(3, (3,)).index(torch.tensor([[2, 1, 0], [0, 0, 1]]), values).tolist() == [[2, 1, 0], [3, 3, 4]]
     assert Categorical(3).index(torch.tensor([1, 2]), values).tolist() == [1, 5]
+
+
+@pytest.mark.parametrize("make", [lambda *s: OneHot(7, (*s, 7)), lambda *s: MultiOneHot([3, 4], (*s, 7))])
+def test_an_index_is_about_the_rows_where_it_would_reach_into_the_categories(make) -> None:
+    spec = make(5, 3)
+    assert spec[..., 0] == make(5)
+    assert spec[..., :2] == make(5, 2)
+    assert spec[1, ..., 2] == make()
+    assert spec[..., None] == make(5, 3, 1)
+    assert spec[..., [0, 1], [0]] == make(2)
+    assert spec[..., :] == spec[:, :, :] == spec
+    for wrong in (5, (0, 1, 2), (1, ..., 2, ..., 3), range(10), torch.tensor([10, 2])):
+        with pytest.raises(IndexError):
+            spec[wrong]
+
+
+def test_masks_follow_an_index_about_the_rows() -> None:
+    mask = torch.tensor([[True, False, False], [False, True, True]])
+    assert torch.equal(OneHot(3, (2, 3), mask=mask)[..., 1].mask, mask[1])

@@ -262,7 +262,7 @@ class OneHot(Leaf):
     """One of ``n`` categories, as a row with a single one in the last dimension.
 
     ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
-    indexed, split or joined with others.
+    indexed, split or joined with others: an index is about the dimensions before it.
 
     Args:
         n: number of categories.
@@ -380,6 +380,23 @@ class OneHot(Leaf):
                 f"cannot be indexed, resized or moved."
             )
         return shapes.shape_after(self._shape, change)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Index the rows, which the last dimension holds.
+
+        An index that leaves the last dimension whole means what it means for data. Any other one is about the
+        dimensions before it: ``spec[..., 0]`` is the spec of the last row dimension's first entry.
+        """
+        try:
+            return super().__getitem__(index)
+        except IndexError:
+            try:
+                rows = (*shapes.expand_index(index, self.ndim - 1), slice(None))
+            except IndexError:
+                rows = None
+            if rows is None:
+                raise
+            return super().__getitem__(rows)
 
     def _resize(self, shape: torch.Size) -> None:
         mask = None if self._mask is None else masks.compressed(self._mask)

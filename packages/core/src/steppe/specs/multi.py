@@ -311,7 +311,7 @@ class MultiOneHot(OneHot):
     It is a OneHot for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
 
     ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
-    indexed, split or joined with others.
+    indexed, split or joined with others: an index is about the dimensions before it.
 
     Args:
         nvec: number of categories of each choice.

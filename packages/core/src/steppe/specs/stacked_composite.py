@@ -199,9 +199,10 @@ class StackedComposite(LazyStack, Composite):
         return self._joined(self._each(val, key, "encode", ignore_device=ignore_device))
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return a dict of what each entry becomes: an array, or a list with one value per part where they differ.
+        """Return a dict of what the entries become that all parts have.
 
-        The list holds None for a part without that entry.
+        That is an array, or a list with one value per part where sizes differ. The attribute ``exclusive`` of the dict
+        is a list with one dict per part, of what only some parts have. ``encode`` reads it too.
         """
         rows = self._each(val, key, "to_numpy", safe=safe)
         lead = val.ndim - self.ndim if is_tensor_collection(val) else 0
@@ -369,7 +370,7 @@ class StackedComposite(LazyStack, Composite):
 
 def _split_entries(parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: Key) -> list[dict[str, Any]]:
     """A dict as ``to_numpy`` returns it, as one dict for each part."""
-    rows: list[dict[str, Any]] = [{} for _ in parts]
+    rows: list[dict[str, Any]] = [dict(own) for own in getattr(val, "exclusive", [{}] * len(parts))]
     for name, value in val.items():
         values: Any = value
         if isinstance(value, Mapping):
@@ -387,11 +388,25 @@ def _split_entries(parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: 
     return rows
 
 
-def _stacked_arrays(rows: list[Any], dim: int) -> dict[str, Any]:
-    """Dicts of arrays, one for each part, as one dict of arrays stacked at ``dim``, or of lists."""
+class StackedArrays(dict[str, Any]):
+    """What the entries of a stack become: those that all parts have, under their names.
+
+    Args:
+        common: arrays, or lists with one value for each part.
+        exclusive: for each part, what only some parts have.
+    """
+
+    def __init__(self, common: dict[str, Any], exclusive: list[dict[str, Any]]) -> None:
+        super().__init__(common)
+        self.exclusive = exclusive
+
+
+def _stacked_arrays(rows: list[Any], dim: int) -> StackedArrays:
+    """Dicts of arrays, one for each part, as arrays stacked at ``dim``, or lists where they differ."""
+    names = [name for name in rows[0] if all(name in row for row in rows)]
     out: dict[str, Any] = {}
-    for name in {name: None for row in rows for name in row}:
-        values = [row.get(name) for row in rows]
+    for name in names:
+        values = [row[name] for row in rows]
         first = values[0]
         if all(isinstance(value, dict) for value in values):
             out[name] = _stacked_arrays(values, dim)
@@ -401,4 +416,4 @@ def _stacked_arrays(rows: list[Any], dim: int) -> dict[str, Any]:
             out[name] = np.stack(values, dim)
         else:
             out[name] = values
-    return out
+    return StackedArrays(out, [{name: row[name] for name in row if name not in out} for row in rows])
