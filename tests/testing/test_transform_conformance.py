@@ -71,12 +71,12 @@ class Lonely(Doubled):
 class NoKeys(Doubled):
     """Names no keys, which modules are put together by."""
 
-    def __init__(self):
-        super().__init__()
-        self.in_keys = None
+    in_keys = property(lambda self: None, lambda self, keys: None)
 
     def _call(self, tensordict):
         return tensordict.set("observation", 2 * tensordict["observation"])
+
+    forward = _call
 
     def _reset(self, tensordict, tensordict_reset):
         return self._call(tensordict_reset)

@@ -127,10 +127,111 @@ def test_the_environment_may_read_them_at_its_reset():
 
 
 def test_arguments_are_checked():
-    with pytest.raises(SpecError, match="give the entries to add"):
-        TensorDictPrimer()
     with pytest.raises(SpecError, match="exclude each other"):
         TensorDictPrimer(a=Unbounded((1,)), random=True, default_value=1.0)
+    with pytest.raises(SpecError, match=r"default_value has 'b', the primers \['a'\]"):
+        TensorDictPrimer(a=Unbounded((1,)), default_value={"b": 1.0})
+
+
+def test_without_entries_it_changes_nothing():
+    env = TransformedEnv(CountingEnv(3), TensorDictPrimer())
+
+    env.check_env_specs()
+    assert set(env.reset().keys()) == set(CountingEnv(3).reset().keys())
+
+
+def test_drawing_may_be_asked_for_with_a_default_of_zero():
+    env = TransformedEnv(CountingEnv(3), TensorDictPrimer(z=Bounded(5.0, 6.0, (3,)), random=True, default_value=0.0))
+
+    assert (env.reset()["z"] >= 5).all()
+
+
+def test_primers_of_the_batch_size_are_expanded_once():
+    base, full = CountingEnv(2, batch_size=(3,)), Composite(h=Unbounded((3, 2)), shape=(3,))
+
+    for expand in (None, True, False):
+        env = TransformedEnv(base, TensorDictPrimer(full, expand_specs=expand))
+        assert env.observation_spec["h"].shape == env.reset()["h"].shape == (3, 2)
+
+
+def test_primers_of_another_batch_size_are_an_error_or_expanded_where_asked_to():
+    base, other = CountingEnv(2, batch_size=(3,)), Composite(h=Unbounded((4, 2)), shape=(4,))
+
+    with pytest.raises(SpecError, match=r"batch size of the primers, \(4,\).*environment, \(3,\); expand_specs=True"):
+        TransformedEnv(base, TensorDictPrimer(other)).reset()
+    with pytest.raises(SpecError, match=r"'h', \(4, 2\), must start with the batch size \(3,\)"):
+        TransformedEnv(base, TensorDictPrimer(other, expand_specs=False)).reset()
+    assert TransformedEnv(base, TensorDictPrimer(other, expand_specs=True)).reset()["h"].shape == (3, 4, 2)
+
+
+def test_entries_can_be_written_into_stored_data():
+    data = TensorDict(x=torch.zeros(2), batch_size=[2])
+
+    assert TensorDictPrimer(a=Unbounded((2, 3)), default_value=2.0)(data) is data
+    assert data["a"].tolist() == [[2] * 3] * 2
+    full = Composite(b=Unbounded((2, 3)), shape=(2,))
+    assert TensorDictPrimer(full, random=True)(data)["b"].unique().numel() == 6
+    assert TensorDictPrimer(c=Unbounded((1,)), default_value=lambda: torch.ones(2, 1), expand_specs=True)(data)[
+        "c"
+    ].tolist() == [[1], [1]]
+    both = TensorDictPrimer(
+        d=Unbounded((2,)), default_value=lambda: TensorDict(d=torch.ones(2)), single_default_value=True
+    )
+    assert both(data)["d"].tolist() == [1, 1]
+
+
+def test_stored_data_of_another_batch_size_is_an_error():
+    with pytest.raises(SpecError, match=r"'a', \(3,\), must start with the batch size of the data, \(2,\)"):
+        TensorDictPrimer(a=Unbounded((3,)))(TensorDict(x=torch.zeros(2), batch_size=[2]))
+
+
+def test_shape_and_device_of_all_entries_may_be_given():
+    primer = TensorDictPrimer(a=Unbounded((3, 1)), batch_size=[3], device="cpu")
+
+    assert primer.primers.shape == (3,)
+    assert primer.device == torch.device("cpu")
+    assert TensorDictPrimer(a=Unbounded((3, 1)), shape=[3]).primers.shape == (3,)
+
+
+def test_a_value_that_does_not_fit_its_spec_is_an_error():
+    with pytest.raises(SpecError, match=r"value of 'a' must have shape \(2,\).*found \(3,\)"):
+        TransformedEnv(CountingEnv(), TensorDictPrimer(a=Unbounded((2,)), default_value=lambda: torch.ones(3))).reset()
+    with pytest.raises(SpecError, match="value of 'a' is not in its spec"):
+        TransformedEnv(
+            CountingEnv(), TensorDictPrimer(a=Bounded(0.0, 1.0, (1,)), default_value=lambda: torch.full((1,), 3.0))
+        ).reset()
+
+
+def test_one_function_may_give_the_rows_that_begin_anew():
+    asked = []
+
+    def values(reset):
+        asked.append(reset.tolist())
+        return TensorDict(a=torch.full((int(reset.sum()), 1), 7.0), batch_size=[int(reset.sum())])
+
+    primer = TensorDictPrimer(a=Unbounded((1,)), default_value=values, single_default_value=True)
+    env = TransformedEnv(CountingEnv(9, batch_size=(3,)), primer)
+    td = env.reset()
+    td["a"] = torch.arange(3.0).unsqueeze(-1)
+    td["_reset"] = torch.tensor([[False], [True], [False]])
+    td = env.reset(td)
+
+    assert asked == [[True] * 3, [False, True, False]]
+    assert td["a"].squeeze(-1).tolist() == [0, 7, 2]
+
+
+def test_an_action_can_be_primed():
+    env = TransformedEnv(CountingEnv(3, action="continuous"), TensorDictPrimer(action=Unbounded((2,))))
+
+    env.check_env_specs()
+    assert env.action_keys == ["action"]
+    assert env.reset()["action"].tolist() == [0, 0]
+
+
+def test_the_reset_key_is_that_of_the_environment():
+    assert TensorDictPrimer(a=Unbounded((1,)), reset_key=("agents", "_reset")).reset_key == ("agents", "_reset")
+    env = TransformedEnv(CountingEnv(3), TensorDictPrimer(a=Unbounded((1,))))
+    assert env.transform.reset_key == "_reset"
 
 
 def test_a_pickle_goes_on_drawing():

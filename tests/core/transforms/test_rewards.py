@@ -50,8 +50,40 @@ def test_keys_can_be_chosen():
 def test_what_is_no_reward_is_refused():
     with pytest.raises(SpecError, match=r"'gain' is no reward of the environment, which has \['reward'\]"):
         TransformedEnv(CountingEnv(3), RewardSum(["gain"])).reset()
-    with pytest.raises(SpecError, match="out_keys must have the length"):
+    with pytest.raises(SpecError, match="out_keys and in_keys must have the same length"):
         RewardSum(["reward"], ["a", "b"])
+
+
+def test_an_unknown_reset_mask_is_refused():
+    with pytest.raises(SpecError, match=r"'done' is no reset mask of the environment, which takes \['_reset'\]"):
+        TransformedEnv(CountingEnv(3), RewardSum(reset_keys=["done"])).reset()
+
+
+@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv, lambda n: SerialEnv(2, lambda: ArrayCountingEnv(n))])
+def test_the_sums_may_be_rewards(base):
+    env = TransformedEnv(base(3), RewardSum(reward_spec=True))
+
+    env.check_env_specs()
+    data = env.rollout(5, break_when_any_done=False)
+    expected = TransformedEnv(base(3), RewardSum()).rollout(
+        5, break_when_any_done=False, actions=data["action"].unbind(-2)
+    )
+    assert torch.equal(data["next", "episode_reward"], expected["next", "episode_reward"])
+    assert torch.equal(data["episode_reward"], expected["episode_reward"])
+    assert env.reward_keys == ["episode_reward", "reward"]
+    assert "episode_reward" not in env.observation_keys
+
+
+def test_its_keys_can_be_read():
+    alone = RewardSum()
+    assert (alone.in_keys, alone.out_keys, alone.reset_keys) == (["reward"], ["episode_reward"], ["_reset"])
+    stored = RewardSum(in_keys=[("next", "reward")])
+    assert stored.out_keys == [("next", "episode_reward")]
+    env = TransformedEnv(NestedCountingEnv(5, root_done="any"), RewardSum())
+    agents = env.transform
+    assert agents.in_keys == [("agents", "reward")]
+    assert agents.out_keys == [("agents", "episode_reward")]
+    assert agents.reset_keys == [("agents", "_reset")]
 
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
@@ -80,6 +112,24 @@ def test_a_batch_of_steps_is_added_up_without_an_environment():
     assert RewardSum()(data)["next", "episode_reward"].squeeze(-1).tolist() == [[1, 2, 1, 2], [1, 2, 3, 4]]
 
 
+def test_stored_rewards_are_added_up_under_their_own_keys():
+    done = torch.tensor([[False, True, False, False], [False, False, False, True]]).unsqueeze(-1)
+    expected = [[1, 2, 1, 2], [1, 2, 3, 4]]
+    data = TensorDict({"next": {"reward": torch.ones(2, 4, 1), "done": done}}, [2, 4])
+
+    assert RewardSum(in_keys=[("next", "reward")])(data)["next", "episode_reward"].squeeze(-1).tolist() == expected
+    assert RewardSum([("next", "reward")], ["total"])(data)["total"].squeeze(-1).tolist() == expected
+    assert RewardSum()(data["next"])["episode_reward"].squeeze(-1).tolist() == expected
+    without_ends = TensorDict({"reward": torch.ones(3, 1)}, [3])
+    assert RewardSum()(without_ends)["episode_reward"].squeeze(-1).tolist() == [1, 2, 3]
+
+
+def test_stored_rewards_are_added_up_over_the_dimension_of_time():
+    data = TensorDict({"reward": torch.ones(4, 2, 1)}, [4, 2], names=["time", None])
+
+    assert RewardSum()(data)["episode_reward"][..., 0].tolist() == [[1, 1], [2, 2], [3, 3], [4, 4]]
+
+
 def test_masks_of_another_level_decide_where_asked_to():
     env = TransformedEnv(
         NestedCountingEnv(5, root_done="any", batch_size=(2,)),
@@ -96,5 +146,7 @@ def test_masks_of_another_level_decide_where_asked_to():
 
 
 def test_data_that_is_no_batch_of_steps_says_what_is_missing():
-    with pytest.raises(KeyError, match=r"no .*'next', 'reward'.*Found .*observation"):
+    with pytest.raises(KeyError, match=r"no 'reward' in the data or under 'next'.*Found .*observation"):
         RewardSum()(TensorDict({"observation": torch.zeros(3, 1)}, [3]))
+    with pytest.raises(SpecError, match="no batch dimension"):
+        RewardSum()(TensorDict({"reward": torch.zeros(1)}, []))

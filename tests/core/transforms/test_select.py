@@ -51,8 +51,15 @@ def test_nested_entries_are_left_out():
 def test_what_a_step_needs_is_not_left_out():
     with pytest.raises(SpecError, match="'step_count' is a state, which each step reads from the data"):
         TransformedEnv(CountingEnv(), Compose(StepCounter(), ExcludeTransform("step_count"))).reset()
-    with pytest.raises(SpecError, match="give at least one key"):
-        ExcludeTransform()
+    with pytest.raises(SpecError, match=r"ExcludeTransform\(\*\['a', 'b'\]\)"):
+        ExcludeTransform(["a", "b"])
+
+
+def test_without_keys_nothing_is_left_out():
+    env = TransformedEnv(CountingEnv(3), ExcludeTransform())
+
+    assert set(env.reset().keys()) == set(CountingEnv(3).reset().keys())
+    env.check_env_specs()
 
 
 def test_entries_are_left_out_of_what_the_environment_is_given():

@@ -47,11 +47,11 @@ def test_a_limit_truncates(base):
 
 
 @EACH
-def test_a_step_that_terminates_is_not_truncated_too(base):
+def test_the_last_step_is_truncated_also_where_it_terminates(base):
     data = TransformedEnv(base(3), StepCounter(max_steps=3)).rollout(5, break_when_any_done=False)
 
     assert first(data, ("next", "terminated")) == [False, False, True, False, False]
-    assert not data["next", "truncated"].any()
+    assert first(data, ("next", "truncated")) == [False, False, True, False, False]
 
 
 def test_without_a_limit_it_does_not_end_episodes():
@@ -61,16 +61,45 @@ def test_without_a_limit_it_does_not_end_episodes():
 
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
 def test_the_limit_is_written_where_it_is_asked_to(base):
-    with pytest.raises(SpecError, match=r"truncated_key is 'truncated', 'terminated' or 'done'.*found 'late'"):
-        StepCounter(2, truncated_key="late")
-
     data = TransformedEnv(base(5), StepCounter(2, truncated_key="done", step_count_key="t")).rollout(5)
     assert data["next", "t"].squeeze(-1).tolist() == [1, 2]
     assert not data["next", "truncated"].any()
 
     data = TransformedEnv(base(5), StepCounter(2, update_done=False)).rollout(9)
-    assert data["next", "truncated"].squeeze(-1).tolist() == [False, True, True, True, False]
+    assert data["next", "truncated"].squeeze(-1).tolist() == [False, True, True, True, True]
     assert data["next", "done"].squeeze(-1).tolist() == [False, False, False, False, True]
+
+
+@EACH
+def test_the_limit_may_have_an_entry_of_its_own(base):
+    env = TransformedEnv(base(9), StepCounter(2, truncated_key="late"))
+
+    env.check_env_specs()
+    data = env.rollout(4, break_when_any_done=False)
+    assert first(data, ("next", "late")) == first(data, ("next", "done")) == [False, True, False, True]
+    assert first(data, "late") == [False] * 4
+    assert not data["next", "truncated"].any()
+
+
+def test_the_keys_of_each_level_can_be_read():
+    counter, tracker = StepCounter(3), InitTracker()
+    assert counter.step_count_keys == ["step_count"]
+    assert counter.truncated_keys == ["truncated"]
+    assert (counter.done_keys, counter.terminated_keys, counter.reset_keys) == (["done"], ["terminated"], ["_reset"])
+    assert tracker.init_keys == tracker.out_keys == ["is_init"]
+
+    env = TransformedEnv(NestedCountingEnv(5, root_done=None), Compose(counter, tracker))
+    assert set(counter.step_count_keys) <= set(env.observation_keys)
+    assert counter.step_count_keys == [("agents", "step_count")]
+    assert tracker.init_keys == [("agents", "is_init")]
+    assert tracker.reset_keys == [("agents", "_reset")]
+
+
+def test_two_trackers_are_as_good_as_one():
+    env = TransformedEnv(ArrayCountingEnv(3), Compose(InitTracker(), InitTracker()))
+
+    env.check_env_specs()
+    assert first(env.rollout(4, break_when_any_done=False), "is_init") == [True, False, False, True]
 
 
 def leave_out_truncated(env):
@@ -117,7 +146,8 @@ def test_a_missing_count_says_what_to_step(base):
 
 
 def test_arguments_are_checked():
-    for wrong in (0, -1, 2.0, True):
+    assert StepCounter(2.0).max_steps == 2
+    for wrong in (0, -1, 2.5, "3", True):
         with pytest.raises(SpecError, match="max_steps is a whole number >= 1 or None"):
             StepCounter(wrong)
     with pytest.raises(SpecError, match="step_count_key is one name"):

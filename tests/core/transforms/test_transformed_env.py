@@ -334,8 +334,10 @@ def test_a_batch_is_reset_in_the_trip_of_its_step():
     assert squeezed(data[0], "step_count") == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
 
 
-def test_a_transform_that_ends_episodes_secretly_is_found_out():
+def test_a_transform_that_ends_episodes_although_its_class_denies_it_is_found_out():
     class Secret(Transform):
+        writes_done = False
+
         def _call(self, next_tensordict):
             return next_tensordict.set("done", next_tensordict["observation"] >= 2)
 

@@ -65,6 +65,7 @@ def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBas
                     f"The factory of environment {row} returned {type(env).__name__}, which is no steppe environment. "
                     "Wrap it first: for gymnasium GymWrapper(env), for other libraries see `steppe plugins`."
                 )
+            env.check_in_batch()
         except Exception as error:
             for made in envs:
                 made.close(raise_if_closed=False)

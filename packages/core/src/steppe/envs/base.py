@@ -893,6 +893,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
         return TransformedEnv(self, transform)
 
+    def check_in_batch(self) -> None:
+        """Refuse to be inside a batch, where the environment cannot work there; called by the batch that made it."""
+
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Release what the environment holds. Calling it again does nothing.
 

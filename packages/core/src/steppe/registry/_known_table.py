@@ -62,7 +62,6 @@ TRANSFORMS: dict[str, tuple[str, str]] = {
     "RNDTransform": ("steppe-pretrained", "pretrained"),
     "RandomCropTensorDict": ("steppe-replay", "replay"),
     "RandomTruncationTransform": ("steppe-time", "time"),
-    "RemoveEmptySpecs": ("steppe-tensor", "tensor"),
     "Resize": ("steppe-vision", "vision"),
     "Reward2GoTransform": ("steppe-reward", "reward"),
     "RewardClipping": ("steppe-reward", "reward"),

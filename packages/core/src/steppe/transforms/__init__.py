@@ -19,18 +19,22 @@ from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compose import Compose
 from steppe.transforms.conditional_skip import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
-from steppe.transforms.env import TransformedEnv
+from steppe.transforms.env import AutoResetEnv, TransformedEnv
 from steppe.transforms.function import CallableTransform
 from steppe.transforms.observation import ObservationTransform
 from steppe.transforms.policy import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
-from steppe.transforms.select import ExcludeTransform, RenameTransform, SelectTransform
+from steppe.transforms.select import ExcludeTransform, RemoveEmptySpecs, RenameTransform, SelectTransform
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
+from steppe.transforms.tolerance import set_missing_tolerance
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.unary import UnaryTransform
+from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
+from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = [
+    "AutoResetEnv",
     "AutoResetTransform",
     "BatchSizeTransform",
     "CallableTransform",
@@ -45,6 +49,7 @@ __all__ = [
     "InitTracker",
     "ObservationTransform",
     "PlannedTransform",
+    "RemoveEmptySpecs",
     "RenameTransform",
     "RewardSum",
     "RowHooks",
@@ -54,8 +59,12 @@ __all__ = [
     "Transform",
     "TransformedEnv",
     "UnaryTransform",
+    "WholeSpecs",
     "apply_to_composite",
     "apply_to_composite_inv",
+    "auto_unwrap_transformed_env",
+    "set_auto_unwrap_transformed_env",
+    "set_missing_tolerance",
     "transforms_for_policy",
 ]
 

@@ -23,9 +23,9 @@ class AutoResetTransform(PlannedTransform):
     in its place. It is the first of the transforms. (An environment of one's own is made with ``auto_reset=True``.)
 
     Args:
-        replace: put the filling where the last observation is not known. False leaves the first observation of the next
-            episode there.
-        fill_float: filling of floating-point entries; NaN by default.
+        replace: put the filling where the last observation is not known (default). False leaves the first observation
+            of the next episode there.
+        fill_float: filling of floating-point entries; NaN by default. None, here and below, for no filling.
         fill_int: filling of whole numbers; the largest of the dtype where it does not fit an unsigned one.
         fill_bool: filling of bools.
     """
@@ -36,14 +36,14 @@ class AutoResetTransform(PlannedTransform):
     def __init__(
         self,
         *,
-        replace: bool = True,
-        fill_float: float | str = float("nan"),
-        fill_int: int = -1,
-        fill_bool: bool = False,
+        replace: bool | None = None,
+        fill_float: float | str | None = float("nan"),
+        fill_int: int | None = -1,
+        fill_bool: bool | None = False,
     ) -> None:
         super().__init__()
-        self.replace = replace
-        self.fill_float = float(fill_float)
+        self.replace = replace is not False
+        self.fill_float = None if fill_float is None else float(fill_float)
         self.fill_int = fill_int
         self.fill_bool = fill_bool
         self.__dict__["_kept"] = None
@@ -96,13 +96,16 @@ class AutoResetTransform(PlannedTransform):
         return Hooks(step=step, instead_of_reset=instead)
 
     def _filling(self, value: torch.Tensor) -> torch.Tensor:
-        if value.is_floating_point():
-            return torch.full_like(value, self.fill_float)
+        kind = self.fill_float if value.is_floating_point() else self.fill_int
         if value.dtype is torch.bool:
-            return torch.full_like(value, self.fill_bool)
-        if self.fill_int < 0 and not value.dtype.is_signed:
+            kind = self.fill_bool
+        if kind is None:
+            return value
+        if value.is_floating_point() or value.dtype is torch.bool:
+            return torch.full_like(value, kind)
+        if kind < 0 and not value.dtype.is_signed:
             return torch.full_like(value, torch.iinfo(value.dtype).max)
-        return torch.full_like(value, self.fill_int)
+        return torch.full_like(value, kind)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_kept": None}

@@ -4,21 +4,71 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import dispatch
 
 from steppe.envs import Module
-from steppe.errors import SpecError, StateError
+from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_private
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside, shallow_copy
 from steppe.transforms.keys import as_keys
+from steppe.transforms.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from steppe.transforms.env import TransformedEnv
 
 __all__ = ["Transform"]
+
+#: The methods that a subclass of a transform may write over what the transform says in ``hooks``.
+_METHODS = (
+    "_step",
+    "_call",
+    "_reset",
+    "_apply_transform",
+    "_inv_call",
+    "_inv_apply_transform",
+    "_reset_env_preprocess",
+)
+#: The same for ``transform_specs``.
+_SPEC_METHODS = (
+    "transform_observation_spec",
+    "transform_reward_spec",
+    "transform_done_spec",
+    "transform_action_spec",
+    "transform_state_spec",
+    "transform_output_spec",
+    "transform_input_spec",
+)
+
+
+def keys_property(name: str, default: str | None = None, found: Callable[[Any], Any] | None = None) -> Any:
+    """A list of keys of a transform, each in its shortest form.
+
+    Args:
+        name: of the property.
+        default: of another property that it is equal to as long as nothing is assigned; by default it is empty then.
+        found: works it out instead, given the transform.
+    """
+
+    def get(self: Transform) -> Any:
+        keys = self.__dict__.get(f"_{name}")
+        if keys is not None:
+            return keys
+        if found is not None:
+            return found(self)
+        return [] if default is None else list(getattr(self, default))
+
+    def set_(self: Transform, keys: Any) -> None:
+        self.__dict__[f"_{name}"] = None if keys is None else as_keys(keys)
+        self._changed()
+
+    get.__doc__ = f"The ``{name}`` as a list. Assigning takes effect at the next step."
+    return property(get, set_)
 
 
 class Transform(Module):
@@ -29,14 +79,20 @@ class Transform(Module):
     * ``_apply_transform(value)``: one entry. It is called for each of ``in_keys`` after a step, and after a reset where
       the entry is there (a reset has no reward); the result goes to the key of ``out_keys`` at the same place.
     * ``_call(next_tensordict)``: all data of a step at once, in place of the above; write into it and return it.
-    * ``_step(tensordict, next_tensordict)``: the same, with the root that the step began from.
-    * ``_reset(tensordict, tensordict_reset)``: the data of a reset. The first argument is what ``reset`` was given, or
-      None, with its ``"_reset"`` masks; rows that are not reset keep their values whatever is returned for them.
+    * ``_step(tensordict, next_tensordict)``: the same, with the root that the step began from, as the environment
+      before this transform was given it: ``self.parent.step(tensordict)`` would take the same step. It is a copy.
+    * ``_reset(tensordict, tensordict_reset)``: the data of a reset. The first argument is what ``reset`` was given,
+      with its ``"_reset"`` masks (an empty TensorDict for nothing); rows that are not reset keep their values whatever
+      is returned for them.
     * ``_inv_apply_transform(value)``, ``_inv_call(tensordict)``: what ``step`` is given, on the way to the environment.
-      In a chain the last transform comes first. The data is a copy: write into it freely.
+      In a chain the last transform comes first. The data is a copy: write into it freely. A class that says
+      ``enable_inv_on_reset = True`` has what ``reset`` is given inverted too, missing entries passed over.
     * ``_reset_env_preprocess(tensordict)``: what ``reset`` is given, on the way to the environment; may be None.
     * ``transform_observation_spec``, ``transform_reward_spec``, ``transform_done_spec``, ``transform_action_spec``,
-      ``transform_state_spec``: given an unlocked Composite of the environment before, change and return it.
+      ``transform_state_spec``: given an unlocked Composite of the environment before, change and return it. Or all at
+      once: ``transform_output_spec``, ``transform_input_spec``.
+
+    ``forward`` and ``inv`` are for data that comes from no environment.
 
     Tensors are never changed in place: the environment, or the caller, may still hold them. What a transform has to
     remember from step to step (a count, a sum) is an entry of the data, in the observation and the state spec: so it
@@ -45,22 +101,26 @@ class Transform(Module):
     A transform belongs to one environment or :class:`~steppe.transforms.Compose`; ``clone`` it to use it in another.
 
     Args:
-        in_keys: keys to read after a step or reset; a name or a tuple of names each.
+        in_keys: keys to read after a step or reset, a list. A key is a name, or a tuple of names; one key needs no
+            list.
         out_keys: keys to write, one for each; by default those of ``in_keys``.
         in_keys_inv: keys that the environment reads, of actions and states.
         out_keys_inv: the keys that the caller writes for them; by default those of ``in_keys_inv``.
 
     Attributes:
         writes_done: it may end an episode or skip a step. The environment is then reset after the transforms have run,
-            in a trip of its own.
+            in a trip of its own. By default so where the class writes ``_call`` or ``_step``.
         only_ends: of a transform that writes done: it never clears an end that the environment has found. Then only
             the rows that it ends itself need the second trip.
+        writes_step: its inverse may write a mask ``"_step"`` that leaves rows out of a step. By default so where the
+            class writes ``_inv_call``.
+        invertible: whether ``inv`` undoes what ``forward`` does; for readers of the class.
+        enable_inv_on_reset: whether what ``reset`` is given goes through the inverse.
     """
 
-    writes_done: bool = False
+    invertible: bool = False
+    enable_inv_on_reset: bool = False
     only_ends: bool = False
-    #: Whether the inverse may write a mask "_step" that leaves rows out of a step.
-    writes_step: bool = False
     #: Whether it forgets the tensors it is given when it returns. Otherwise it gets copies: rows are written again.
     keeps_nothing: bool = False
 
@@ -72,17 +132,39 @@ class Transform(Module):
         out_keys_inv: Any = None,
     ) -> None:
         super().__init__()
-        self.in_keys = as_keys(in_keys)
-        self.out_keys = list(self.in_keys) if out_keys is None else as_keys(out_keys)
-        self.in_keys_inv = as_keys(in_keys_inv)
-        self.out_keys_inv = list(self.in_keys_inv) if out_keys_inv is None else as_keys(out_keys_inv)
+        given = {"in_keys": in_keys, "out_keys": out_keys, "in_keys_inv": in_keys_inv, "out_keys_inv": out_keys_inv}
+        for name, keys in given.items():
+            if keys is not None:
+                setattr(self, name, keys)
         for first, second in (("in_keys", "out_keys"), ("in_keys_inv", "out_keys_inv")):
-            mine, theirs = getattr(self, first), getattr(self, second)
-            if len(mine) != len(theirs):
-                raise SpecError(
-                    f"{type(self).__name__}: {first} and {second} must have the same length, found {mine} and {theirs}."
-                )
+            if given[second] is not None:
+                mine, theirs = as_keys(given[first]), as_keys(given[second])
+                if len(mine) != len(theirs) and given[first] is not None:
+                    raise SpecError(
+                        f"{type(self).__name__}: {first} and {second} must have the same length, found {mine} and "
+                        f"{theirs}."
+                    )
         self.__dict__["_missing_tolerance"] = False
+
+    in_keys = keys_property("in_keys")
+    out_keys = keys_property("out_keys", default="in_keys")
+    in_keys_inv = keys_property("in_keys_inv")
+    out_keys_inv = keys_property("out_keys_inv", default="in_keys_inv")
+
+    @property
+    def writes_done(self) -> bool:
+        """Whether it may end an episode. A class says so with an attribute of this name."""
+        return self._writes("_call") or self._writes("_step")
+
+    @property
+    def changes_next_root(self) -> bool:
+        """Whether the class writes ``_post_step_mdp_hooks``."""
+        return self._writes("_post_step_mdp_hooks")
+
+    @property
+    def writes_step(self) -> bool:
+        """Whether its inverse may leave rows out of a step. A class says so with an attribute of this name."""
+        return self._writes("_inv_call")
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
 
@@ -108,13 +190,22 @@ class Transform(Module):
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         """Transform the data of a reset; by default ``_apply_transform`` on those of ``in_keys`` that are there."""
-        if self._overrides("_apply_transform"):
+        if self._writes("_apply_transform"):
             return pair_hook(self._pairs, self._apply_transform, None)(tensordict_reset)
         return tensordict_reset
 
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
         """Change what ``reset`` was given before the environment sees it."""
-        return tensordict
+        if not self.enable_inv_on_reset or tensordict is None:
+            return tensordict
+        with self.set_missing_tolerance(True):
+            return self._inv_call(tensordict)
+
+    def _post_step_mdp_hooks(
+        self, tensordict: TensorDictBase, tensordict_: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Change the data of a step and the root of the next one, where ``step_mdp`` makes it; return both."""
+        return tensordict, tensordict_
 
     def _set_seed(self, seed: int | None) -> None:
         """Seed what is random in the transform; called by ``set_seed`` of its environment."""
@@ -123,10 +214,18 @@ class Transform(Module):
         """What the transforms of several environments have in common, so that one of them may serve all rows at once.
 
         Returns:
-            A value to compare: the type and all settings. None, the default, runs each for its own row: right for
-            whatever is random, or has buffers or parameters.
+            A value to compare: the type and all settings. The methods then take data with any leading dimensions. None,
+            the default, runs each for its own row, on data of the shapes that its environment has: right for whatever
+            is random, has buffers or parameters, or counts dimensions from the front.
         """
         return None
+
+    def key_of_rows(self) -> Any:
+        """``shared_key``, or None where a subclass has written methods over those of the class that says it."""
+        owner = self._owner_of("shared_key")
+        if owner is not Transform and any(self._writes(name, owner) for name in _METHODS):
+            return None
+        return self.shared_key()
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
@@ -182,8 +281,11 @@ class Transform(Module):
         Args:
             specs: of the environment with the transforms before this one; locked, not to be changed.
         """
-        output = self.transform_output_spec(specs.output)
-        inputs = self.transform_input_spec(specs.input)
+        return self._composed_specs(
+            specs, self.transform_output_spec(specs.output), self.transform_input_spec(specs.input)
+        )
+
+    def _composed_specs(self, specs: EnvSpecs, output: Composite, inputs: Composite) -> EnvSpecs:
         kinds = {
             kind: spec[f"full_{kind}_spec"]
             for spec, names in ((output, OUTPUT_KINDS), (inputs, INPUT_KINDS))
@@ -214,11 +316,13 @@ class Transform(Module):
     def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
         """What ``transform_specs`` returns, with what :meth:`memory_spec` says as observations and states.
 
+        A subclass that writes methods for single specs over ``transform_specs`` is followed.
+
         Raises:
             SpecError: a name of the memory does not begin with an underscore, or is there already.
         """
         memory = self.memory_spec(specs)
-        after = self.transform_specs(specs)
+        after = self._written_specs(specs)
         if memory is None:
             return after
         after = after.copy()
@@ -232,6 +336,17 @@ class Transform(Module):
                 set_beside(spec, key, leaf, memory)
         return after
 
+    def _written_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        owner = self._owner_of("transform_specs")
+        if owner is Transform or not any(self._writes(name, owner) for name in _SPEC_METHODS):
+            return self.transform_specs(specs)
+        output, inputs = self.transform_output_spec, self.transform_input_spec
+        if not self._writes("transform_output_spec", owner):
+            output = partial(Transform.transform_output_spec, self)
+        if not self._writes("transform_input_spec", owner):
+            inputs = partial(Transform.transform_input_spec, self)
+        return self._composed_specs(specs, output(specs.output), inputs(specs.input))
+
     def hooks(self, specs: EnvSpecs) -> Hooks:
         """Say what the transform does in an environment: called once its specs are known, so that steps are fast.
 
@@ -242,35 +357,69 @@ class Transform(Module):
             Callables for step, reset and the inverse; None where there is nothing to do. By default the methods that
             the class has written.
         """
-        applies, inverts = self._overrides("_apply_transform"), self._overrides("_inv_apply_transform")
+        return self._method_hooks(specs, Transform)
+
+    def hooks_in(self, specs: EnvSpecs) -> Hooks:
+        """Return :meth:`hooks`, with the methods that a subclass has written over them in their place."""
+        owner = self._owner_of("hooks")
+        hooks = self.hooks(specs)
+        if owner is not Transform and any(self._writes(name, owner) for name in _METHODS):
+            written = self._method_hooks(specs, owner)
+            hooks = replace(hooks, rows=None, pairs=None)
+            if written.step is not None:
+                hooks.step, hooks.reads_root = written.step, written.reads_root
+            if written.inverse is not None:
+                hooks.inverse, hooks.inverse_pairs = written.inverse, written.inverse_pairs
+            hooks.reset = written.reset or hooks.reset
+            hooks.before_reset = written.before_reset or hooks.before_reset
+        if self.enable_inv_on_reset and hooks.before_reset is None and hooks.inverse is not None:
+            actions = set(specs.action.keys(include_nested=True, leaves_only=True))
+            # A reset is given no action.
+            if hooks.inverse_pairs is None or not {key for _, key in hooks.inverse_pairs} <= actions:
+                hooks.before_reset = self._reset_env_preprocess
+        return hooks
+
+    def _method_hooks(self, specs: EnvSpecs, owner: type) -> Hooks:
+        """What the methods do that subclasses of ``owner`` have written."""
+
+        def writes(name: str) -> bool:
+            return self._writes(name, owner)
+
         hooks = Hooks()
-        if self._overrides("_step"):
-            hooks.step = self._step
-        elif self._overrides("_call"):
+        if writes("_step"):
+            hooks.step = lambda td, following: self._step(shallow_copy(td), following)
+        elif writes("_call") and type(self)._step is Transform._step:
             hooks.step = lambda _, following: self._call(following)
             hooks.reads_root = False
-        elif applies and self.in_keys:
+        elif writes("_apply_transform") and self.in_keys and owner is Transform:
             forward = pair_hook(self._pairs, self._apply_transform, self._missing)
             hooks.step = lambda _, following: forward(following)
             hooks.reads_root = False
-            if not self._overrides("_reset"):
+            if not writes("_reset"):
                 hooks.pairs = self._pairs
-        if self._overrides("_reset"):
-            hooks.reset = self._reset
-        elif applies and self.in_keys:
+        if writes("_reset"):
+            hooks.reset = lambda td, fresh: self._reset(fresh.empty() if td is None else shallow_copy(td), fresh)
+        elif writes("_apply_transform") and self.in_keys and owner is Transform:
             tolerant = pair_hook(self._pairs, self._apply_transform, None)
             hooks.reset = lambda _, fresh: tolerant(fresh)
-        if self._overrides("_inv_call"):
+        if writes("_inv_call"):
             hooks.inverse = self._inv_call
-        elif inverts and self.in_keys_inv:
+        elif writes("_inv_apply_transform") and self.in_keys_inv and owner is Transform:
             hooks.inverse = pair_hook(self._inverse_pairs, self._inv_apply_transform, self._missing)
             hooks.inverse_pairs = self._inverse_pairs
-        if self._overrides("_reset_env_preprocess"):
-            hooks.before_reset = self._reset_env_preprocess  # type: ignore[assignment]
+        if writes("_reset_env_preprocess"):
+            hooks.before_reset = self._reset_env_preprocess
         return hooks
 
-    def _overrides(self, name: str) -> bool:
-        return getattr(type(self), name) is not getattr(Transform, name) or name in self.__dict__
+    def _owner_of(self, name: str) -> type:
+        return next(cls for cls in type(self).__mro__ if name in vars(cls))
+
+    def _writes(self, name: str, owner: type | None = None) -> bool:
+        """Whether a subclass of ``owner``, by default of Transform, has written it, or somebody on this object."""
+        if name in self.__dict__:
+            return True
+        mro = type(self).__mro__
+        return any(name in vars(cls) for cls in mro[: mro.index(Transform if owner is None else owner)])
 
     @property
     def _pairs(self) -> list[tuple[Any, Any]]:
@@ -280,14 +429,20 @@ class Transform(Module):
     def _inverse_pairs(self) -> list[tuple[Any, Any]]:
         return list(zip(self.out_keys_inv, self.in_keys_inv, strict=True))
 
-    def _missing(self, key: Any, data: TensorDictBase) -> NoReturn:
+    def _missing(self, key: Any, data: TensorDictBase) -> None:
+        if self.missing_tolerance:
+            return
         found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
         raise KeyError(f"{type(self).__name__}: there is no entry {key!r} in the data. Found {found}.")
 
     # -- without an environment -----------------------------------------------------------------------------------
 
+    @dispatch(source="in_keys", dest="out_keys")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Transform data that is there already: a batch from a replay buffer, or in a module.
+
+        By default ``_apply_transform`` on each of ``in_keys``; ``_call`` and ``_step`` are for environments alone. Also
+        takes the values by name instead of a TensorDict, and returns the results: ``transform(pixels=image)``.
 
         Args:
             tensordict: any batch size. Changed in place, tensors excepted.
@@ -298,23 +453,43 @@ class Transform(Module):
         Raises:
             KeyError: one of ``in_keys`` is missing.
         """
-        return self._call(tensordict)
+        return pair_hook(self._pairs, self._apply_transform, self._missing)(tensordict)
 
+    @dispatch(source="in_keys_inv", dest="out_keys_inv")
     def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Apply the inverse to a shallow copy of ``tensordict`` and return it."""
         return self._inv_call(tensordict.copy())
+
+    def _check_batched_worker_compat(self) -> None:
+        """Refuse to be in an environment inside a batch, where that can not work.
+
+        Raises:
+            NotSupported: the class writes ``_post_step_mdp_hooks``, and a batch makes its roots itself.
+        """
+        if self.changes_next_root:
+            raise NotSupported(
+                f"{type(self).__name__} changes the root of the next step, which a batch makes itself. Put it around "
+                "the batch: TransformedEnv(SerialEnv(...), transform)."
+            )
+
+    def init(self, tensordict: TensorDictBase) -> None:
+        """Prepare for data like ``tensordict``. Called by whoever likes; there is nothing to do by default."""
+
+    def dump(self, **kwargs: Any) -> None:
+        """Write out what the transform has gathered, if it gathers anything."""
+
+    def transform_fake_tensordict(self, fake_tensordict: TensorDictBase) -> TensorDictBase:
+        """Change what ``fake_tensordict`` of the environment returns, where the specs do not say all."""
+        return fake_tensordict
 
     @property
     def missing_tolerance(self) -> bool:
         """Whether entries that are missing are passed over instead of being an error."""
         return bool(self.__dict__.get("_missing_tolerance", False))
 
-    def set_missing_tolerance(self, mode: bool) -> _Tolerance:
+    def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
         """Pass over missing entries, or not; also a context manager that restores what was before."""
-        tolerance = _Tolerance([module for module in self.modules() if isinstance(module, Transform)])
-        for transform in tolerance.before:
-            transform.__dict__["_missing_tolerance"] = bool(mode)
-        return tolerance
+        return Tolerance(self, mode)
 
     # -- where it belongs -----------------------------------------------------------------------------------------
 
@@ -326,6 +501,12 @@ class Transform(Module):
             return owner
         above = owner.container
         return owner if above is None else above
+
+    @property
+    def collector(self) -> Any:
+        """The collector that steps the environment of the transform; None without one."""
+        container = self.container
+        return None if container is None or isinstance(container, Transform) else container.collector
 
     @property
     def _owner(self) -> Any:
@@ -409,22 +590,10 @@ class Transform(Module):
         return state
 
     def __repr__(self) -> str:
-        parts = [f"{name}={getattr(self, name)}" for name in self._repr_keys() if getattr(self, name, None)]
+        # Keys as they were given: to work them out may start an environment.
+        values = {name: self.__dict__.get(f"_{name}", self.__dict__.get(name)) for name in self._repr_keys()}
+        parts = [f"{name}={value}" for name, value in values.items() if value]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _repr_keys(self) -> Iterator[str]:
         yield from ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv")
-
-
-class _Tolerance:
-    """What ``set_missing_tolerance`` returns: as a context manager it takes the change back."""
-
-    def __init__(self, transforms: list[Transform]) -> None:
-        self.before = {transform: transform.missing_tolerance for transform in transforms}
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc_info: object) -> None:
-        for transform, mode in self.before.items():
-            transform.__dict__["_missing_tolerance"] = mode

@@ -28,6 +28,7 @@ class BatchSizeTransform(PlannedTransform):
             number of its rows.
         reset_func: with ``batch_size``: given what reset was called with and the fresh data, returns data of the new
             batch size, where the environment does not make it so itself.
+        env_kwarg: pass the environment, with its transforms, to ``reset_func`` as ``env``.
 
     Raises:
         SpecError: both or none of ``batch_size`` and ``reshape_fn`` are given; or, when used with ``batch_size``, the
@@ -39,7 +40,8 @@ class BatchSizeTransform(PlannedTransform):
         batch_size: Any = None,
         *,
         reshape_fn: Callable[[Any], Any] | None = None,
-        reset_func: Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase] | None = None,
+        reset_func: Callable[..., TensorDictBase] | None = None,
+        env_kwarg: bool = False,
     ) -> None:
         super().__init__()
         if (batch_size is None) == (reshape_fn is None):
@@ -47,6 +49,7 @@ class BatchSizeTransform(PlannedTransform):
         self.batch_size = None if batch_size is None else torch.Size(batch_size)
         self.reshape_fn = reshape_fn
         self.reset_func = reset_func
+        self.env_kwarg = env_kwarg
 
     def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
         if self.reshape_fn is not None:
@@ -97,10 +100,15 @@ class BatchSizeTransform(PlannedTransform):
 
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
             if self.reset_func is not None:
-                fresh = self.reset_func(td, fresh)
+                env = {"env": self.container} if self.env_kwarg else {}
+                fresh = self.reset_func(fresh.empty() if td is None else td, fresh, **env)
             return fresh if fresh.batch_size == size else fresh.expand(size).clone()
 
         return Hooks(reset=reset, before_reset=before)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Reshape data that is there already with ``reshape_fn``; return it as it is without one."""
+        return tensordict if self.reshape_fn is None else self.reshape_fn(tensordict)
 
     def _repr_keys(self) -> Any:
         return ("batch_size", "reshape_fn")

@@ -6,26 +6,40 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import dispatch
 
+from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms.base import Transform
+from steppe.transforms.base import keys_property
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, pair_hook
+from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]
 
 
-class DTypeCastTransform(Transform):
+class DTypeCastTransform(WholeSpecs):
     """Casts entries of one dtype to another, and back on the way to the environment.
+
+    Called on data that comes from no environment, it casts all entries of ``dtype_in``, and ``inv`` all of
+    ``dtype_out``, unless it was given keys.
 
     Args:
         dtype_in: dtype that the environment has.
         dtype_out: dtype that the caller sees.
         in_keys: observations and rewards to cast; by default all of ``dtype_in``, ``[]`` for none.
         out_keys: where they go; by default the same keys.
-        in_keys_inv: actions and states to cast from ``dtype_out`` to ``dtype_in``; by default all of ``dtype_in``,
-            ``[]`` for none.
+        in_keys_inv: actions and states to cast from ``dtype_out`` to ``dtype_in``. By default all of ``dtype_in``, or
+            none where ``in_keys`` are given.
         out_keys_inv: keys that the caller writes for them.
+
+    Raises:
+        SpecError: ``out_keys`` without ``in_keys``.
     """
+
+    invertible = True
+    writes_done = False
+    writes_step = False
+    keeps_nothing = True
 
     def __init__(
         self,
@@ -36,13 +50,32 @@ class DTypeCastTransform(Transform):
         in_keys_inv: Any = None,
         out_keys_inv: Any = None,
     ) -> None:
+        for given, renamed, name in ((in_keys, out_keys, "in_keys"), (in_keys_inv, out_keys_inv, "in_keys_inv")):
+            if given is None and renamed is not None:
+                raise SpecError(f"{type(self).__name__}: out_keys need {name}: their order is that of {name}.")
+        if in_keys is not None and in_keys_inv is None:
+            in_keys_inv = []
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         self.dtype_in = dtype_in
         self.dtype_out = dtype_out
-        self._all_out = in_keys is None
-        self._all_in = in_keys_inv is None
 
-    keeps_nothing = True
+    in_keys = keys_property("in_keys", found=lambda self: self._keys_found("observation", "reward"))
+    in_keys_inv = keys_property("in_keys_inv", found=lambda self: self._keys_found("action", "state"))
+
+    @property
+    def _all_out(self) -> bool:
+        return self.__dict__.get("_in_keys") is None
+
+    @property
+    def _all_in(self) -> bool:
+        return self.__dict__.get("_in_keys_inv") is None
+
+    def _keys_found(self, *kinds: str) -> list[Any]:
+        """The keys that are cast in the environment; none without one, where all data is looked at."""
+        env = self.parent
+        if env is None:
+            return []
+        return [key for key, _ in self._keys_of(*(getattr(env, f"full_{kind}_spec") for kind in kinds))]
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.dtype_out)
@@ -99,8 +132,9 @@ class DTypeCastTransform(Transform):
         return hooks
 
     def shared_key(self) -> Any:
-        keys = (self.in_keys, self.out_keys, self.in_keys_inv, self.out_keys_inv)
-        return (type(self), self.dtype_in, self.dtype_out, self._all_out, self._all_in, *map(tuple, keys))
+        state = self.__dict__
+        keys = (state.get(f"_{name}") for name in ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv"))
+        return (type(self), self.dtype_in, self.dtype_out, *(one if one is None else tuple(one) for one in keys))
 
     def _row_hooks(self, forward: list[tuple[Any, Any]]) -> RowHooks | None:
         # Of floats alone: numpy and torch cast what does not fit into whole numbers in their own ways.
@@ -111,27 +145,27 @@ class DTypeCastTransform(Transform):
         return RowHooks(casts=[key for key, _ in forward])
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        pairs = self._pairs
-        if self._all_out:
-            pairs = [
-                (key, key)
-                for key, value in next_tensordict.items(include_nested=True, leaves_only=True)
-                if value.dtype is self.dtype_in
-            ]
+        alone = self._all_out and self.parent is None
+        pairs = _of_dtype(next_tensordict, self.dtype_in) if alone else self._pairs
         return pair_hook(pairs, self._apply_transform, self._missing)(next_tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        pairs = self._inverse_pairs
-        if self._all_in:
-            pairs = [
-                (key, key)
-                for key, value in tensordict.items(include_nested=True, leaves_only=True)
-                if value.dtype is self.dtype_out
-            ]
+        alone = self._all_in and self.parent is None
+        pairs = _of_dtype(tensordict, self.dtype_out) if alone else self._inverse_pairs
         return pair_hook(pairs, self._inv_apply_transform, self._missing)(tensordict)
+
+    @dispatch(source="in_keys", dest="out_keys")
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Cast entries of data that is there already."""
+        return self._call(tensordict)
 
     def _repr_keys(self) -> Any:
         return ("dtype_in", "dtype_out", *super()._repr_keys())
+
+
+def _of_dtype(data: TensorDictBase, dtype: torch.dtype) -> list[tuple[Any, Any]]:
+    items = data.items(include_nested=True, leaves_only=True)
+    return [(key, key) for key, value in items if value.dtype is dtype]
 
 
 class DoubleToFloat(DTypeCastTransform):
@@ -142,7 +176,8 @@ class DoubleToFloat(DTypeCastTransform):
     Args:
         in_keys: observations and rewards to cast; by default all that are float64, ``[]`` for none.
         out_keys: where they go; by default the same keys.
-        in_keys_inv: actions and states to cast back; by default all that are float64, ``[]`` for none.
+        in_keys_inv: actions and states to cast back. By default all that are float64, or none where ``in_keys`` are
+            given.
         out_keys_inv: keys that the caller writes for them.
     """
 

@@ -167,6 +167,36 @@ class Compose(Transform):
             tensordict = transform._reset_env_preprocess(tensordict)
         return tensordict
 
+    def _post_step_mdp_hooks(
+        self, tensordict: TensorDictBase, tensordict_: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        for transform in self:
+            tensordict, tensordict_ = transform._post_step_mdp_hooks(tensordict, tensordict_)
+        return tensordict, tensordict_
+
+    def _check_batched_worker_compat(self) -> None:
+        for transform in self:
+            transform._check_batched_worker_compat()
+
+    def init(self, tensordict: TensorDictBase) -> None:
+        for transform in self:
+            transform.init(tensordict)
+
+    def dump(self, **kwargs: Any) -> None:
+        for transform in self:
+            transform.dump(**kwargs)
+
+    def transform_fake_tensordict(self, fake_tensordict: TensorDictBase) -> TensorDictBase:
+        for transform in self:
+            fake_tensordict = transform.transform_fake_tensordict(fake_tensordict)
+        return fake_tensordict
+
+    def to(self, *args: Any, **kwargs: Any) -> Compose:
+        """Move all transforms; returns the Compose."""
+        for transform in self:
+            transform.to(*args, **kwargs)
+        return super().to(*args, **kwargs)
+
     def _set_seed(self, seed: int | None) -> None:
         for transform in self:
             transform._set_seed(seed)

@@ -39,8 +39,16 @@ class DeviceCastTransform(PlannedTransform):
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         self.device = torch.device(device)
-        self.orig_device = None if orig_device is None else torch.device(orig_device)
-        self.__dict__["_everything"] = in_keys is None and in_keys_inv is None
+        self.__dict__["_orig_device"] = None if orig_device is None else torch.device(orig_device)
+        self.__dict__["_everything"] = not self.in_keys and not self.in_keys_inv
+
+    @property
+    def orig_device(self) -> torch.device | None:
+        """Where the environment has the data: as given, or the device of the environment; None for neither."""
+        given: torch.device | None = self.__dict__["_orig_device"]
+        if given is not None or self.parent is None:
+            return given
+        return self.parent.device
 
     def transform_env_device(self, device: torch.device | None) -> torch.device | None:
         return self.device if self.__dict__["_everything"] else None
@@ -64,7 +72,7 @@ class DeviceCastTransform(PlannedTransform):
         return specs.changed(device=None)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        origin = self.orig_device or specs.device or torch.device("cpu")
+        origin = self.__dict__["_orig_device"] or specs.device or torch.device("cpu")
         if not self.__dict__["_everything"]:
             return self._hooks_of_keys(origin)
 
@@ -95,7 +103,9 @@ class DeviceCastTransform(PlannedTransform):
         return pair_hook(self._pairs, lambda value: value.to(self.device), self._missing)(tensordict.clear_device_())
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        origin = self.orig_device or torch.device("cpu")
+        origin = self.orig_device
+        if origin is None:
+            return tensordict
         if self.__dict__["_everything"]:
             return tensordict.to(origin)
         return pair_hook(self._inverse_pairs, lambda value: value.to(origin), self._missing)(tensordict.clear_device_())

@@ -16,8 +16,9 @@ from steppe.transforms.compose import Compose
 from steppe.transforms.function import as_transform
 from steppe.transforms.spec_hints import spec_hint
 from steppe.transforms.steps import TransformedSteps
+from steppe.transforms.unwrapping import auto_unwrap_transformed_env
 
-__all__ = ["TransformedEnv"]
+__all__ = ["AutoResetEnv", "TransformedEnv"]
 
 #: What a base has for callers that look at its data directly, where no transform has been.
 _BYPASSING = (
@@ -37,7 +38,8 @@ class TransformedEnv(TransformedSteps):
     those of ``base_env``.
 
     A TransformedEnv of a TransformedEnv is made into one: its base is the inner base, and its transforms are clones of
-    the inner ones followed by the new ones.
+    the inner ones followed by the new ones. ``auto_unwrap=False`` keeps both, as does
+    :class:`~steppe.transforms.set_auto_unwrap_transformed_env`, or a subclass on either side, which may do more.
 
     A step takes one of two routes, with equal data:
 
@@ -59,8 +61,9 @@ class TransformedEnv(TransformedSteps):
         base_env: the environment.
         transform: a :class:`~steppe.transforms.Transform`, a function of a TensorDict, or None for no change.
         cache_specs: for compatibility; specs are always worked out once, until a transform is added or taken away.
-        auto_unwrap: False keeps a TransformedEnv that is given as base.
+        auto_unwrap: whether a TransformedEnv that is given as base is taken apart.
         device: move ``base_env`` there first.
+        env: older name of ``base_env``.
         **kwargs: ``spec_locked``, ``run_type_checks`` and ``allow_done_after_reset`` of :class:`~steppe.envs.EnvBase`.
 
     Raises:
@@ -72,7 +75,7 @@ class TransformedEnv(TransformedSteps):
 
     def __init__(
         self,
-        base_env: EnvBase,
+        base_env: Any = None,
         transform: Any = None,
         cache_specs: bool = True,
         *,
@@ -81,20 +84,25 @@ class TransformedEnv(TransformedSteps):
         spec_locked: bool = True,
         run_type_checks: bool = False,
         allow_done_after_reset: bool = False,
+        env: Any = None,
     ) -> None:
+        if (base_env is None) == (env is None):
+            raise TypeError("TransformedEnv takes one environment: TransformedEnv(base_env, transform).")
+        base_env = env if base_env is None else base_env
         if not isinstance(base_env, EnvBase):
             raise SpecError(f"TransformedEnv takes an environment first, found {type(base_env).__name__}.")
         super().__init__(
-            spec_locked=spec_locked, run_type_checks=run_type_checks, allow_done_after_reset=allow_done_after_reset
+            spec_locked=spec_locked,
+            run_type_checks=run_type_checks or base_env.run_type_checks,
+            allow_done_after_reset=allow_done_after_reset,
         )
+        self.cache_specs = cache_specs
         own = Compose() if transform is None else as_transform(transform)
-        if isinstance(base_env, TransformedEnv) and auto_unwrap is not False:
-            inner = [part.clone() for part in leaves(base_env.transform)]
+        if auto_unwrap is None:
+            auto_unwrap = auto_unwrap_transformed_env()
+        if auto_unwrap and type(base_env) is TransformedEnv and type(self) is TransformedEnv:
+            own = _joined(base_env.transform.clone(), own)
             base_env = base_env.base_env
-            if inner:
-                own = own if isinstance(own, Compose) else Compose(own)
-                for part in reversed(inner):
-                    own.insert(0, part)
         if device is not None and base_env.device != torch.device(device):
             base_env.to(device)
         # Attributes that are modules are slow to reach; each step needs this one.
@@ -108,11 +116,15 @@ class TransformedEnv(TransformedSteps):
 
     def append_transform(self, transform: Any) -> TransformedEnv:
         """Add a transform (or a function of a TensorDict) behind the others; returns the environment."""
+        transform = as_transform(transform)
+        self._move_here(transform)
         self._composed().append(transform)
         return self
 
     def insert_transform(self, index: int, transform: Any) -> TransformedEnv:
         """Add a transform before the one at ``index``; returns the environment."""
+        transform = as_transform(transform)
+        self._move_here(transform)
         self._composed().insert(index, transform)
         return self
 
@@ -136,12 +148,22 @@ class TransformedEnv(TransformedSteps):
         old = self._modules.get("transform")
         if transform is old:
             return
+        self._move_here(transform)
         transform.set_container(self)
         if isinstance(old, Transform) and old._owner is self:
             old.reset_parent()
         self._modules["transform"] = transform
         transform.eval()
         self._changed()
+
+    def _move_here(self, transform: Transform) -> None:
+        """Bring what a transform computes with to where the data is."""
+        if self.__dict__["_base"]._is_described and self._modules.get("transform") is not None:
+            device = self.device
+        else:
+            device = self.__dict__["_base"].__dict__.get("_device")
+        if device is not None:
+            transform.to(device)
 
     def _changed(self) -> None:
         """Work out again what follows from the base and the transforms."""
@@ -332,6 +354,22 @@ class TransformedEnv(TransformedSteps):
 
     # -- life -----------------------------------------------------------------------------------------------------
 
+    def check_in_batch(self) -> None:
+        """Refuse to be inside a batch, where a transform cannot work there; called by the batch that made it.
+
+        Raises:
+            NotSupported: naming the transform.
+        """
+        self.transform._check_batched_worker_compat()
+
+    def fake_tensordict(self) -> TensorDictBase:
+        """Zeros of everything that one step holds, and what the transforms make of them."""
+        return self.transform.transform_fake_tensordict(super().fake_tensordict())
+
+    def set_missing_tolerance(self, mode: bool = False) -> Any:
+        """Let the transforms pass over missing entries, or not; see :meth:`Transform.set_missing_tolerance`."""
+        return self.transform.set_missing_tolerance(mode)
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """State of the transforms."""
         return self.transform.state_dict(*args, **kwargs)
@@ -384,6 +422,27 @@ class TransformedEnv(TransformedSteps):
     def __repr__(self) -> str:
         lines = f"env={self._base!r},\ntransform={self.transform!r}".replace("\n", "\n    ")
         return f"TransformedEnv(\n    {lines})"
+
+
+class AutoResetEnv(TransformedEnv):
+    """A TransformedEnv for environments that reset themselves, with an ``AutoResetTransform`` in front.
+
+    The name is there for programs that have it: any TransformedEnv does.
+    """
+
+
+def _joined(inner: Transform, outer: Transform) -> Transform:
+    """One chain of two, those of the outer one behind; what is in a Compose comes out of it."""
+    parts: list[Transform] = []
+    for chain in (inner, outer):
+        if type(chain) is Compose:
+            chain._check_free()
+            for part in list(chain):
+                part.reset_parent()
+                parts.append(part)
+        else:
+            parts.append(chain)
+    return Compose(*parts)
 
 
 def _in_order(transform: Transform) -> list[Transform]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,12 @@ from steppe.specs import Binary, NonTensor, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, set_beside
 from steppe.transforms.foreign import adopted
+from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["CallableTransform", "as_transform", "spec_of"]
 
 
-class CallableTransform(Transform):
+class CallableTransform(WholeSpecs):
     """A function of a TensorDict as a transform: it runs after each step and each reset.
 
     Args:
@@ -26,9 +28,12 @@ class CallableTransform(Transform):
         specs: a Composite or dict of the observations that the function adds or changes; shapes with the batch size.
             Without it they are found by calling the function on zeros of the observations and done entries: what it
             adds or changes is unbounded, of the shape and dtype that come out, and what it leaves out is left out.
-            With it, also with ``{}``, the function is not called for that.
+            Where it fails on zeros, the specs stay as they are, with a warning. With ``specs``, also with ``{}``, the
+            function is not called for that.
         writes_done: whether it may end an episode. False saves a batch the second trip for resets.
     """
+
+    writes_done = True
 
     def __init__(
         self, func: Callable[[TensorDictBase], TensorDictBase], specs: Any = None, *, writes_done: bool = True
@@ -44,12 +49,18 @@ class CallableTransform(Transform):
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self.func(tensordict_reset)
 
+    def forward(self, *args: Any, **kwargs: Any) -> TensorDictBase:
+        """Call the function."""
+        return self.func(*args, **kwargs)
+
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
         if self.specs is not None:
             return specs.changed(observation=specs.observation.update(self.specs))
         before = specs.observation.zero().update(specs.done.zero())
         after = self._on_zeros(before.copy())
+        if after is None:
+            return specs
         if isinstance(after, LazyStackedTensorDict) or any(
             isinstance(value, LazyStackedTensorDict) and not is_non_tensor(value)
             for value in after.values(include_nested=True)
@@ -68,16 +79,18 @@ class CallableTransform(Transform):
                     set_beside(specs.observation, key, found, specs.observation)
         return specs
 
-    def _on_zeros(self, zeros: TensorDictBase) -> TensorDictBase:
-        given = sorted(map(str, zeros.keys()))
-        mend = "Say what it adds: CallableTransform(function, specs={...})."
+    def _on_zeros(self, zeros: TensorDictBase) -> TensorDictBase | None:
         try:
             result = self.func(zeros)
         except Exception as error:
-            raise SpecError(
-                f"{self!r} was called on zeros of {given} to find out what it adds, and "
-                f"failed: {type(error).__name__}: {error}. {mend}"
-            ) from error
+            found = f"{type(error).__name__}: {error}"
+            warnings.warn(
+                f"{self!r} was called on zeros of {sorted(map(str, zeros.keys()))} to find out what it adds, and "
+                f"failed: {found}. The specs stay as they are, and batches drop what it adds. Say what it adds: "
+                "CallableTransform(function, specs={...}).",
+                stacklevel=2,
+            )
+            return None
         if not isinstance(result, TensorDictBase):
             raise SpecError(f"{self!r} must return a TensorDict, found {type(result).__name__}: return the data.")
         return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from steppe.errors import SpecError
@@ -24,7 +23,7 @@ def as_key(key: Any) -> Any:
     if isinstance(key, str):
         return key
     names: list[str] = []
-    if isinstance(key, Sequence):
+    if isinstance(key, tuple):
         for part in key:
             part = as_key(part)
             names += [part] if isinstance(part, str) else part
@@ -34,11 +33,11 @@ def as_key(key: Any) -> Any:
 
 
 def as_keys(keys: Any) -> list[Any]:
-    """Return a list of keys; one string is one key, a tuple or list holds several."""
+    """Return a list of keys; a string or a tuple is one key, a list holds several."""
     if keys is None:
         return []
-    if isinstance(keys, str):
-        return [keys]
+    if isinstance(keys, (str, tuple)):
+        return [as_key(keys)]
     return [as_key(key) for key in keys]
 
 

@@ -10,7 +10,7 @@ from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 
 __all__ = ["ObservationTransform"]
 
-_DEFAULTS = ("observation", "pixels")
+_DEFAULTS = ["observation", "pixels"]
 
 
 class ObservationTransform(Transform):
@@ -25,21 +25,24 @@ class ObservationTransform(Transform):
         out_keys_inv: keys that the caller writes for them.
     """
 
+    writes_done = False
+
     def __init__(
         self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
     ) -> None:
-        self.__dict__["_default_keys"] = in_keys is None
         super().__init__(_DEFAULTS if in_keys is None else in_keys, out_keys, in_keys_inv, out_keys_inv)
         self.__dict__["_default_keys"] = in_keys is None
 
-    def hooks(self, specs: EnvSpecs) -> Hooks:
+    def hooks_in(self, specs: EnvSpecs) -> Hooks:
         if self.__dict__["_default_keys"]:
             found = [pair for pair in self._pairs if specs.observation.get(pair[0], None) is not None]
             if not found:
                 raise SpecError(
-                    f"{type(self).__name__}: the environment has none of {list(_DEFAULTS)}; give in_keys. It has "
+                    f"{type(self).__name__}: the environment has none of {_DEFAULTS}; give in_keys. It has "
                     f"{list(specs.observation.keys(include_nested=True, leaves_only=True))}."
                 )
-            self.in_keys, self.out_keys = (list(keys) for keys in zip(*found, strict=True))
+            # Not assigned, which would have this worked out anew.
+            for name, keys in zip(("_in_keys", "_out_keys"), zip(*found, strict=True), strict=True):
+                self.__dict__[name] = list(keys)
             self.__dict__["_default_keys"] = False
-        return super().hooks(specs)
+        return super().hooks_in(specs)

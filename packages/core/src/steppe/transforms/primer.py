@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,23 +21,32 @@ __all__ = ["TensorDictPrimer"]
 class TensorDictPrimer(PlannedTransform):
     """Adds entries at each reset, and carries them through the steps: the memory of a recurrent policy, for example.
 
-    The entries are observations and states. After a step, ``next`` holds what the policy wrote to ``("next", key)``,
-    and the value of the root where it wrote nothing.
+    The entries are observations and states; one that the environment has as an action is an observation and stays an
+    action. After a step, ``next`` holds what the policy wrote to ``("next", key)``, and the value of the root where it
+    wrote nothing.
+
+    Called on data that comes from no environment, it writes the entries into it.
 
     Args:
-        primers: a Composite or a dict of keys to specs.
+        primers: a Composite or a dict of keys to specs; nothing is added without any.
         random: draw from the specs instead of using ``default_value``.
         default_value: value at a reset: a number, a function without arguments that returns a number or a tensor of
             the entry's shape, or a dict of these for each key. 0 by default.
         reset_key: mask that decides which rows begin anew, where that of the level is not meant.
-        expand_specs: True: put the batch size of the environment in front of the shapes; False: shapes have it already.
-            By default they have it when ``primers`` is a Composite of that batch size.
-        single_default_value: ``default_value`` is a function that returns a TensorDict of all entries.
+        expand_specs: True: put the batch size of the environment in front of the shapes, unless ``primers`` is a
+            Composite that has it already; False: shapes have it already. By default a Composite of another batch size
+            is an error, and one without is expanded.
+        single_default_value: ``default_value`` is a function that returns a TensorDict of all entries. Where it takes
+            an argument ``reset``, it is given the mask ``[*B]`` of the rows that begin anew, and returns these alone.
         call_before_env_reset: write the entries into what ``reset`` is given, so that the environment can read them.
-        **kwargs: more keys and specs.
+        **kwargs: more keys and specs; ``shape`` (or ``batch_size``) and ``device`` of the Composite of them all.
+
+    Attributes:
+        primers, random, default_value, reset_key, device: the arguments.
 
     Raises:
-        SpecError: no primers, or a shape does not start with the batch size.
+        SpecError: ``random`` and a ``default_value`` other than 0; a ``default_value`` for no entry; a batch size that
+            is not the environment's, or not that of the data; a value that is not in its spec.
     """
 
     def __init__(
@@ -48,20 +58,31 @@ class TensorDictPrimer(PlannedTransform):
         expand_specs: bool | None = None,
         single_default_value: bool = False,
         call_before_env_reset: bool = False,
-        **kwargs: Spec,
+        **kwargs: Any,
     ) -> None:
         super().__init__()
-        given = primers if isinstance(primers, Composite) else Composite({**(primers or {}), **kwargs})
-        if isinstance(primers, Composite) and kwargs:
-            given = given.clone().update(kwargs)
-        if given.is_empty():
-            raise SpecError("TensorDictPrimer: give the entries to add: TensorDictPrimer(hidden=Unbounded((64,))).")
-        if random and default_value is not None:
+        shape, device = kwargs.pop("shape", None), kwargs.pop("device", None)
+        shape = kwargs.pop("batch_size", shape)
+        if isinstance(primers, Composite):
+            given = primers.clone().update(kwargs) if kwargs else primers
+        else:
+            given = Composite({**(primers or {}), **kwargs}, shape=torch.Size(() if shape is None else shape))
+        if device is not None:
+            given = given.to(device)
+        leaves = given.keys(include_nested=True, leaves_only=True)
+        many = isinstance(default_value, (Mapping, torch.Tensor))
+        if random and default_value is not None and (many or default_value):
             raise SpecError("TensorDictPrimer: random=True and default_value exclude each other: give one.")
+        if isinstance(default_value, Mapping):
+            default_value = {as_key(key): value for key, value in default_value.items()}
+            unknown = [key for key in default_value if key not in leaves]
+            if unknown:
+                raise SpecError(f"TensorDictPrimer: default_value has {unknown[0]!r}, the primers {list(leaves)}.")
         self.primers = given
         self.random = bool(random)
         self.default_value = default_value
-        self.reset_key = None if reset_key is None else as_key(reset_key)
+        self.__dict__["_reset_key"] = None if reset_key is None else as_key(reset_key)
+        self.__dict__["_checked"] = set()
         self.expand_specs = expand_specs
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
@@ -69,9 +90,16 @@ class TensorDictPrimer(PlannedTransform):
 
     def _specs(self, specs: EnvSpecs) -> Composite:
         batch = specs.batch_size
+        has_it = self.primers.shape[: len(batch)] == batch
         expand = self.expand_specs
         if expand is None:
-            expand = self.primers.shape != batch or len(self.primers.shape) == 0
+            if not has_it and len(self.primers.shape):
+                raise SpecError(
+                    f"TensorDictPrimer: the batch size of the primers, {tuple(self.primers.shape)}, does not start "
+                    f"with that of the environment, {tuple(batch)}; expand_specs=True puts it in front."
+                )
+            expand = True
+        expand = expand and not (has_it and batch)
         found = self.primers.expand(torch.Size((*batch, *self.primers.shape))) if expand and batch else self.primers
         for key, leaf in found.items(include_nested=True, leaves_only=True):
             if leaf.shape[: len(batch)] != batch:
@@ -85,7 +113,8 @@ class TensorDictPrimer(PlannedTransform):
         primers = self._specs(specs)
         specs = specs.copy()
         for key, leaf in primers.items(include_nested=True, leaves_only=True):
-            for spec in (specs.observation, specs.state):
+            is_action = specs.action.get(key, None) is not None
+            for spec in (specs.observation, specs.action if is_action else specs.state):
                 set_beside(spec, key, leaf, primers)
         return specs
 
@@ -121,12 +150,9 @@ class TensorDictPrimer(PlannedTransform):
     def _write(
         self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Any, Spec]], batch_dims: int
     ) -> None:
-        mask = td.get(self.reset_key, None) if td is not None and self.reset_key is not None else None
-        if self.single_default_value:
-            values = self.default_value() if callable(self.default_value) else self.default_value
-            values = {key: values.get(key) for key, _ in leaves}
-        else:
-            values = {}
+        given = self.__dict__["_reset_key"]
+        mask = td.get(given, None) if td is not None and given is not None else None
+        values = self._all_values(data, td, leaves) if self.single_default_value else {}
         for key, leaf in leaves:
             lead = tuple(data.batch_size[: len(data.batch_size) - batch_dims]) if batch_dims < data.batch_dims else ()
             value = values[key] if key in values else self._value(key, leaf)
@@ -135,7 +161,7 @@ class TensorDictPrimer(PlannedTransform):
                 if data.batch_size[:batch_dims] == leaf.shape[:batch_dims]
                 else (torch.Size((*data.batch_size, *leaf.shape[batch_dims:])))
             )
-            value = self._shaped(value, leaf, shape)
+            value = self._shaped(key, value, leaf, shape)
             before = td.get(key, None) if mask is not None and td is not None else None
             if before is not None and mask is not None:
                 value = torch.where(mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)), value, before)
@@ -149,15 +175,86 @@ class TensorDictPrimer(PlannedTransform):
             value = value.get(key, 0.0)
         return 0.0 if value is None else value() if callable(value) else value
 
-    @staticmethod
-    def _shaped(value: Any, leaf: Spec, shape: torch.Size) -> Any:
+    def _all_values(
+        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Any, Spec]]
+    ) -> dict[Any, Any]:
+        """What one function returns for all entries; where it looks at the reset mask, for the rows of that alone."""
+        function = self.default_value
+        if not callable(function):
+            return {key: function.get(key) for key, _ in leaves}
+        if not _takes(function, "reset"):
+            values = function()
+            return {key: values.get(key) for key, _ in leaves}
+        mask = None if td is None else td.get(self.reset_key, None)
+        size = data.batch_size
+        rows = torch.ones(size, dtype=torch.bool, device=data.device or CPU)
+        if mask is not None:
+            rows = mask.reshape((*size, -1)).any(-1)
+        values = function(reset=rows)
+        if bool(rows.all()) or values.batch_size == size:
+            return {key: values.get(key) for key, _ in leaves}
+        found = {}
+        for key, leaf in leaves:
+            value = values.get(key)
+            whole = torch.zeros((*size, *value.shape[1:]), dtype=leaf.dtype, device=value.device)
+            whole[rows] = value.to(leaf.dtype)
+            found[key] = whole
+        return found
+
+    def _shaped(self, key: Any, value: Any, leaf: Spec, shape: torch.Size) -> Any:
         if not isinstance(value, torch.Tensor):
             if leaf.dtype is None:
                 return value
             return torch.full(shape, value, dtype=leaf.dtype, device=leaf.device or CPU)
         value = value.to(dtype=leaf.dtype, device=leaf.device or value.device)
+        tails = zip(value.shape[::-1], shape[::-1], strict=False)
+        if value.ndim > len(shape) or any(mine not in (1, wanted) for mine, wanted in tails):
+            raise SpecError(
+                f"TensorDictPrimer: the value of {key!r} must have shape {tuple(shape)}, or one without its batch "
+                f"size, found {tuple(value.shape)}."
+            )
         # A copy, because a default that is a tensor is used again at the next reset.
-        return value.expand(shape).clone()
+        value = value.expand(shape).clone()
+        if not self.random and key not in self._checked:
+            self._checked.add(key)
+            if not leaf.is_in(value):
+                raise SpecError(f"TensorDictPrimer: the value of {key!r} is not in its spec {leaf}. Found {value}.")
+        return value
+
+    @property
+    def reset_key(self) -> Any:
+        """The mask that decides which rows begin anew: the given one, or the first of the environment's."""
+        given = self.__dict__["_reset_key"]
+        if given is not None:
+            return given
+        env = self.parent
+        return "_reset" if env is None else env.reset_keys[0]
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the entries are; None for where the data is."""
+        return self.primers.device
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the entries into data that is there already, in place.
+
+        Raises:
+            SpecError: the shape of an entry does not start with the batch size of the data, and ``expand_specs`` is not
+                True.
+        """
+        size = tensordict.batch_size
+        primers = self.primers
+        if self.expand_specs and primers.shape[: len(size)] != size:
+            primers = primers.expand(torch.Size((*size, *primers.shape)))
+        leaves = primers.items(include_nested=True, leaves_only=True)
+        for key, leaf in leaves:
+            if leaf.shape[: len(size)] != size:
+                raise SpecError(
+                    f"TensorDictPrimer: the shape of {key!r}, {tuple(leaf.shape)}, must start with the batch size of "
+                    f"the data, {tuple(size)}; expand_specs=True puts it there."
+                )
+        self._write(tensordict, None, leaves, len(size))
+        return tensordict
 
     def _set_seed(self, seed: int | None) -> None:
         self.__dict__["_generator"] = None if seed is None else torch.Generator().manual_seed(seed)
@@ -181,4 +278,12 @@ class TensorDictPrimer(PlannedTransform):
         return twin
 
     def _repr_keys(self) -> Any:
-        return ("random", "default_value")
+        return ("primers", "random", "default_value")
+
+
+def _takes(function: Any, name: str) -> bool:
+    """Whether a function has a parameter of a name."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False

@@ -9,11 +9,12 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import CPU, Unbounded
+from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, entries, storage_problem
+from steppe.transforms.base import keys_property
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.keys import as_keys, names_of, replace_last
+from steppe.transforms.keys import as_key, as_keys, names_of, replace_last
 
 __all__ = ["RewardSum"]
 
@@ -25,35 +26,78 @@ class RewardSum(PlannedTransform):
     observation, and a state: a step reads it from the root. The reset masks of its level (or of one above) decide which
     rows begin anew.
 
+    Called on data that comes from no environment, it adds up the rewards of a batch of steps, see :meth:`forward`.
+
     Args:
-        in_keys: rewards to add up; by default all of the environment.
-        out_keys: where the sums go, one for each; by default ``episode_<name>`` beside each reward.
+        in_keys: rewards to add up; by default all of the environment. For stored data the entries there, such as
+            ``[("next", "reward")]``.
+        out_keys: where the sums go, as many; by default ``episode_<name>`` beside each reward.
         reset_keys: masks that decide for each of ``out_keys``, where done entries are at other levels than rewards.
+        reward_spec: make the sums rewards instead of observations.
 
     Raises:
-        SpecError: a key of ``in_keys`` is no reward of the environment, or the numbers of keys differ.
+        SpecError: a key of ``in_keys`` is no reward of the environment, one of ``reset_keys`` no reset mask of it, or
+            the lists do not have the same length.
     """
 
-    def __init__(self, in_keys: Any = None, out_keys: Any = None, reset_keys: Any = None) -> None:
-        super().__init__()
-        self.in_keys = as_keys(in_keys)
-        self.out_keys = as_keys(out_keys) if out_keys is not None else [_sum_key(key) for key in self.in_keys]
-        self.reset_keys = None if reset_keys is None else as_keys(reset_keys)
-        for name in ("out_keys", "reset_keys"):
-            found = getattr(self, name)
-            if found is not None and self.in_keys and len(found) != len(self.in_keys):
-                raise SpecError(f"RewardSum: {name} must have the length of in_keys, found {found} for {self.in_keys}.")
+    def __init__(
+        self, in_keys: Any = None, out_keys: Any = None, reset_keys: Any = None, *, reward_spec: bool = False
+    ) -> None:
+        super().__init__(in_keys)
+        self.out_keys = out_keys
+        self.reset_keys = reset_keys
+        self.reward_spec = reward_spec
+        for name, keys in (("out_keys", out_keys), ("reset_keys", reset_keys)):
+            if in_keys is not None and keys is not None and len(as_keys(keys)) != len(self.in_keys):
+                raise SpecError(
+                    f"RewardSum: {name} and in_keys must have the same length, found {keys} and {self.in_keys}."
+                )
+
+    in_keys = keys_property("in_keys", found=lambda self: self._rewards_found())
+    out_keys = keys_property("out_keys", found=lambda self: [_sum_key(key) for key in self.in_keys])
+    reset_keys = keys_property("reset_keys", found=lambda self: self._masks_found())
+
+    def _rewards_found(self) -> list[Any]:
+        env = self.parent
+        return ["reward"] if env is None else list(env.reward_keys)
+
+    def _masks_found(self) -> list[Any]:
+        """For each reward the reset mask of its level, or of the nearest one above."""
+        env = self.parent
+        masks = ["_reset"] if env is None else env.reset_keys
+        found = []
+        for key in self.in_keys:
+            levels = [mask for mask in masks if names_of(key)[: len(names_of(mask)) - 1] == names_of(mask)[:-1]]
+            found.append(max(levels, key=lambda mask: len(names_of(mask)), default="_reset"))
+        return found
+
+    @property
+    def _given_masks(self) -> list[Any] | None:
+        masks: list[Any] | None = self.__dict__.get("_reset_keys")
+        return masks
 
     def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
-        keys = self.in_keys or rewards
+        given = self.__dict__.get("_in_keys")
+        keys = rewards if given is None else given
         unknown = [key for key in keys if specs.reward.get(key, None) is None]
         if unknown:
             raise SpecError(f"RewardSum: {unknown[0]!r} is no reward of the environment, which has {rewards}.")
-        out_keys = self.out_keys or [_sum_key(key) for key in keys]
+        out_keys = self.__dict__.get("_out_keys") or [_sum_key(key) for key in keys]
         if len(out_keys) != len(keys):
-            raise SpecError(f"RewardSum: out_keys must have the length of the rewards {keys}, found {out_keys}.")
+            raise SpecError(f"RewardSum: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
+        masks = [group.reset_key for group in specs.groups]
+        stray = [key for key in self._given_masks or () if key not in masks]
+        if stray:
+            raise SpecError(f"RewardSum: {stray[0]!r} is no reset mask of the environment, which takes {masks}.")
         return list(zip(keys, out_keys, strict=True))
+
+    def specs_around(self, **given: Composite) -> EnvSpecs:
+        specs = super().specs_around(**given)
+        if self.parent is None and "reward" not in given:
+            leaf = specs.reward["reward"]
+            specs = specs.changed(reward=Composite(dict.fromkeys(self.in_keys, leaf), shape=specs.batch_size))
+        return specs
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         pairs = self._keys(specs)
@@ -61,7 +105,7 @@ class RewardSum(PlannedTransform):
         for key, out_key in pairs:
             reward = specs.reward[key]
             leaf = Unbounded(shape=reward.shape, device=reward.device, dtype=reward.dtype)
-            for spec in (specs.observation, specs.state):
+            for spec in (specs.reward if self.reward_spec else specs.observation, specs.state):
                 set_beside(spec, out_key, leaf, specs.reward)
         return specs
 
@@ -70,6 +114,7 @@ class RewardSum(PlannedTransform):
         leaves = [(out_key, specs.reward[key]) for key, out_key in pairs]
         batch_dims = len(specs.batch_size)
         flat = all(type(key) is str and type(out_key) is str for key, out_key in pairs)
+        masks = self._given_masks
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             if flat and type(td) is TensorDict and type(following) is TensorDict and not following.is_locked:
@@ -92,8 +137,8 @@ class RewardSum(PlannedTransform):
             for i, (out_key, leaf) in enumerate(leaves):
                 shape = (*lead, *leaf.shape[batch_dims:])
                 zero = torch.zeros(shape, dtype=leaf.dtype, device=leaf.device or fresh.device or CPU)
-                if self.reset_keys is not None and td is not None:
-                    mask, before = td.get(self.reset_keys[i], None), td.get(out_key, None)
+                if masks is not None and td is not None:
+                    mask, before = td.get(masks[i], None), td.get(out_key, None)
                     if mask is not None and before is not None:
                         shaped = mask.reshape(mask.shape + (1,) * (zero.ndim - mask.ndim))
                         zero = torch.where(shaped, zero, before)
@@ -103,10 +148,11 @@ class RewardSum(PlannedTransform):
         return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
 
     def shared_key(self) -> Any:
-        return (type(self), tuple(self.in_keys), tuple(self.out_keys))
+        keys = (self.__dict__.get(f"_{name}") for name in ("in_keys", "out_keys", "reset_keys"))
+        return (type(self), self.reward_spec, *(one if one is None else tuple(one) for one in keys))
 
     def _row_hooks(self, pairs: list[tuple[Any, Any]], specs: EnvSpecs) -> RowHooks | None:
-        if self.reset_keys is not None or storage_problem(specs.reward) is not None:
+        if self._given_masks is not None or self.reward_spec or storage_problem(specs.reward) is not None:
             return None
         dtypes = {field.key: field.numpy_dtype for field in Layout.of(specs.reward, ()).fields}
         if any(dtypes[key] is None for key, _ in pairs):
@@ -130,35 +176,40 @@ class RewardSum(PlannedTransform):
         return RowHooks(bind, carried=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs])
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Add up the rewards of a batch of steps ``[*B, T]``, over the last dimension and not across episodes.
+        """Add up the rewards of a batch of steps over time, each episode for itself.
+
+        Time is the dimension of that name, or the last one. An episode ends where the ``done`` beside a reward is True;
+        without such an entry, all steps are of one episode.
 
         Args:
-            tensordict: data with ``("next", reward)`` and ``("next", "done")``.
+            tensordict: data ``[*B, T]`` with the entries ``in_keys``, at the root or under ``"next"``.
 
         Returns:
-            ``tensordict`` with ``("next", episode_reward)``.
+            ``tensordict``, with the sums at ``out_keys`` beside the rewards.
 
         Raises:
-            KeyError: one of the two is not there.
+            KeyError: a reward is not there.
+            SpecError: the data has no batch dimension.
         """
-        keys = self.in_keys or ["reward"]
-        for key in (*(("next", *names_of(key)) for key in keys), ("next", "done")):
+        time = _time_dim(tensordict)
+        for asked, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            key = asked
             if tensordict.get(key, None) is None:
+                key, out_key = as_key(("next", *names_of(key))), as_key(("next", *names_of(out_key)))
+            reward = tensordict.get(key, None)
+            if reward is None:
                 found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-                raise KeyError(
-                    "RewardSum adds up steps, data with ('next', 'reward') and ('next', 'done'), "
-                    f"but there is no {key}. Found {found}."
-                )
-        time = tensordict.batch_dims - 1
-        done = tensordict.get(("next", "done"))
-        for key, out_key in zip(keys, self.out_keys or [_sum_key(key) for key in keys], strict=True):
-            reward = tensordict.get(("next", *names_of(key)))
+                raise KeyError(f"RewardSum: there is no {asked!r} in the data or under 'next'. Found {found}.")
+            done = _done_beside(tensordict, key)
             total, sums = torch.zeros_like(reward.select(time, 0)), []
             for t in range(reward.shape[time]):
                 total = total + reward.select(time, t)
                 sums.append(total)
-                total = torch.where(done.select(time, t), torch.zeros_like(total), total)
-            tensordict.set(("next", *names_of(out_key)), torch.stack(sums, time))
+                if done is not None:
+                    ended = done.select(time, t)
+                    ended = ended.reshape(ended.shape + (1,) * (total.ndim - ended.ndim))
+                    total = torch.where(ended, torch.zeros_like(total), total)
+            tensordict.set(out_key, torch.stack(sums, time))
         return tensordict
 
     def _no_sum(self, key: Any, td: TensorDictBase) -> KeyError:
@@ -170,3 +221,19 @@ class RewardSum(PlannedTransform):
 
 def _sum_key(key: Any) -> Any:
     return replace_last(key, f"episode_{names_of(key)[-1]}")
+
+
+def _time_dim(data: TensorDictBase) -> int:
+    if not data.batch_dims:
+        raise SpecError("RewardSum adds up steps over time, and this data has no batch dimension.")
+    return data.names.index("time") if "time" in data.names else data.batch_dims - 1
+
+
+def _done_beside(data: TensorDictBase, key: Any) -> torch.Tensor | None:
+    """The done entry of the level of a reward, or of the nearest one above that has one."""
+    names = names_of(key)[:-1]
+    for depth in range(len(names), -1, -1):
+        done: torch.Tensor | None = data.get(as_key((*names[:depth], "done")), None)
+        if done is not None and (depth or "next" not in names):
+            return done
+    return None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_non_tensor
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_key, names_of
+from steppe.transforms.whole_specs import WholeSpecs
 
-__all__ = ["ExcludeTransform", "RenameTransform", "SelectTransform"]
+__all__ = ["ExcludeTransform", "RemoveEmptySpecs", "RenameTransform", "SelectTransform"]
+
+_FLAGS = ("done", "terminated", "truncated")
 
 
 def _below(key: Any, above: list[Any]) -> bool:
@@ -47,22 +49,31 @@ def _refuse_states(name: str, dropped: list[Any], specs: EnvSpecs) -> None:
         )
 
 
-class ExcludeTransform(Transform):
+def _each(owner: str, keys: tuple[Any, ...]) -> list[Any]:
+    for key in keys:
+        if isinstance(key, list):
+            raise SpecError(f"{owner} takes each key as an argument of its own: {owner}(*{key!r}).")
+    return [as_key(key) for key in keys]
+
+
+class ExcludeTransform(WholeSpecs):
     """Leaves entries out of what the environment returns.
 
     Args:
-        *excluded_keys: a name or a tuple of names each; everything below goes too.
+        *excluded_keys: a name or a tuple of names each; everything below goes too. Without any it changes nothing, and
+            keys that are not there are passed over.
         inverse: leave them out of what the environment is given instead.
 
     Raises:
-        SpecError: no keys; or, when used, a key that each step needs.
+        SpecError: a key is neither a name nor a tuple; or, when used, a key that each step needs.
     """
+
+    writes_done = False
+    writes_step = False
 
     def __init__(self, *excluded_keys: Any, inverse: bool = False) -> None:
         super().__init__()
-        if not excluded_keys:
-            raise SpecError("ExcludeTransform: give at least one key.")
-        self.excluded_keys = [as_key(key) for key in excluded_keys]
+        self.excluded_keys = _each("ExcludeTransform", excluded_keys)
         self.inverse = inverse
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -70,6 +81,10 @@ class ExcludeTransform(Transform):
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._call(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return data that is there already without the entries."""
+        return self._call(tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         return tensordict.exclude(*self.excluded_keys) if self.inverse else tensordict
@@ -100,7 +115,7 @@ class ExcludeTransform(Transform):
         return ("excluded_keys", "inverse")
 
 
-class SelectTransform(Transform):
+class SelectTransform(WholeSpecs):
     """Keeps some of what the environment returns, and leaves the rest out.
 
     Entries that each step reads from the data (states, such as the counts of other transforms) are kept too.
@@ -109,18 +124,23 @@ class SelectTransform(Transform):
         *selected_keys: a name or a tuple of names each; with everything below.
         keep_rewards: keep the rewards.
         keep_dones: keep the done entries.
+
+    Attributes:
+        selected_keys, keep_reward_keys, keep_done_keys: the arguments.
     """
+
+    writes_done = False
 
     def __init__(self, *selected_keys: Any, keep_rewards: bool = True, keep_dones: bool = True) -> None:
         super().__init__()
-        self.selected_keys = [as_key(key) for key in selected_keys]
-        self.keep_rewards = keep_rewards
-        self.keep_dones = keep_dones
+        self.selected_keys = _each("SelectTransform", selected_keys)
+        self.keep_reward_keys = keep_rewards
+        self.keep_done_keys = keep_dones
 
     def _kept(self, specs: EnvSpecs) -> list[Any]:
         kept = [*self.selected_keys, *_leaves(specs.state)]
-        kept += _leaves(specs.reward) if self.keep_rewards else []
-        return kept + (_leaves(specs.done) if self.keep_dones else [])
+        kept += _leaves(specs.reward) if self.keep_reward_keys else []
+        return kept + (_leaves(specs.done) if self.keep_done_keys else [])
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         kept = self._kept(specs)
@@ -133,7 +153,7 @@ class SelectTransform(Transform):
         return specs
 
     def shared_key(self) -> Any:
-        return (type(self), self.keep_rewards, self.keep_dones, tuple(self.selected_keys))
+        return (type(self), self.keep_reward_keys, self.keep_done_keys, tuple(self.selected_keys))
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         kept = self._kept(specs)
@@ -144,21 +164,85 @@ class SelectTransform(Transform):
         return Hooks(step=select, reset=select, reads_root=False, rows=_NOTHING)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Keep the selected keys of data that is there already, and rewards and done entries at its root."""
+        """Keep the selected keys of data that is there already, and rewards and done entries.
+
+        These, and states, are those of the environment where the transform has one, otherwise those at the root.
+        """
+        env = self.parent
+        if env is not None:
+            return tensordict.select(*self._kept(EnvSpecs.of(env)), strict=False)
         kept = list(self.selected_keys)
-        kept += ["reward"] if self.keep_rewards else []
-        kept += ["done", "terminated", "truncated"] if self.keep_dones else []
+        kept += ["reward"] if self.keep_reward_keys else []
+        kept += _FLAGS if self.keep_done_keys else []
         return tensordict.select(*kept, strict=False)
 
     def _repr_keys(self) -> Any:
         return ("selected_keys",)
 
 
+class RemoveEmptySpecs(PlannedTransform):
+    """Leaves out entries that hold nothing: Composites without leaves, and TensorDicts without entries.
+
+    What the environment has to be given is completed with them again.
+    """
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for spec in (specs.observation, specs.reward, specs.done, specs.action, specs.state):
+            _drop_empty(spec)
+        return specs
+
+    def shared_key(self) -> Any:
+        return (type(self),)
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        empty = [key for spec in (specs.action, specs.state) for key in _empty_keys(spec)]
+
+        def complete(data: TensorDictBase) -> TensorDictBase:
+            for key in empty:
+                if data.get(key, None) is None:
+                    data.create_nested(key)
+            return data
+
+        return Hooks(
+            step=lambda _, following: _without_empty(following),
+            reset=lambda _, fresh: _without_empty(fresh),
+            inverse=complete if empty else None,
+            reads_root=False,
+            rows=_NOTHING,
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Remove them from data that is there already, in place."""
+        return _without_empty(tensordict)
+
+
+def _empty_keys(spec: Composite) -> list[Any]:
+    """The Composites without leaves; of those below one another the lowest."""
+    found: list[Any] = []
+    for name, child in spec.items():
+        if isinstance(child, Composite) and child.is_empty(recurse=True):
+            below = _empty_keys(child)
+            found += [as_key((name, key)) for key in below] or [name]
+    return found
+
+
+def _without_empty(data: TensorDictBase) -> TensorDictBase:
+    for name in list(data.keys()):
+        value = data.get(name)
+        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
+            _without_empty(value)
+            if not len(list(value.keys())):
+                data.pop(name)
+    return data
+
+
 class RenameTransform(PlannedTransform):
     """Renames entries.
 
     An entry that each step reads from the data (a state) gets its name back on the way to the environment, without
-    being listed in ``in_keys_inv``.
+    being listed in ``in_keys_inv``. ``done`` has to stay; a copy of it, and ``terminated`` and ``truncated`` under
+    other names, are observations.
 
     Args:
         in_keys: names that the environment has.
@@ -166,6 +250,10 @@ class RenameTransform(PlannedTransform):
         in_keys_inv: names of actions and states that the environment reads.
         out_keys_inv: names that the caller writes them under.
         create_copy: keep the entry under its old name too. The two share their tensor.
+
+    Raises:
+        SpecError: ``done`` would be gone.
+        KeyError: the environment, or the data, has no such entry.
     """
 
     def __init__(
@@ -193,18 +281,31 @@ class RenameTransform(PlannedTransform):
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
+        taken = []
         for key, out_key in self._pairs:
             for spec in (specs.observation, specs.reward, specs.done):
                 leaf = spec.get(key, None)
                 if leaf is None:
                     continue
+                if spec is specs.done:
+                    leaf = leaf.clone()
+                    if names_of(key)[-1] == "done" and not self.create_copy:
+                        raise SpecError(
+                            f"RenameTransform: without {key!r} no episode ends. create_copy=True keeps it beside "
+                            f"{out_key!r}."
+                        )
                 if not self.create_copy:
                     spec.pop(key)
-                set_beside(spec, out_key, leaf, spec)
-                _drop_empty(spec)
+                taken.append((spec, out_key, leaf))
                 break
             else:
-                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename.")
+                found = [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
+                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename, but {found}.")
+        for spec, out_key, leaf in taken:
+            flag = spec is specs.done and names_of(out_key)[-1] in _FLAGS
+            set_beside(specs.observation if spec is specs.done and not flag else spec, out_key, leaf, spec)
+        for spec in (specs.observation, specs.reward, specs.done):
+            _drop_empty(spec)
         for out_key, key in self._inward(specs):
             for spec in (specs.action, specs.state):
                 leaf = spec.get(key, None)
@@ -220,7 +321,7 @@ class RenameTransform(PlannedTransform):
         copies = self.create_copy
 
         def step(_: Any, data: TensorDictBase) -> TensorDictBase:
-            return _renamed(data, outward, keep=copies, strict=True)
+            return _renamed(data, outward, keep=copies, strict=not self.missing_tolerance)
 
         def reset(_: Any, data: TensorDictBase) -> TensorDictBase:
             return _renamed(data, outward, keep=copies)
@@ -236,8 +337,8 @@ class RenameTransform(PlannedTransform):
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Rename entries of data that is there already."""
-        return _renamed(tensordict, self._pairs, keep=self.create_copy, strict=True)
+        """Rename entries of data that is there already, in place."""
+        return _renamed(tensordict, self._pairs, keep=self.create_copy, strict=not self.missing_tolerance)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         return _renamed(tensordict, self._inverse_pairs, keep=self.create_copy)
@@ -258,7 +359,8 @@ def _renamed(
             continue
         found.append((out_key, value))
     if not keep:
-        data = data.exclude(*(key for key, _ in pairs))
+        for key, _ in pairs:
+            data.pop(key, None)
     for out_key, value in found:
         data.set(out_key, value)
     return data

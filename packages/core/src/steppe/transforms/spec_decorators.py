@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
 
 __all__ = ["apply_to_composite", "apply_to_composite_inv"]
@@ -37,12 +36,16 @@ def apply_to_composite(function: Callable[[Any, Spec], Spec]) -> Callable[[Any, 
 def apply_to_composite_inv(function: Callable[[Any, Spec], Spec]) -> Callable[[Any, Composite], Composite]:
     """The same for ``transform_action_spec`` and ``transform_state_spec``, with ``in_keys_inv`` and ``out_keys_inv``.
 
-    The leaf is what the environment takes, the result what the caller is to give.
+    Or for both at once, ``transform_input_spec``. The leaf is what the environment takes, the result what the caller is
+    to give.
     """
 
     @functools.wraps(function)
     def on_composite(self: Any, spec: Composite) -> Composite:
-        return _mapped(self, function, spec, self.in_keys_inv, self.out_keys_inv, move=True)
+        parts = [name for name in ("full_action_spec", "full_state_spec") if name in spec.keys()]
+        for name in parts:
+            spec[name] = _mapped(self, function, spec[name], self.in_keys_inv, self.out_keys_inv, move=True)
+        return spec if parts else _mapped(self, function, spec, self.in_keys_inv, self.out_keys_inv, move=True)
 
     return on_composite
 
@@ -57,7 +60,7 @@ def _mapped(
     move: bool = False,
 ) -> Composite:
     if not isinstance(spec, Composite):
-        raise SpecError(f"{type(self).__name__}: a Composite is expected, found {type(spec).__name__}.")
+        return function(self, spec.clone())
     for key, out_key in zip(keys, out_keys, strict=True):
         leaf = spec.get(key, None)
         if leaf is None:

@@ -175,6 +175,12 @@ class TransformedSteps(EnvBase):
             fresh = self._base.reset(given, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
+    def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
+        root = super().step_mdp(tensordict)
+        for change in self._compiled.after_step_mdp:
+            _, root = change(tensordict, root)
+        return root
+
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
         pipeline = self._compiled

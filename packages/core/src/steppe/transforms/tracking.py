@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import DoneGroup
+from steppe.envs import DoneGroup, done_groups
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
@@ -19,6 +19,7 @@ from steppe.transforms.compiled.planned import PlannedTransform
 __all__ = ["InitTracker", "StepCounter"]
 
 _MANY = torch.iinfo(torch.int64).max
+_FLAGS = ("done", "terminated", "truncated")
 _zeros, _ones, _int64, _bool = torch.zeros, torch.ones, torch.int64, torch.bool
 
 
@@ -28,6 +29,14 @@ def _one_name(owner: str, argument: str, value: Any) -> str:
     return value
 
 
+def _at_levels(transform: PlannedTransform, name: str) -> list[Any]:
+    """The entry of a name at each level that has done entries."""
+    env = transform.parent
+    if env is None:
+        return [name]
+    return [group.key(name) for group in done_groups(env.full_done_spec)]
+
+
 class StepCounter(PlannedTransform):
     """Counts the steps of each episode, and ends episodes that are too long.
 
@@ -35,16 +44,19 @@ class StepCounter(PlannedTransform):
     is an observation, and a state: a step reads it from the root.
 
     Args:
-        max_steps: number of steps after which an episode is truncated; None only counts. A step in which the
-            environment terminates is not marked as truncated.
-        truncated_key: name of the entry that says so, added where the environment has none: ``"truncated"``,
-            ``"terminated"``, or ``"done"``, which is then written alone.
+        max_steps: number of steps after which an episode is truncated, also where it terminates in that step; None only
+            counts.
+        truncated_key: name of the entry that says so, added where the environment has none. ``"done"`` is then written
+            alone. A name that is none of ``truncated``, ``terminated`` and ``done`` is an observation.
         step_count_key: name of the count.
         update_done: write ``done`` too. Without it the environment is not reset.
 
+    Attributes:
+        step_count_keys, truncated_keys, terminated_keys, done_keys, reset_keys: the entries at the levels of the
+            environment, or at the root where the transform has none.
+
     Raises:
-        SpecError: ``max_steps`` is not a whole number >= 1, ``truncated_key`` is no done entry, or
-            ``step_count_key`` is not one name.
+        SpecError: ``max_steps`` is not a whole number >= 1, or ``truncated_key`` or ``step_count_key`` is not one name.
     """
 
     def __init__(
@@ -54,16 +66,12 @@ class StepCounter(PlannedTransform):
         step_count_key: str = "step_count",
         update_done: bool = True,
     ) -> None:
-        if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1):
+        is_number = isinstance(max_steps, (int, float)) and not isinstance(max_steps, bool)
+        if max_steps is not None and not (is_number and max_steps >= 1 and max_steps == int(max_steps)):
             raise SpecError(f"StepCounter: max_steps is a whole number >= 1 or None, found {max_steps!r}.")
         super().__init__()
-        self.max_steps = max_steps
-        if truncated_key not in ("truncated", "terminated", "done"):
-            raise SpecError(
-                "StepCounter: truncated_key is 'truncated', 'terminated' or 'done', the entries that end an episode; "
-                f"found {truncated_key!r}."
-            )
-        self.truncated_key = truncated_key
+        self.max_steps = None if max_steps is None else int(max_steps)
+        self.truncated_key = _one_name("StepCounter", "truncated_key", truncated_key)
         self.step_count_key = _one_name("StepCounter", "step_count_key", step_count_key)
         self.update_done = update_done
 
@@ -75,7 +83,32 @@ class StepCounter(PlannedTransform):
     @property
     def only_ends(self) -> bool:  # type: ignore[override]
         """Whether an end that the environment has found stays: not where ``done`` alone is replaced."""
-        return self.truncated_key == "truncated"
+        return self.truncated_key not in ("terminated", "done")
+
+    @property
+    def step_count_keys(self) -> list[Any]:
+        """The counts, by level."""
+        return _at_levels(self, self.step_count_key)
+
+    @property
+    def truncated_keys(self) -> list[Any]:
+        """The entries that say that there were too many steps, by level."""
+        return _at_levels(self, self.truncated_key)
+
+    @property
+    def terminated_keys(self) -> list[Any]:
+        """The ``terminated`` entries, by level."""
+        return _at_levels(self, "terminated")
+
+    @property
+    def done_keys(self) -> list[Any]:
+        """The ``done`` entries, by level."""
+        return _at_levels(self, "done")
+
+    @property
+    def reset_keys(self) -> list[Any]:
+        """The reset masks, by level."""
+        return _at_levels(self, "_reset")
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
@@ -85,14 +118,16 @@ class StepCounter(PlannedTransform):
             for spec in (specs.observation, specs.state):
                 set_beside(spec, group.key(self.step_count_key), count, specs.done)
             if self.max_steps is not None and self.truncated_key not in group.names:
-                specs.done.set(group.key(self.truncated_key), done.clone())
+                where = specs.done if self.truncated_key in _FLAGS else specs.observation
+                set_beside(where, group.key(self.truncated_key), done.clone(), specs.done)
         return specs
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         groups = specs.groups
         levels = [(group.prefix, self._counts(group)) for group in groups]
         name = self.step_count_key
-        if len(groups) == 1 and not groups[0].prefix:
+        observed = self.max_steps is not None and self.truncated_key not in _FLAGS
+        if len(groups) == 1 and not groups[0].prefix and not observed:
             rows = self._row_hooks(specs, groups[0])
             return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64), rows=rows)
 
@@ -101,7 +136,16 @@ class StepCounter(PlannedTransform):
                 count(at_level(td, prefix), at_level(following, prefix))
             return following
 
-        return Hooks(step=step, reset=_level_filler(groups, name, _int64))
+        count_reset, flag_reset = (
+            _level_filler(groups, name, _int64),
+            _level_filler(groups, self.truncated_key, _bool),
+        )
+
+        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
+            fresh = count_reset(td, fresh)
+            return flag_reset(td, fresh) if observed else fresh
+
+        return Hooks(step=step, reset=reset)
 
     def _counts(self, group: DoneGroup) -> Callable[[TensorDictBase, TensorDictBase], TensorDictBase]:
         """What a step does at one level."""
@@ -123,9 +167,6 @@ class StepCounter(PlannedTransform):
             if count.is_cpu and not (count.item() >= limit if count.numel() == 1 else (count >= limit).any().item()):
                 return following
             reached = count >= limit
-            terminated = read(following, "terminated")
-            if terminated is not None and truncated_key == "truncated":
-                reached = reached & ~terminated
             for mark in marks:
                 value = read(following, mark)
                 write(following, mark, reached.clone() if value is None else value | reached)
@@ -147,8 +188,7 @@ class StepCounter(PlannedTransform):
         def bind(root: Any, following: Any) -> Any:
             before, count = root[key], following[key]
             flat = count.reshape(-1)  # a view: the arrays of rows are contiguous in their rows
-            done, terminated = following["done"], following.get("terminated")
-            truncated = following.get("truncated")
+            done, truncated = following["done"], following.get("truncated")
 
             def step() -> bool:
                 np.add(before, 1, out=count)
@@ -160,8 +200,6 @@ class StepCounter(PlannedTransform):
                 if max(flat.tolist()) < limit:
                     return False
                 reached = count >= limit
-                if terminated is not None:
-                    reached &= ~terminated
                 np.logical_or(truncated, reached, out=truncated)
                 np.logical_or(done, reached, out=done)
                 return True
@@ -194,8 +232,12 @@ class InitTracker(PlannedTransform):
     Args:
         init_key: name of the entry.
 
+    Attributes:
+        init_keys, reset_keys: the entries, and the reset masks, at the levels of the environment, or at the root where
+            the transform has none.
+
     Raises:
-        SpecError: it is not one name, or the environment has such an entry already.
+        SpecError: it is not one name, or the environment has an entry of that name that is no such mark.
     """
 
     def __init__(self, init_key: str = "is_init") -> None:
@@ -206,9 +248,9 @@ class InitTracker(PlannedTransform):
         specs = specs.copy()
         for group in specs.groups:
             key = group.key(self.init_key)
-            if specs.observation.get(key, None) is not None:
+            done, old = specs.done[group.keys[0]], specs.observation.get(key, None)
+            if old is not None and (old.shape, old.dtype) != (done.shape, _bool):
                 raise SpecError(f"InitTracker: the environment has an entry {key!r} already; choose another init_key.")
-            done = specs.done[group.keys[0]]
             leaf = Binary(shape=done.shape, device=done.device, dtype=_bool)
             set_beside(specs.observation, key, leaf, specs.done)
         return specs
@@ -227,6 +269,21 @@ class InitTracker(PlannedTransform):
 
     def shared_key(self) -> Any:
         return (type(self), self.init_key)
+
+    @property
+    def init_keys(self) -> list[Any]:
+        """The entries, by level."""
+        return _at_levels(self, self.init_key)
+
+    @property
+    def out_keys(self) -> list[Any]:  # type: ignore[override]
+        """The same as ``init_keys``."""
+        return self.init_keys
+
+    @property
+    def reset_keys(self) -> list[Any]:
+        """The reset masks, by level."""
+        return _at_levels(self, "_reset")
 
     def _bind_rows(self, root: Any, following: Any) -> Any:
         mark, after = root[self.init_key], following[self.init_key]

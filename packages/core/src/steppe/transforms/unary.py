@@ -9,15 +9,17 @@ from tensordict import NonTensorData, NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import Spec
-from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, set_beside
 from steppe.transforms.function import spec_of
 from steppe.transforms.keys import names_of
+from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["UnaryTransform"]
 
+_FLAGS = ("done", "terminated", "truncated")
 
-class UnaryTransform(Transform):
+
+class UnaryTransform(WholeSpecs):
     """A function of one value, applied to entries of the data.
 
     Specs of the results are found by calling the function on zeros of the spec: they are unbounded, of the shape and
@@ -29,13 +31,16 @@ class UnaryTransform(Transform):
         in_keys_inv: entries that the environment reads.
         out_keys_inv: entries that the caller writes for them.
         fn: function of a value of ``in_keys``: a tensor ``[*B, ...]``, or the object of an entry that is no tensor.
-        inv_fn: function of a value of ``out_keys_inv``. The spec of what the caller writes is that of ``fn`` applied to
-            what the environment takes, where ``fn`` is given: it undoes ``inv_fn``.
+        inv_fn: function of a value of ``out_keys_inv``; ``fn`` by default. The spec of what the caller writes is that
+            of ``fn`` applied to what the environment takes, where ``fn`` is given: it undoes ``inv_fn``.
         use_raw_nontensor: give ``fn`` the TensorDict entry (NonTensorData, NonTensorStack) instead of the object.
 
     Raises:
-        SpecError: ``in_keys`` are given without ``fn``, or ``in_keys_inv`` without ``inv_fn``.
+        SpecError: ``in_keys`` are given without ``fn``, or ``in_keys_inv`` without a function.
     """
+
+    enable_inv_on_reset = True
+    writes_done = False
 
     def __init__(
         self,
@@ -49,25 +54,25 @@ class UnaryTransform(Transform):
         use_raw_nontensor: bool = False,
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
-        if (self.in_keys and fn is None) or (self.in_keys_inv and inv_fn is None):
-            raise SpecError("UnaryTransform: in_keys need fn, and in_keys_inv need inv_fn.")
+        if fn is None and (self.in_keys or (self.in_keys_inv and inv_fn is None)):
+            raise SpecError("UnaryTransform: in_keys need fn, and in_keys_inv need inv_fn or fn.")
         self._fn = fn
         self._inv_fn = inv_fn
         self._raw = use_raw_nontensor
-        self.writes_done = any(names_of(key)[-1] in ("done", "terminated", "truncated") for key in self.out_keys)
+        self.writes_done = any(names_of(key)[-1] in _FLAGS for key in self.out_keys)
 
     def _run(self, fn: Any, value: Any) -> Any:
         if not self._raw and isinstance(value, NonTensorStack):
             value = value.tolist()
         elif not self._raw and isinstance(value, NonTensorData):
-            value = value.data
+            value = value.tolist() if value.batch_dims else value.data
         return fn(value)
 
     def _apply_transform(self, value: Any) -> Any:
         return self._run(self._fn, value)
 
     def _inv_apply_transform(self, value: Any) -> Any:
-        return self._run(self._inv_fn, value)
+        return self._run(self._fn if self._inv_fn is None else self._inv_fn, value)
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
@@ -75,10 +80,12 @@ class UnaryTransform(Transform):
             for spec in (specs.observation, specs.reward, specs.done):
                 leaf = spec.get(key, None)
                 if leaf is not None:
-                    set_beside(spec, out_key, self._result(leaf, self._fn, specs), spec)
+                    other = spec is specs.done and names_of(out_key)[-1] not in _FLAGS
+                    set_beside(specs.observation if other else spec, out_key, self._result(leaf, self._fn, specs), spec)
                     break
             else:
-                raise KeyError(f"UnaryTransform: the environment has no entry {key!r} to read. {specs.output}")
+                if not self.missing_tolerance:
+                    raise KeyError(f"UnaryTransform: the environment has no entry {key!r} to read. {specs.output}")
         for out_key, key in self._inverse_pairs:
             for spec in (specs.action, specs.state):
                 leaf = spec.get(key, None)

@@ -40,6 +40,8 @@ class Expectation:
         self._adjustments: dict[str, list[tuple[Any, torch.Size | None, torch.dtype | None]]] = {}
         self._adjusts = not env.steps_others
         self._strict = False
+        #: What a reset may hold although it is a reward.
+        self.carried = {*env.observation_keys, *env.state_keys}
         # Environments that return flat data with all their done entries need no completing: one set operation tells.
         self._flat_done = (
             frozenset(key for key, *_ in self.dones) if all(isinstance(d[0], str) for d in self.dones) else None
@@ -221,11 +223,7 @@ def validate(
             wrong.append(key)
     if what == "reset":
         for key, _, _ in expectation.rewards:
-            if (
-                key not in {k for k, *_ in expectation.observations}
-                and data.get(key, None) is not None
-                and given is None
-            ):
+            if key not in expectation.carried and data.get(key, None) is not None and given is None:
                 problems.append(f"{key!r} is a reward, and a reset has none: leave it out")
     if problems:
         hints = "".join(f"{said} " for said in dict.fromkeys(map(hint, wrong)) if said)

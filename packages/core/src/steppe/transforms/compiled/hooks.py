@@ -11,10 +11,10 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import DoneGroup, done_groups
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite
-from steppe.storage import entries
+from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.keys import names_of
 
-__all__ = ["EnvSpecs", "Hooks", "RowHooks", "at_level", "pair_hook", "read", "set_beside", "write"]
+__all__ = ["EnvSpecs", "Hooks", "RowHooks", "at_level", "pair_hook", "read", "set_beside", "shallow_copy", "write"]
 
 StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
 ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
@@ -207,6 +207,16 @@ def write(level: TensorDictBase, name: str, value: Any) -> None:
         entries(level)[name] = value
     else:
         level.set(name, value)
+
+
+def shallow_copy(tensordict: TensorDictBase) -> TensorDictBase:
+    """A copy that shares its tensors, to be written into."""
+    if type(tensordict) is not TensorDict:
+        return tensordict.copy()
+    level = {
+        name: value if isinstance(value, torch.Tensor) else value.copy() for name, value in entries(tensordict).items()
+    }
+    return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
 
 
 def set_beside(spec: Composite, key: Any, leaf: Any, like: Composite) -> None:

@@ -56,7 +56,7 @@ class StagesOnBatch:
         if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
             return None
         specs = EnvSpecs.of_row(base)
-        if specs is None or any(part.hooks(specs).inverse is not None for part in parts):
+        if specs is None or any(part.hooks_in(specs).inverse is not None for part in parts):
             return None
         plan, _ = plan_batch(RowLayout.of(base), specs, parts, casts_in_write=False)
         return None if plan is None else cls(base, plan)

@@ -13,7 +13,7 @@ from steppe.errors import SpecError, add_note
 from steppe.specs import Stacked
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, shallow_copy
 from steppe.transforms.compiled.on_batch import StagesOnBatch
 from steppe.transforms.compiled.row_plan import RowPlan, plan_batch, row_problem
 from steppe.transforms.compose import Compose
@@ -36,8 +36,8 @@ def leaves(transform: Transform) -> Iterator[Transform]:
 class Pipeline:
     """What happens around each call of the base environment, compiled once.
 
-    A transform sees the root as it is on its own outer side: behind the inverses of the transforms after it. These
-    views are made for those inverses that there are.
+    A transform sees the root as the environment before it is given it: behind its own inverse and those of the
+    transforms after it. These views are made for those inverses that there are.
 
     Attributes:
         base_specs: of the base environment.
@@ -57,7 +57,7 @@ class Pipeline:
         parts = list(leaves(transform))
         for part in parts:
             before.append(specs)
-            found.append(part.hooks(specs))
+            found.append(part.hooks_in(specs))
             specs = part.specs_behind(specs)
         self.specs = specs
         self.base_writer = base.row_writer
@@ -67,19 +67,20 @@ class Pipeline:
         self.base_cache = base.__dict__.get("_spec_cache")
         self.inverses: list[Any] = []
         self.before_resets: list[Any] = []
+        self.after_step_mdp = [part._post_step_mdp_hooks for part in parts if part.changes_next_root]
         self.steps: list[tuple[Any, int]] = []
         self.resets: list[tuple[Any, int]] = []
         self.instead_of_reset: Any = None
         self.on_batch = StagesOnBatch.of(base, list(leaves(transform)))
         for hooks in reversed(found):
-            if hooks.step is not None:
-                self.steps.insert(0, (hooks.step, len(self.inverses)))
-            if hooks.reset is not None:
-                self.resets.insert(0, (hooks.reset, len(self.before_resets)))
             if hooks.inverse is not None:
                 self.inverses.append(hooks.inverse)
             if hooks.before_reset is not None:
                 self.before_resets.append(hooks.before_reset)
+            if hooks.step is not None:
+                self.steps.insert(0, (hooks.step, len(self.inverses)))
+            if hooks.reset is not None:
+                self.resets.insert(0, (hooks.reset, len(self.before_resets)))
         for position, hooks in enumerate(found):
             if hooks.instead_of_reset is not None:
                 if any(earlier.reset is not None for earlier in found[:position]):
@@ -96,6 +97,7 @@ class Pipeline:
             (transform.writes_done and not transform.only_ends)
             or self.writes_step
             or not self.same_batch
+            or bool(self.after_step_mdp)
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
             # Without a trip of its own to save, a plain step is cheaper.
             or type(base).step_and_maybe_reset in (EnvBase.step_and_maybe_reset, ArrayEnv.step_and_maybe_reset)
@@ -134,7 +136,7 @@ class Pipeline:
 
     def _refuse_changed_states(self, parts: list[Transform]) -> None:
         """Refuse a transform of what each step reads from the root, without an inverse of it."""
-        undone = {key for part in parts for key in part.in_keys_inv}
+        undone = _declared(parts, "in_keys_inv")
         if self.inverses and not undone:
             return  # what these write is not known
         for key, state in self.specs.state.items(include_nested=True, leaves_only=True):
@@ -152,13 +154,13 @@ class Pipeline:
         """Observations that the base may look for in the root without having declared them as states."""
         if self.base_writer is not None:
             return []  # it reads what its rows carry, and no more
-        undone = {key for part in parts for key in part.in_keys_inv}
+        undone = _declared(parts, "in_keys_inv")
         known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
         return sorted(known, key=str)
 
     def _is_replaced(self, key: Any, parts: list[Transform]) -> bool:
         after = self.specs.observation.get(key, None)
-        return after != self.base_specs.observation[key] or any(key in part.out_keys for part in parts)
+        return after != self.base_specs.observation[key] or key in _declared(parts, "out_keys", "in_keys")
 
     def _hide(self, key: Any) -> None:
         self.hidden.add(key)
@@ -198,7 +200,7 @@ class Pipeline:
         """The root as the caller gave it, and after each inverse; the last is for the base."""
         views = [tensordict]
         for inverse in self.inverses:
-            tensordict = inverse(self.copy(tensordict))
+            tensordict = inverse(shallow_copy(tensordict))
             views.append(tensordict)
         return views
 
@@ -206,7 +208,7 @@ class Pipeline:
         """The same for what reset was called with."""
         views = [tensordict]
         for before in self.before_resets:
-            tensordict = before(None if tensordict is None else self.copy(tensordict))
+            tensordict = before(None if tensordict is None else shallow_copy(tensordict))
             views.append(tensordict)
         return views
 
@@ -250,17 +252,6 @@ class Pipeline:
             return build_td({key: level[key] for key in self._base_outputs}, root.batch_size, root.device)
         return root.select(*self._base_outputs, strict=False)
 
-    @staticmethod
-    def copy(tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy that shares its tensors, for an inverse to write into."""
-        if type(tensordict) is not TensorDict:
-            return tensordict.copy()
-        level = {
-            name: value if isinstance(value, torch.Tensor) else value.copy()
-            for name, value in entries(tensordict).items()
-        }
-        return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
-
     def root(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A copy without ``next``, and without what the base must not see, for the base to write into."""
         return self._without(tensordict, ("next", *self.hidden))
@@ -284,6 +275,15 @@ class Pipeline:
             return tensordict.exclude(*keys)
         level = {name: value for name, value in entries(tensordict).items() if name not in keys}
         return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
+
+
+def _declared(parts: list[Transform], *names: str) -> set[Any]:
+    """The keys that transforms were given, without those that a class works out from its environment."""
+    found: set[Any] = set()
+    for part in parts:
+        keys = next((vars(part)[f"_{name}"] for name in names if vars(part).get(f"_{name}") is not None), ())
+        found.update(keys)
+    return found
 
 
 def _entry(data: Any, key: Any) -> Any:

@@ -7,18 +7,21 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from steppe.errors import NotSupported, StateError
-from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["PlannedTransform"]
 
 
-class PlannedTransform(Transform):
-    """A transform that is written as :meth:`Transform.hooks` and :meth:`Transform.transform_specs` alone.
+class PlannedTransform(WholeSpecs):
+    """A transform that is written as ``hooks`` and ``transform_specs`` alone.
 
     For what depends on the specs of the environment, such as the levels that end by themselves. Its methods ``_step``,
     ``_reset`` and ``_inv_call`` then need an environment.
     """
+
+    writes_done = False
+    writes_step = False
 
     @property
     def _bound(self) -> Hooks:

@@ -141,10 +141,11 @@ class RowPlan:
     def problem(self) -> str | None:
         """Say why the chain cannot run on rows although each transform could, or return None."""
         final = self.values[-1]
-        for i, pairs in enumerate(self.action_pairs):
-            # Of other entries the base reads nothing, but a transform before this one may.
-            if len(pairs) < len(self.hooks[i].inverse_pairs or ()) and any(hook.reads_all for hook in self.hooks[:i]):
-                return f"a transform before {type(self.parts[i]).__name__} reads what its inverse makes of the root."
+        takes_rows = [part.key_of_rows() is not None for part in self.parts]
+        for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
+            behind = zip(self.hooks[i:], takes_rows[i:], strict=True)
+            if hook.reads_all and takes_rows[i] and any(one.inverse_pairs and not rows for one, rows in behind):
+                return f"{type(part).__name__} reads what inverses of single rows make of the root."
         for key in self.base_carried:
             if final.get(key) is not self.values[0][key]:
                 return f"a transform changes {key!r}, which the environment reads from the data."
@@ -175,7 +176,7 @@ def plan_batch(
     before: list[EnvSpecs] = []
     found: list[Hooks] = []
     for part in parts:
-        hook, after = part.hooks(specs), part.specs_behind(specs)
+        hook, after = part.hooks_in(specs), part.specs_behind(specs)
         if hook.rows is None and not hook.does_nothing:
             return None, f"{type(part).__name__} is not written for rows of a batch."
         problem = row_problem(part, hook, specs, after)
@@ -206,6 +207,8 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
     name = type(part).__name__
     if any(parameter.requires_grad for parameter in part.parameters()):
         return f"{name} has parameters, through which gradients may pass."
+    if part.changes_next_root:
+        return f"{name} changes the root of the next step."
     if part.writes_step:
         return f"{name} may leave rows out of a step."
     if hook.before_reset is not None or hook.instead_of_reset is not None:
@@ -214,6 +217,9 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
         states = set(specs.state.keys(include_nested=True, leaves_only=True))
         if hook.inverse_pairs is None or states.intersection(key for _, key in hook.inverse_pairs):
             return f"the inverse of {name} reads more than actions."
+    for key in after.state.keys(include_nested=True, leaves_only=True):
+        if after.observation.get(key, None) is None:
+            return f"behind {name} the state {key!r} is no observation."
     if after.batch_size:
         return f"{name} gives the data a batch size."
     if after.device is not None and after.device.type != "cpu":

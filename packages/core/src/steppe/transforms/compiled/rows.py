@@ -48,9 +48,7 @@ class TransformedRows:
             actions = dict(actions)
             for part, pairs in zip(reversed(plan.parts), reversed(plan.action_pairs), strict=True):
                 for out_key, key in pairs:
-                    with torch.no_grad():
-                        value = part._inv_apply_transform(torch.from_numpy(actions.pop(out_key)))
-                    actions[key] = value.numpy()
+                    actions[key] = _inverted(part, torch.from_numpy(actions.pop(out_key))).numpy()
             # What an inverse makes is an action of the base, and held against the rule for actions there.
             rules = self.base.layout.actions
             fitted = rules.fit({key: torch.from_numpy(actions[key]) for key in rules.keys})
@@ -66,11 +64,21 @@ class TransformedRows:
         return shared(self.plans, stage)
 
 
+@torch.no_grad()
+def _inverted(part: Transform, actions: torch.Tensor) -> torch.Tensor:
+    """The inverse of actions ``[k, *shape]``, of rows or of steps: in one call where the transform takes rows."""
+    given = actions if part.keeps_nothing else actions.clone()
+    if part.key_of_rows() is not None:
+        inverted: torch.Tensor = part._inv_apply_transform(given)
+        return inverted
+    return torch.stack([part._inv_apply_transform(action) for action in given.unbind(0)])
+
+
 def shared(plans: Sequence[RowPlan], stage: int) -> bool:
     """Whether one call of a transform serves the environments of these chains."""
     if len(plans) == 1:
         return True
-    keys = [plan.parts[stage].shared_key() for plan in plans]
+    keys = [plan.parts[stage].key_of_rows() for plan in plans]
     return keys[0] is not None and all(key == keys[0] for key in keys)
 
 
@@ -294,7 +302,10 @@ class _Casts:
 
 
 class _Pairs:
-    """A transform of single entries, ``_apply_transform``: the result is copied to its row."""
+    """A transform of single entries, ``_apply_transform``: the result is copied to its row.
+
+    One that does not take rows has one row, and is given it without its dimension.
+    """
 
     def __init__(
         self, part: Transform, hook: Hooks, root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays
@@ -302,23 +313,28 @@ class _Pairs:
         assert hook.pairs is not None
         self.part, self.copies = part, not part.keeps_nothing
         self._apply = part._apply_transform
-        self._step = [
-            (torch.from_numpy(following[a]), torch.from_numpy(behind[b]), b) for a, b in hook.pairs if b in behind
-        ]
+        self.takes_rows = part.key_of_rows() is not None
+        self._step = [(self._tensor(following[a]), self._tensor(behind[b]), b) for a, b in hook.pairs if b in behind]
         self._reset = [
-            (torch.from_numpy(root[a]), torch.from_numpy(root_behind[b]), b)
+            (self._tensor(root[a]), self._tensor(root_behind[b]), b)
             for a, b in hook.pairs
             if a in root and b in root_behind
         ]
         self.steps, self.resets = bool(self._step), bool(self._reset)
 
+    def _tensor(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor if self.takes_rows else tensor[0]
+
     @torch.no_grad()
     def _run(self, entries: list[Any], at: Sequence[int] | None) -> None:
+        if not self.takes_rows:
+            at = None
         for source, target, key in entries:
             given = source[list(at)] if at is not None else source.clone() if self.copies else source
             value = self._apply(given)
             shape = target.shape if at is None else (len(at), *target.shape[1:])
-            _check(self.part, key, value, shape, target.dtype)
+            _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
             if at is None:
                 target.copy_(value)
             else:
@@ -329,11 +345,14 @@ class _Pairs:
         return self.part.writes_done
 
     def reset(self, at: Sequence[int]) -> None:
-        self._run(self._reset, None if len(at) == len(self._reset[0][0]) else at)
+        self._run(self._reset, at if self.takes_rows and len(at) != len(self._reset[0][0]) else None)
 
 
 class _OnTensorDicts:
-    """Any other transform: rows are wrapped as TensorDicts, and what it replaced is copied back."""
+    """Any other transform: rows are wrapped as TensorDicts, and what it replaced is copied back.
+
+    One that does not take rows has one row, and its TensorDicts have the batch size of the environment, ``[]``.
+    """
 
     def __init__(
         self,
@@ -348,19 +367,24 @@ class _OnTensorDicts:
         self.part, self.hook = plan.parts[i], plan.hooks[i]
         specs = plan.before[i]
         self.n = len(next(iter(following.values())))
-        self._next = {key: torch.from_numpy(array) for key, array in following.items()}
-        self._behind = {key: torch.from_numpy(array) for key, array in behind.items()}
-        self._root = {key: torch.from_numpy(array) for key, array in root.items()}
-        self._root_behind = {key: torch.from_numpy(array) for key, array in root_behind.items()}
-        self._whole_root = {key: torch.from_numpy(array) for key, array in whole_root.items()}
+        self.takes_rows = self.part.key_of_rows() is not None
+        self._next, self._behind = self._tensors(following), self._tensors(behind)
+        self._root, self._root_behind = self._tensors(root), self._tensors(root_behind)
+        self._whole_root = self._tensors(whole_root)
+        # A step sees the root as the environment before the transform is given it.
+        self._inverses = [hook.inverse for hook in reversed(plan.hooks[i:]) if hook.inverse is not None]
         self._specs, self._layout = specs, plan.layout
         self._builders: dict[Any, TensorDictBuilder] = {}
         self.steps, self.resets = self.hook.step is not None, self.hook.reset is not None
         self.copies = not self.part.keeps_nothing
 
+    def _tensors(self, arrays: Arrays) -> dict[Any, torch.Tensor]:
+        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        return tensors if self.takes_rows else {key: tensor[0] for key, tensor in tensors.items()}
+
     def _data(self, values: dict[Any, torch.Tensor], at: Sequence[int] | None) -> TensorDict:
-        n = self.n if at is None else len(at)
-        data = TensorDict({}, batch_size=[n], device=self._layout.device)
+        size = [] if not self.takes_rows else [self.n if at is None else len(at)]
+        data = TensorDict({}, batch_size=size, device=self._layout.device)
         for key, value in values.items():
             data.set(key, value[list(at)] if at is not None else value.clone() if self.copies else value)
         return data
@@ -368,17 +392,23 @@ class _OnTensorDicts:
     @torch.no_grad()
     def step(self, at: Sequence[int] | None) -> bool:
         assert self.hook.step is not None
-        root = self._data(self._whole_root, at) if self.hook.reads_root else TensorDict({}, batch_size=[self.n])
-        self._write(self.hook.step(root, self._data(self._next, at)), self._behind, at)
+        at = at if self.takes_rows else None
+        following = self._data(self._next, at)
+        root = following.empty()
+        if self.hook.reads_root:
+            root = self._data(self._whole_root, at)
+            for inverse in self._inverses:
+                root = inverse(root)
+        self._write(self.hook.step(root, following), self._behind, at)
         return self.part.writes_done
 
     @torch.no_grad()
     def reset(self, at: Sequence[int]) -> None:
         assert self.hook.reset is not None
-        whole = None if len(at) == self.n else at
-        given = self._data(self._whole_root, at)
-        given.set("_reset", torch.from_numpy(np.ones((len(at), 1), bool)))
-        self._write(self.hook.reset(given, self._data(self._root, at)), self._root_behind, whole)
+        some = at if self.takes_rows and len(at) != self.n else None
+        given = self._data(self._whole_root, some)
+        given.set("_reset", torch.from_numpy(np.ones((*given.batch_size, 1), bool)))
+        self._write(self.hook.reset(given, self._data(self._root, some)), self._root_behind, some)
 
     def _write(self, data: TensorDictBase, targets: dict[Any, torch.Tensor], at: Sequence[int] | None) -> None:
         if not isinstance(data, TensorDictBase):
@@ -393,7 +423,7 @@ class _OnTensorDicts:
             if value is target:
                 continue
             shape = target.shape if at is None else (len(at), *target.shape[1:])
-            _check(self.part, key, value, shape, target.dtype)
+            _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
             if key == "done" and targets is self._behind and not self.part.writes_done:
                 self._check_done(value, target if at is None else target[list(at)])
             if at is None:
@@ -408,12 +438,12 @@ class _OnTensorDicts:
             )
 
 
-def _check(part: Transform, key: Any, value: Any, shape: Any, dtype: torch.dtype) -> None:
+def _check(part: Transform, key: Any, value: Any, shape: Any, dtype: torch.dtype, lead: int) -> None:
     """Hold what a transform returned against its spec: a copy would repeat what is smaller, and cast."""
     if tuple(value.shape) != tuple(shape) or value.dtype is not dtype:
         raise SpecError(
-            f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[1:])} and dtype {value.dtype}; its "
-            f"specs say {tuple(shape[1:])} and {dtype}. Change them in transform_observation_spec or a sibling of it."
+            f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[lead:])} and dtype {value.dtype}; its "
+            f"specs say {tuple(shape[lead:])} and {dtype}. Change them in transform_observation_spec or a sibling."
         )
 
 

@@ -1,0 +1,433 @@
+"""Transforms as they are written for TorchRL, alone, in and over batches, on arrays and on TensorDicts."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe.batched import ParallelEnv, SerialEnv
+from steppe.errors import NotSupported
+from steppe.specs import Bounded, Composite, Unbounded
+from steppe.transforms import (
+    Compose,
+    ObservationTransform,
+    RewardSum,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+    apply_to_composite,
+    apply_to_composite_inv,
+    set_missing_tolerance,
+)
+from steppe_testing import ArrayCountingEnv, CountingEnv, StatelessCountingEnv
+
+BASES = {"arrays": ArrayCountingEnv, "tensordict": CountingEnv}
+EACH_BASE = pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+
+
+class ChannelsFirst(ObservationTransform):
+    """Counts dimensions from the front, as is enough for one image."""
+
+    def __init__(self):
+        super().__init__(in_keys=["pixels"], out_keys=["pixels"])
+
+    def _apply_transform(self, obs):
+        return obs.permute(2, 0, 1) / 255
+
+    def _reset(self, tensordict, tensordict_reset):
+        with set_missing_tolerance(self, True):
+            return self._call(tensordict_reset)
+
+    @apply_to_composite
+    def transform_observation_spec(self, observation_spec):
+        height, width, channels = observation_spec.shape
+        return Bounded(0, 1, (channels, height, width))
+
+
+def test_an_image_is_given_without_a_dimension_for_rows():
+    env = TransformedEnv(ArrayCountingEnv(4, pixels=(5, 6)), ChannelsFirst())
+
+    env.check_env_specs()
+    assert env.rollout(3)["next", "pixels"].shape == (3, 3, 5, 6)
+    inside = SerialEnv(2, lambda: TransformedEnv(ArrayCountingEnv(4, pixels=(5, 6)), ChannelsFirst()))
+    inside.check_env_specs()
+    assert torch.equal(inside.rollout(3)["pixels"][1], env.rollout(3)["pixels"])
+
+
+class Normed(Transform):
+    """The environment is given actions of length 1."""
+
+    def __init__(self):
+        super().__init__(in_keys_inv=["action"], out_keys_inv=["action"])
+
+    def _inv_apply_transform(self, action):
+        return action / action.norm()
+
+    @apply_to_composite_inv
+    def transform_input_spec(self, action_spec):
+        return Unbounded(action_spec.shape)
+
+
+@EACH_BASE
+@pytest.mark.parametrize("place", ["alone", "inside"])
+def test_an_inverse_is_given_one_action_at_a_time(base, place):
+    def make():
+        return TransformedEnv(base(9, action="continuous"), Normed())
+
+    env = make() if place == "alone" else SerialEnv(2, make)
+    lead = tuple(env.batch_size)
+    actions = torch.tensor([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0]]).reshape(3, *(1,) * len(lead), 2).expand(3, *lead, 2)
+
+    data = env.rollout(3, actions=list(actions))
+
+    rewards = data["next", "reward"].reshape(-1, 3)
+    assert torch.allclose(rewards, torch.tensor([1.4, 1.0, 1.0]))
+    assert torch.equal(data["action"].reshape(-1, 3, 2)[0], torch.tensor([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0]]))
+
+
+class Lagged(Transform):
+    """Hands on something from the inverse to the step, and reads the root."""
+
+    def __init__(self):
+        super().__init__(in_keys=["observation"], out_keys=["lag"])
+
+    def _inv_call(self, tensordict):
+        tensordict.set("memo", tensordict["observation"] * 10)
+        return tensordict
+
+    def _step(self, tensordict, next_tensordict):
+        gained = next_tensordict["observation"] - tensordict["observation"]
+        next_tensordict.set("lag", tensordict["memo"] + gained)
+        tensordict.pop("memo")  # of no use to anybody else
+        return next_tensordict
+
+    def _reset(self, tensordict, tensordict_reset):
+        return tensordict_reset.set("lag", tensordict_reset["observation"] * 0)
+
+    def transform_observation_spec(self, observation_spec):
+        observation_spec["lag"] = observation_spec["observation"].clone()
+        return observation_spec
+
+
+@EACH_BASE
+def test_a_step_sees_what_its_inverse_has_written_and_the_caller_does_not(base):
+    env = TransformedEnv(base(9), Lagged())
+    env.check_env_specs()
+    td = env.step(env.rand_action(env.reset()))
+
+    assert "memo" not in td.keys()
+    assert env.rollout(3)["next", "lag"].flatten().tolist() == [1, 11, 21]
+
+
+class Seen(Transform):
+    """Notes what it is called with."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def _reset(self, tensordict, tensordict_reset):
+        self.seen.append((type(tensordict).__name__, "_reset" in tensordict.keys(), tuple(tensordict.batch_size)))
+        return tensordict_reset
+
+
+def test_a_reset_is_given_a_tensordict_with_or_without_masks():
+    seen = []
+    env = TransformedEnv(CountingEnv(9, batch_size=(2,)), Seen(seen))
+
+    td = env.reset()
+    td["_reset"] = torch.tensor([[True], [False]])
+    env.reset(td)
+
+    assert seen == [("TensorDict", False, (2,)), ("TensorDict", True, (2,))]
+
+
+class Endless(Transform):
+    """Writes done without saying anything about it, as all of TorchRL's transforms do."""
+
+    def _step(self, tensordict, next_tensordict):
+        late = next_tensordict["observation"] >= 2
+        next_tensordict["truncated"] = next_tensordict["truncated"] | late
+        next_tensordict["done"] = next_tensordict["done"] | late
+        return next_tensordict
+
+
+class Undone(Transform):
+    """Takes an end back."""
+
+    def _call(self, next_tensordict):
+        for name in ("done", "terminated"):
+            next_tensordict[name] = torch.zeros_like(next_tensordict[name])
+        return next_tensordict
+
+
+PLACES = {
+    "alone": lambda base, part: TransformedEnv(base(), part()),
+    "SerialEnv, inside": lambda base, part: SerialEnv(2, lambda: TransformedEnv(base(), part())),
+    "SerialEnv, outside": lambda base, part: TransformedEnv(SerialEnv(2, base), part()),
+    "ParallelEnv, inside": lambda base, part: ParallelEnv(2, lambda: TransformedEnv(base(), part()), num_processes=1),
+    "ParallelEnv, outside": lambda base, part: TransformedEnv(ParallelEnv(2, base, num_processes=1), part()),
+}
+
+
+@EACH_BASE
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_a_transform_may_end_episodes_without_saying_so_beforehand(place, base):
+    with closing(place(lambda: base(5), Endless)) as env:
+        data = env.rollout(5, break_when_any_done=False)
+
+    observations = data["observation"].reshape(-1, 5)[0].tolist()
+    assert observations == [0, 1, 0, 1, 0]
+    assert data["next", "truncated"].reshape(-1, 5)[0].tolist() == [False, True, False, True, False]
+
+
+@EACH_BASE
+@pytest.mark.parametrize("name", ["alone", "SerialEnv, inside", "SerialEnv, outside"])
+def test_a_transform_may_take_an_end_back(name, base):
+    data = PLACES[name](lambda: base(2), Undone).rollout(4, break_when_any_done=False)
+
+    assert not data["next", "done"].any()
+    assert data["next", "observation"].reshape(-1, 4)[0].tolist() == [1, 2, 3, 4]
+
+
+class Skipping(Transform):
+    """Leaves out every second step, by a mask that only the inverse writes."""
+
+    def _inv_call(self, tensordict):
+        return tensordict.set("_step", (tensordict["step_count"] % 2 == 0).squeeze(-1))
+
+
+@EACH_BASE
+def test_an_inverse_may_leave_out_steps_without_saying_so_beforehand(base):
+    batch = TransformedEnv(SerialEnv(2, lambda: base(9)), Compose(StepCounter(), Skipping()))
+    td = batch.reset()
+    td["step_count"] = torch.tensor([[0], [1]])
+
+    batch.step(batch.rand_action(td))
+
+    assert td["next", "observation"].flatten().tolist() == [1, 0]
+    assert td["next", "step_count"].flatten().tolist() == [1, 1]
+
+
+class InvertsResets(Transform):
+    """Shows and takes the state of its environment one higher."""
+
+    enable_inv_on_reset = True
+
+    def __init__(self):
+        super().__init__(["count"], ["count"], ["count"], ["count"])
+
+    def _apply_transform(self, value):
+        return value + 1
+
+    def _inv_apply_transform(self, value):
+        return value - 1
+
+
+def test_what_a_reset_is_given_is_inverted_where_asked_for():
+    env = TransformedEnv(StatelessCountingEnv(9), InvertsResets())
+
+    root = env.reset(TensorDict(count=torch.tensor([4])), set_state=True)
+
+    assert root["count"].item() == 4
+    assert env.step(env.rand_action(root))["next", "count"].item() == 5
+
+
+class OutputsAtOnce(Transform):
+    """Changes the specs through the methods for all of them."""
+
+    def _call(self, next_tensordict):
+        return next_tensordict.set("mark", torch.ones(1))
+
+    def _reset(self, tensordict, tensordict_reset):
+        return self._call(tensordict_reset)
+
+    def _inv_call(self, tensordict):
+        return tensordict.set("action", tensordict["action"] / 2)
+
+    def transform_output_spec(self, output_spec):
+        output_spec = output_spec.clone()
+        output_spec["full_observation_spec", "mark"] = Unbounded((1,))
+        return super().transform_output_spec(output_spec)
+
+    def transform_input_spec(self, input_spec):
+        input_spec["full_action_spec", "action"] = Bounded(-2.0, 2.0, (2,))
+        return super().transform_input_spec(input_spec)
+
+
+@EACH_BASE
+def test_specs_may_be_changed_through_the_methods_for_all_of_them(base):
+    env = TransformedEnv(base(5, action="continuous"), OutputsAtOnce())
+
+    env.check_env_specs()
+    assert env.action_spec.space.high.tolist() == [2, 2]
+    assert env.reset()["mark"].item() == 1
+
+
+def test_a_leaf_is_transformed_as_it_is():
+    class Twice(Transform):
+        def __init__(self):
+            super().__init__(["observation"])
+
+        @apply_to_composite
+        def transform_observation_spec(self, spec):
+            return Unbounded((2 * spec.shape[0],))
+
+    assert Twice().transform_observation_spec(Unbounded((3,))).shape == (6,)
+
+
+# -- on data that comes from no environment --------------------------------------------------------------------------
+
+
+class Tenfold(Transform):
+    """Works on data too."""
+
+    def __init__(self):
+        super().__init__(["a"], ["b"], ["c"], ["d"])
+
+    def _apply_transform(self, value):
+        return 10 * value
+
+    def _inv_apply_transform(self, value):
+        return value / 10
+
+
+def test_values_can_be_given_by_name():
+    assert Tenfold()(a=torch.ones(2)).tolist() == [10, 10]
+    assert Tenfold()(TensorDict(a=torch.ones(2)))["b"].tolist() == [10, 10]
+
+
+def test_a_call_written_for_environments_is_not_made_on_stored_data():
+    class ForEnvironments(Transform):
+        def _call(self, next_tensordict):
+            raise AssertionError("forward does not call it")
+
+    data = TensorDict(a=torch.ones(2))
+
+    assert ForEnvironments()(data) is data
+
+
+# -- what a transform has --------------------------------------------------------------------------------------------
+
+
+def test_keys_are_lists_of_keys_however_they_are_given():
+    transform = Transform(in_keys="a")
+    assert (transform.in_keys, transform.out_keys, transform.in_keys_inv, transform.out_keys_inv) == (
+        ["a"],
+        ["a"],
+        [],
+        [],
+    )
+
+    transform.in_keys = ("agents", "a")
+    assert transform.in_keys == transform.out_keys == [("agents", "a")]
+    transform.in_keys = ["x", ("y", ("z",))]
+    assert transform.in_keys == ["x", ("y", "z")]
+
+
+def test_keys_may_be_assigned_before_the_constructor_or_worked_out_by_a_property():
+    class Early(Transform):
+        def __init__(self):
+            super().__init__()
+            self.in_keys, self.out_keys = ["observation"], ["observation"]
+
+        def _apply_transform(self, value):
+            return value + 1
+
+    class WorkedOut(Early):
+        def __init__(self):
+            Transform.__init__(self)
+
+        @property
+        def in_keys(self):
+            return ["observation"]
+
+    for kind in (Early, WorkedOut):
+        assert TransformedEnv(CountingEnv(3), kind()).reset()["observation"].item() == 1
+
+
+def test_keys_that_are_assigned_later_take_effect():
+    class Plus(Transform):
+        def _apply_transform(self, value):
+            return value + 1
+
+    env = TransformedEnv(ArrayCountingEnv(3), Plus([], []))
+    assert env.reset()["observation"].item() == 0
+    env.transform.in_keys = ["observation"]
+    env.transform.out_keys = ["observation"]
+    assert env.reset()["observation"].item() == 1
+
+
+def test_the_rest_of_the_interface_is_there():
+    transform = StepCounter()
+
+    assert transform.init(TensorDict()) is None
+    assert transform.dump(path="somewhere") is None
+    assert transform.collector is None
+    assert not transform.invertible
+    assert TransformedEnv(CountingEnv(3), transform).transform.collector is None
+    assert Compose(transform.clone()).init(TensorDict()) is None
+
+
+def test_a_sample_of_the_data_may_be_changed():
+    class Sampled(Transform):
+        def transform_fake_tensordict(self, fake_tensordict):
+            return fake_tensordict.set("z", torch.zeros(1))
+
+    assert "z" in TransformedEnv(CountingEnv(3), Compose(Sampled())).fake_tensordict().keys()
+
+
+@EACH_BASE
+@pytest.mark.parametrize("name", ["alone", "SerialEnv, outside"])
+def test_the_root_of_the_next_step_may_be_changed(name, base):
+    class Hidden(Transform):
+        def _post_step_mdp_hooks(self, tensordict, tensordict_):
+            tensordict_["observation"] = tensordict_["observation"] + 100
+            return tensordict, tensordict_
+
+    with pytest.raises(NotSupported, match=r"Hidden changes the root of the next step.*around the batch"):
+        PLACES["SerialEnv, inside"](lambda: base(9), Hidden).reset()
+    data = PLACES[name](lambda: base(9), Hidden).rollout(3, break_when_any_done=False)
+
+    assert data["observation"].reshape(-1, 3)[0].tolist() == [0, 101, 102]
+    assert data["next", "observation"].reshape(-1, 3)[0].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("add", ["transform", "append", "insert"])
+def test_a_transform_is_moved_to_the_device_of_its_environment(add):
+    class Scaled(Transform):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(1))
+
+    env, transform = TransformedEnv(CountingEnv(3, device="cpu"), RewardSum()), Scaled()
+    env.base_env.to("meta")
+    env.empty_cache()
+    if add == "transform":
+        env.transform = transform
+    elif add == "append":
+        env.append_transform(transform)
+    else:
+        env.insert_transform(0, transform)
+
+    assert transform.scale.device.type == "meta"
+
+
+def test_specs_may_be_composites_of_the_environment_with_more():
+    class Marked(Transform):
+        def _call(self, next_tensordict):
+            return next_tensordict.set(("extra", "mark"), torch.ones(1))
+
+        def _reset(self, tensordict, tensordict_reset):
+            return self._call(tensordict_reset)
+
+        def transform_observation_spec(self, observation_spec):
+            return observation_spec.update(Composite(extra=Composite(mark=Unbounded((1,)))))
+
+    env = SerialEnv(2, lambda: TransformedEnv(ArrayCountingEnv(3), Marked()))
+
+    env.check_env_specs()
+    assert env.rollout(2)["next", "extra", "mark"].shape == (2, 2, 1)

@@ -1,0 +1,128 @@
+"""The methods for single specs of transforms that work out all specs at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from steppe.specs import Bounded, Composite, Unbounded
+from steppe.transforms import (
+    Compose,
+    DoubleToFloat,
+    DTypeCastTransform,
+    ExcludeTransform,
+    InitTracker,
+    RenameTransform,
+    RewardSum,
+    SelectTransform,
+    StepCounter,
+    TensorDictPrimer,
+    TransformedEnv,
+    UnaryTransform,
+)
+from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv
+
+double = torch.float64
+
+
+def keys(spec):
+    return sorted(spec.keys(include_nested=True, leaves_only=True), key=str)
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (StepCounter(), ["observation", "step_count"]),
+        (InitTracker(), ["is_init", "observation"]),
+        (RewardSum(), ["episode_reward", "observation"]),
+        (RewardSum(["gain"]), ["episode_gain", "observation"]),
+        (TensorDictPrimer(h=Unbounded((4,))), ["h", "observation"]),
+        (RenameTransform(["observation"], ["seen"]), ["seen"]),
+        (ExcludeTransform("observation"), []),
+        (SelectTransform(), []),
+        (UnaryTransform(["observation"], ["twice"], fn=lambda x: 2 * x), ["observation", "twice"]),
+        (DoubleToFloat(), ["observation"]),
+        (Compose(StepCounter(), RewardSum()), ["episode_reward", "observation", "step_count"]),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("batch_size", [(), (3,)])
+def test_the_observation_spec_can_be_transformed_without_an_environment(transform, expected, batch_size):
+    given = Composite(observation=Unbounded((*batch_size, 2)), shape=batch_size)
+
+    spec = transform.transform_observation_spec(given.clone())
+
+    assert keys(spec) == expected
+    assert spec.shape == batch_size
+    assert all(spec[key].shape[: len(batch_size)] == batch_size for key in expected)
+
+
+def test_dtypes_of_each_spec_can_be_transformed_without_an_environment():
+    cast = DoubleToFloat()
+
+    observation = cast.transform_observation_spec(Composite(a=Unbounded((2,), dtype=double), b=Unbounded((1,))))
+    assert (observation["a"].dtype, observation["b"].dtype) == (torch.float32, torch.float32)
+    assert cast.transform_reward_spec(Composite(reward=Unbounded((1,), dtype=double)))["reward"].dtype == torch.float32
+    action = cast.transform_action_spec(Composite(action=Bounded(-1, 1, (2,), dtype=double)))["action"]
+    assert action.dtype == torch.float32
+    assert action.space.high.tolist() == [1, 1]
+    assert cast.transform_state_spec(Composite(s=Unbounded((1,), dtype=double)))["s"].dtype == torch.float32
+    named = DTypeCastTransform(torch.int64, torch.int32, in_keys=["a"])
+    both = named.transform_observation_spec(Composite(a=Unbounded((1,), dtype=torch.int64), b=Unbounded((1,))))
+    assert both["a"].dtype == torch.int32
+
+
+@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
+def test_called_on_the_specs_of_the_base_they_give_the_specs_of_the_environment(base):
+    chain = Compose(DoubleToFloat(), StepCounter(4), RewardSum(), InitTracker())
+    env = TransformedEnv(base(5, dtype=double), chain)
+
+    for kind in ("observation", "reward", "done", "action", "state"):
+        given = getattr(env.base_env, f"full_{kind}_spec").clone()
+        assert getattr(chain, f"transform_{kind}_spec")(given) == getattr(env, f"full_{kind}_spec"), kind
+    output = chain.transform_output_spec(env.base_env.output_spec.clone())
+    assert output == env.output_spec
+    assert chain.transform_input_spec(env.base_env.input_spec.clone()) == env.input_spec
+
+
+def test_levels_are_those_of_the_environment():
+    env = TransformedEnv(NestedCountingEnv(5, root_done=None), Compose(StepCounter(3), InitTracker()))
+
+    spec = env.transform.transform_observation_spec(env.base_env.full_observation_spec.clone())
+
+    assert spec["agents", "step_count"] == env.observation_spec["agents", "step_count"]
+    assert spec["agents", "is_init"].shape == env.full_done_spec["agents", "done"].shape
+
+
+def test_a_subclass_may_change_one_spec_more():
+    class Marked(StepCounter):
+        def transform_observation_spec(self, observation_spec):
+            observation_spec = super().transform_observation_spec(observation_spec)
+            observation_spec["mark"] = Unbounded((1,))
+            return observation_spec
+
+        def _step(self, tensordict, next_tensordict):
+            next_tensordict = super()._step(tensordict, next_tensordict)
+            return next_tensordict.set("mark", next_tensordict["step_count"] * 10.0)
+
+        def _reset(self, tensordict, tensordict_reset):
+            return super()._reset(tensordict, tensordict_reset).set("mark", torch.zeros(1))
+
+    for base in (CountingEnv, ArrayCountingEnv):
+        env = TransformedEnv(base(9), Marked(3))
+
+        env.check_env_specs()
+        data = env.rollout(4, break_when_any_done=False)
+        assert data["next", "mark"].flatten().tolist() == [10, 20, 30, 10]
+        assert data["mark"].flatten().tolist() == [0, 10, 20, 0]
+
+
+def test_a_subclass_may_change_what_a_cast_does():
+    class Rounded(DoubleToFloat):
+        def _apply_transform(self, value):
+            return super()._apply_transform(value).round()
+
+    data = TransformedEnv(ArrayCountingEnv(4, start=0.25, dtype=double), Rounded()).rollout(3)
+
+    assert data["next", "observation"].flatten().tolist() == [1, 2, 3]
+    assert data["next", "observation"].dtype == torch.float32
