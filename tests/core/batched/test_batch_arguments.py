@@ -197,3 +197,19 @@ def test_a_creator_takes_share_memory_with_a_warning_and_not_for_the_factory() -
 
     assert creator.create_env_kwargs == {"max_steps": 3}
     assert creator.init_()().max_steps == 3
+
+
+def test_a_creator_gives_its_state_to_every_environment_that_it_makes() -> None:
+    class Stored(ArrayCountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+    creator = EnvCreator(Stored)
+    assert creator.state_dict() == {"seen": torch.zeros(())}
+
+    creator.load_state_dict({"seen": torch.ones(())})
+    assert creator.state_dict()["seen"] == 1
+    assert creator().seen == creator.make_variant()().seen == 1
+    with pytest.warns(IgnoredArgumentWarning, match=r"the method share_memory\(\)"):
+        creator.share_memory(creator.state_dict())

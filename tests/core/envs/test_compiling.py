@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import pytest
 from tensordict import TensorDict
 
 from steppe.batched import SerialEnv
-from steppe.errors import NotSupported
+from steppe.errors import IgnoredArgumentWarning
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, StatelessCountingEnv, assert_equal_data
 
@@ -63,10 +64,18 @@ def test_the_base_of_a_transformed_environment_is_compiled():
     [(ArrayCountingEnv, "numpy"), (lambda: SerialEnv(2, CountingEnv), "where it is made")],
     ids=["arrays", "batch"],
 )
-def test_what_has_no_step_of_tensors_says_so(make, text):
+def test_what_has_no_step_of_tensors_says_so_and_goes_on(make, text):
     env = make()
 
-    with pytest.raises(NotSupported, match=text):
-        env.compile()
-    with pytest.raises(NotSupported, match=text):
-        TransformedEnv(env, StepCounter()).compile()
+    with pytest.warns(IgnoredArgumentWarning, match=text):
+        assert env.compile() is env
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TransformedEnv(env, StepCounter()).compile().rollout(2).shape[-1] == 2  # once is enough
+
+
+def test_an_environment_on_arrays_may_be_made_with_compile():
+    with pytest.warns(IgnoredArgumentWarning, match="numpy"):
+        env = ArrayCountingEnv(compile={"mode": "reduce-overhead"})
+
+    assert env.rollout(2).shape == (2,)

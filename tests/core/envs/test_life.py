@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from steppe import AsyncEnvPool, ParallelEnv, SerialEnv, SyncDataCollector
-from steppe.envs import EnvMetaData, get_env_metadata
-from steppe.errors import ClosedError, NotSupported
+from steppe.envs import EnvMetaData, get_env_metadata, make_tensordict
+from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_gym import GymEnv
 from steppe_testing import (
@@ -250,3 +250,43 @@ def test_metadata_can_be_read_of_what_makes_an_environment():
     env = CountingEnv()
     assert get_env_metadata(env).env_str == repr(env)
     assert not env.is_closed
+
+
+def test_an_environment_is_looked_at_before_its_metadata_is_read():
+    seen = []
+    get_env_metadata(CountingEnv, env_validator=lambda env: seen.append(env.is_closed))
+    get_env_metadata(CountingEnv(), env_validator=lambda env: seen.append(env.is_closed))
+
+    assert seen == [False, False]
+
+
+def test_metadata_is_made_of_its_parts_and_changed():
+    data = EnvMetaData.metadata_from_env(CountingEnv())
+    names = ("tensordict", "specs", "batch_size", "env_str", "device", "batch_locked", "device_map")
+    again = EnvMetaData(**{name: getattr(data, name) for name in names})
+    again.env_str = "another"
+
+    assert again.specs == data.specs
+    assert again.to("meta").device_map["observation"] == torch.device("meta")
+
+
+def test_zeros_of_a_step_hold_what_the_policy_writes_too():
+    env = CountingEnv(3)
+    zeros = make_tensordict(env, lambda td: env.rand_action(td).set("value", torch.ones(2)))
+
+    assert zeros["value"].tolist() == [0, 0]
+    assert zeros["next", "reward"].tolist() == [0]
+    assert set(make_tensordict(env).keys(True, True)) == set(env.rollout(1).keys(True, True))
+
+
+def test_a_check_takes_its_arguments_in_order():
+    with pytest.raises(SpecError, match="cannot be stacked"):
+        DynamicSpecEnv().check_env_specs(True)
+    CountingEnv().check_env_specs(None, False, 3)
+
+
+def test_the_next_root_is_made_of_the_data_by_its_name():
+    env = CountingEnv()
+    td = env.rand_step(env.reset())
+
+    assert env.step_mdp(next_tensordict=td)["observation"].item() == 1

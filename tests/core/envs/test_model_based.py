@@ -71,6 +71,34 @@ def test_other_parameters_can_be_used():
     assert env.rollout(3)["next", "observation"].abs().sum() > 0
 
 
+def test_other_buffers_can_be_used():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("shift", torch.zeros(()))
+
+        def forward(self, count):
+            return count + self.shift, self.shift.expand(count.shape)
+
+    class Shift(ModelBasedEnvBase):
+        def __init__(self, *args):
+            model = TensorDictModule(Shifted(), in_keys=["count"], out_keys=["count", "reward"])
+            super().__init__(model, *args)
+            self.observation_spec = Composite(count=Unbounded((1,)))
+            self.state_spec = Composite(count=Unbounded((1,)))
+            self.action_spec = Unbounded((1,))
+
+        def _reset(self, tensordict=None):
+            return TensorDict(count=torch.zeros(1))
+
+    shift = TensorDict(module=TensorDict(shift=torch.tensor(2.0)))
+    env = Shift(None, shift, "cpu")
+
+    assert env.device == torch.device("cpu")
+    assert env.rollout(3)["next", "count"].flatten().tolist() == [2, 4, 6]
+    assert Shift().rollout(3)["next", "count"].flatten().tolist() == [0, 0, 0]
+
+
 def test_specs_can_be_taken_from_the_real_environment():
     real = CountingEnv(action="continuous")
     env = ModelEnv()
@@ -153,7 +181,11 @@ def test_dreamer_decodes_observations():
     decoder = TensorDictModule(nn.Linear(4, 8), in_keys=["state"], out_keys=["pixels"])
     env = dreamer(obs_decoder=decoder)
 
-    assert env.decode_obs(env.rollout(3))["pixels"].shape == (3, 8)
+    data = env.rollout(3)
+    assert env.decode_obs(data.copy())["pixels"].shape == (3, 8)
+    following = env.decode_obs(data.exclude("next"), compute_latents=True)
+    assert torch.allclose(following["state"], data["next", "state"])
+    assert torch.allclose(following["pixels"], decoder(data["next"].copy())["pixels"])
     with pytest.raises(SpecError, match="obs_decoder="):
         dreamer().decode_obs(TensorDict())
 

@@ -176,3 +176,13 @@ def test_random_actions_follow_an_unlocked_batch():
 
     assert env.rand_action(TensorDict({}, [2, 3]))["action"].shape == (2, 3, 3)
     assert CountingEnv(batch_size=(2,)).rand_action()["action"].shape == (2, 3)
+
+
+def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
+    policy = RandomPolicy()
+    with pytest.raises(PolicyError, match="knows no actions"):
+        policy(TensorDict())
+
+    assert CountingEnv().rollout(2, policy)["action"].shape == (2, 3)
+    assert policy.action_spec == CountingEnv().full_action_spec
+    assert MultiKeyCountingEnv().rollout(1, RandomPolicy())["left", "action"].shape == (1, 3)

@@ -133,5 +133,5 @@ def test_infos_of_mujoco():
 
     raw = gymnasium.make("HalfCheetah-v5")
     assert {"x_velocity", "reward_ctrl"} <= set(env.observation_keys)
-    assert data["next", "x_velocity"].shape == (3, 1)
+    assert data["next", "x_velocity"].shape == (3,)
     assert raw.spec.id == env.spec.id

@@ -20,8 +20,8 @@ __all__ = ["ignored_argument", "unknown_argument"]
 _said: set[tuple[str, str]] = set()
 
 
-def ignored_argument(owner: str, name: str, instead: str) -> None:
-    """Warn, once in a process for each owner and name, that an argument has no effect.
+def ignored_argument(owner: str, name: str, instead: str, *, kind: str = "argument") -> None:
+    """Warn, once in a process for each owner and name, that an argument, or a method, has no effect.
 
     The warning points at the first caller outside of steppe and its plugins.
 
@@ -29,6 +29,8 @@ def ignored_argument(owner: str, name: str, instead: str) -> None:
         owner: class or function that took the argument, such as ``"OneHot"``.
         name: the argument.
         instead: what is done in its place, as a clause without a full stop: ``"rows are always in shared memory"``.
+
+        kind: what it is: ``"argument"`` or ``"method"``.
 
     Examples:
         >>> import warnings
@@ -43,7 +45,7 @@ def ignored_argument(owner: str, name: str, instead: str) -> None:
         return
     _said.add((owner, name))
     warnings.warn(
-        f"{owner}: the argument {name} has no effect: {instead}.", errors.IgnoredArgumentWarning, stacklevel=_outside()
+        f"{owner}: the {kind} {name} has no effect: {instead}.", errors.IgnoredArgumentWarning, stacklevel=_outside()
     )
 
 

@@ -36,15 +36,35 @@ class EnvCreator:
             ignored_argument("EnvCreator", "share_memory", "each worker has its own environment and its state")
         self.create_env_fn = create_env_fn
         self.create_env_kwargs = {**(create_env_kwargs or {}), **kwargs}
+        self._state: dict[str, Any] | None = None
 
     def make_variant(self, **kwargs: Any) -> EnvCreator:
         """A factory with some arguments changed; this one stays as it is."""
-        return EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
+        variant = EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
+        variant._state = self._state
+        return variant
 
     @property
     def meta_data(self) -> EnvMetaData:
         """Specs, batch size, device and keys of an environment that is made, looked at and closed, each time anew."""
         return get_env_metadata(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``load_state_dict`` was given; otherwise the state of an environment that is made, asked and closed."""
+        if self._state is not None:
+            return self._state
+        with self() as env:
+            return dict(env.state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let every environment that is made from now on begin with this state."""
+        self._state = dict(state_dict)
+
+    def share_memory(self, state_dict: dict[str, Any]) -> None:
+        """Do nothing but say so, once."""
+        ignored_argument(
+            "EnvCreator", "share_memory()", "each worker has its own environment and its state", kind="method"
+        )
 
     def init_(self) -> EnvCreator:
         """Do nothing, and return this factory: what TorchRL prepares here is found out when environments are made."""
@@ -52,7 +72,10 @@ class EnvCreator:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Make an environment."""
-        return _with_arguments(self.create_env_fn, {**self.create_env_kwargs, **kwargs})()
+        env = _with_arguments(self.create_env_fn, {**self.create_env_kwargs, **kwargs})()
+        if self._state is not None:
+            env.load_state_dict(self._state, strict=False)
+        return env
 
     def __repr__(self) -> str:
         return f"EnvCreator({self.create_env_fn!r}, {self.create_env_kwargs!r})"

@@ -31,10 +31,10 @@ from steppe.envs.done import DoneGroup, done_groups
 from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
-from steppe.envs.info_readers import default_info_dict_reader
+from steppe.envs.info_readers import BaseInfoDictReader, default_info_dict_reader
 from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.masks.step import merge_rows, step_mask
-from steppe.envs.metadata import EnvMetaData, get_env_metadata
+from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module, has_class_attribute
 from steppe.envs.rollout.policies import RandomPolicy, as_policy
@@ -49,6 +49,7 @@ __all__ = [
     "ActionRule",
     "ArrayEnv",
     "Arrays",
+    "BaseInfoDictReader",
     "BoundWriter",
     "DoneGroup",
     "DreamerEnv",
@@ -82,6 +83,7 @@ __all__ = [
     "has_class_attribute",
     "layout_problem",
     "make_composite_from_td",
+    "make_tensordict",
     "merge_rows",
     "missing_action",
     "next_seed",

@@ -550,13 +550,16 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """Put ``following`` under ``"next"``, with the entries there that it does not have; returns ``tensordict``."""
         return put_next(tensordict, following)
 
-    def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         """Return the root of the next step: observations, state and done entries of ``next``, other entries kept.
 
-        The reward is left behind unless it is part of the state. Tensors are shared with ``tensordict``.
+        The reward is left behind unless it is part of the state, and so is what the environment returns without a spec.
+
+        Args:
+            next_tensordict: data with ``"next"``. Its tensors are those of the result too.
         """
         plan: StepPlan = self.cached("step_plan", self._make_step_plan)
-        return plan(tensordict)
+        return plan(next_tensordict)
 
     def _make_step_plan(self) -> StepPlan:
         states = set(self.state_keys) | set(self.observation_keys)
@@ -870,11 +873,11 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """
         return ""
 
-    def check_env_specs(self, **kwargs: Any) -> None:
+    def check_env_specs(self, *args: Any, **kwargs: Any) -> None:
         """Hold a few random steps against the specs; see :func:`~steppe.envs.check_env_specs`."""
         from steppe.envs.checks.env_specs import check_env_specs
 
-        check_env_specs(self, **kwargs)
+        check_env_specs(self, *args, **kwargs)
 
     def add_truncated_keys(self) -> EnvBase:
         """Add a ``truncated`` entry at each done level that lacks one; returns the environment."""
@@ -944,8 +947,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         Returns:
             The environment itself.
 
-        Raises:
-            NotSupported: its steps do not go through ``_step``: those of an array environment, and of a batch.
+        Where the steps do not go through ``_step``, those of an array environment and of a batch, nothing is compiled,
+        and one warning says why.
         """
         compile_step(self, EnvBase, warmup, kwargs)
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.errors import NotSupported
+from steppe.arguments import ignored_argument
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -34,18 +34,17 @@ class _CompiledStep:
 def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options: dict[str, Any]) -> None:
     """Let ``env._step`` be compiled, in place of what was compiled before.
 
-    Raises:
-        NotSupported: its steps do not go through ``_step``.
+    Where its steps do not go through ``_step``, nothing is compiled, and one warning says why.
     """
     forget_compiled_step(env.__dict__)
-    name = type(env).__name__
+    instead = None
     if env.row_writer is not None:
-        raise NotSupported(f"{name}.compile: it steps through numpy arrays, and there is nothing to compile.")
-    if type(env).step_and_maybe_reset is not base.step_and_maybe_reset:
-        raise NotSupported(
-            f"{name}.compile: its steps are those of other environments. Compile each of them where it is made: "
-            "lambda: make().compile()."
-        )
+        instead = "it steps through numpy arrays, and there is nothing to compile"
+    elif type(env).step_and_maybe_reset is not base.step_and_maybe_reset:
+        instead = "it steps other environments, each of which can be compiled where it is made: make().compile()"
+    if instead is not None:
+        ignored_argument(type(env).__name__, "compile()", instead, kind="method")
+        return
     env.__dict__["_step"] = _CompiledStep(env._step, warmup or 0, options)
 
 

@@ -43,7 +43,6 @@ class DreamerEnv(ModelBasedEnvBase):
         prior_shape: tuple[int, ...],
         belief_shape: tuple[int, ...],
         obs_decoder: TensorDictModuleBase | None = None,
-        *,
         device: torch.device | str | int | None = None,
         batch_size: torch.Size | tuple[int, ...] | list[int] | int | None = None,
         **kwargs: Any,
@@ -85,13 +84,17 @@ class DreamerEnv(ModelBasedEnvBase):
                     fresh.set(key, given.clone())
         return fresh
 
-    def decode_obs(self, tensordict: TensorDictBase) -> TensorDictBase:
+    def decode_obs(self, tensordict: TensorDictBase, compute_latents: bool = False) -> TensorDictBase:
         """Write the observations that the latents in ``tensordict`` stand for, and return it.
+
+        Args:
+            tensordict: data with ``state`` and ``belief``.
+            compute_latents: take them through the world model first.
 
         Raises:
             SpecError: the environment was made without ``obs_decoder``.
         """
         if self.obs_decoder is None:
             raise SpecError("DreamerEnv.decode_obs needs a decoder: make the environment with obs_decoder=.")
-        data: TensorDictBase = self.obs_decoder(tensordict)
+        data: TensorDictBase = self.obs_decoder(self.world_model(tensordict) if compute_latents else tensordict)
         return data

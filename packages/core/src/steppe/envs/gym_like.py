@@ -9,15 +9,26 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.arguments import ignored_argument
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv, native_info, refuse_seed
 from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite, NonTensor
 
 __all__ = ["GymLikeEnv"]
+
+_OF_THE_BASE = (
+    "device",
+    "batch_size",
+    "run_type_checks",
+    "allow_done_after_reset",
+    "spec_locked",
+    "auto_reset",
+    "auto_reset_replace",
+)
 
 
 class GymLikeEnv(ArrayEnv):
@@ -29,21 +40,74 @@ class GymLikeEnv(ArrayEnv):
 
     Attributes that the class lacks are looked up on ``_env``.
 
+    A subclass hands the library's environment to ``__init__`` and assigns its specs. Or it is written as TorchRL's
+    wrappers are, with :meth:`_build_env`, which makes it, and :meth:`_make_specs`: ``__init__`` then calls, in this
+    order, ``_check_kwargs(kwargs)``, ``_build_env(**kwargs)``, ``_make_specs(env)`` and ``_init_env()``.
+
     Args:
-        env: the library's environment.
+        env: the library's environment; for a class with ``_build_env`` one of its keyword arguments.
         frame_skip: how many times an action is repeated; rewards are summed, and a step that ends stops it.
-        **kwargs: for :class:`~steppe.envs.EnvBase`.
+        **kwargs: for :class:`~steppe.envs.EnvBase`; of a class with ``_build_env`` all others are for that, except
+            ``convert_actions_to_numpy``: False gives the library's ``step`` the action as it is in the data.
     """
 
-    def __init__(self, env: Any, *, frame_skip: int | None = None, **kwargs: Any) -> None:
+    git_url: str = ""
+    libname: str = ""
+    available_envs: Any = {}
+
+    def __init__(self, env: Any = None, *, frame_skip: int | None = None, **kwargs: Any) -> None:
         if frame_skip is not None and (
             isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1
         ):
             raise SpecError(f"frame_skip is a whole number >= 1, found {frame_skip!r}.")
-        super().__init__(**kwargs)
-        self.__dict__["_env"] = env
-        self.__dict__["frame_skip"] = frame_skip or 1
-        self.__dict__["info_dict_reader"] = []
+        builds = type(self)._build_env is not GymLikeEnv._build_env
+        own = {name: kwargs.pop(name) for name in _OF_THE_BASE if name in kwargs} if builds else kwargs
+        super().__init__(**own)
+        state = self.__dict__
+        state["frame_skip"] = frame_skip or 1
+        state["info_dict_reader"] = []
+        state["_convert_actions_to_numpy"] = True
+        if not builds:
+            if env is None:
+                raise TypeError(f"{type(self).__name__} wraps an environment: give it as env, or define _build_env.")
+            state["_env"] = env
+            return
+        if env is not None:
+            kwargs["env"] = env
+        state["_constructor_kwargs"] = kwargs
+        self._check_kwargs(kwargs)
+        state["_convert_actions_to_numpy"] = kwargs.pop("convert_actions_to_numpy", True)
+        state["_env"] = self._build_env(**kwargs)
+        self._make_specs(state["_env"])
+        self._init_env()
+
+    def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
+        """Refuse keyword arguments that are wrong, before :meth:`_build_env` gets them."""
+
+    def _build_env(self, **kwargs: Any) -> Any:
+        """Make the library's environment and return it."""
+        raise NotSupported(f"{type(self).__name__} does not define _build_env(**kwargs).")
+
+    def _make_specs(self, env: Any) -> None:
+        """Assign the specs that the library's environment has."""
+
+    def _init_env(self) -> Any:
+        """Do what comes between the specs and the first reset."""
+
+    @property
+    def wrapper_frame_skip(self) -> int:
+        """The same as ``frame_skip``."""
+        return int(self.__dict__["frame_skip"])
+
+    @wrapper_frame_skip.setter
+    def wrapper_frame_skip(self, value: int) -> None:
+        self.__dict__["frame_skip"] = value
+
+    def fast_encoding(self, mode: bool = True) -> None:
+        """Do nothing but say so, once: what TorchRL prepares here is compiled from the specs anyway."""
+        ignored_argument(
+            type(self).__name__, "fast_encoding()", "how data is encoded is compiled from the specs", kind="method"
+        )
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -108,9 +172,17 @@ class GymLikeEnv(ArrayEnv):
 
     def _sample_infos(self) -> list[Mapping[str, Any]]:
         """Infos of one reset and a few steps, to learn shapes and dtypes from."""
-        raise SpecError(
-            f"{type(self).__name__} cannot sample infos: give default_info_dict_reader(keys, spec={{...}})."
-        )
+        found = [self._reset_output_transform(self._env_reset(None, None))[1]]
+        for _ in range(3):
+            sample = self.full_action_spec.rand()
+            action = sample[self.action_keys[0]] if len(self.action_keys) == 1 else sample
+            outputs = self._env_step(self.read_action(action) if self._convert_actions_to_numpy else action)
+            _, _, terminated, truncated, done, info = self._output_transform(outputs)
+            found.append(info)
+            if self.read_done(terminated=terminated, truncated=truncated, done=done)[-1]:
+                break
+        self._env_reset(None, None)
+        return [info for info in found if info is not None]
 
     def rows_problem(self) -> str | None:
         for reader in self.info_dict_reader:
@@ -128,6 +200,10 @@ class GymLikeEnv(ArrayEnv):
 
     def read_obs(self, observations: Any) -> dict[Any, torch.Tensor]:
         """Turn the library's observation into ``{key: tensor}``, by the observation spec."""
+        if isinstance(observations, Mapping) and "state" in observations and "observation" not in observations:
+            renamed = "state" not in self.full_observation_spec.keys()
+            names = {"state": "observation"} if renamed else {}
+            observations = {names.get(name, name): value for name, value in observations.items()}
         if not isinstance(observations, Mapping):
             keys = [key for key in self.observation_keys if key not in self._info_keys()]
             observations = {keys[0] if keys else "observation": observations}
@@ -168,7 +244,9 @@ class GymLikeEnv(ArrayEnv):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         keys = self.action_keys
-        action = self.read_action(tensordict.get(keys[0]) if len(keys) == 1 else tensordict.select(*keys))
+        action = tensordict[keys[0]] if len(keys) == 1 else tensordict.select(*keys)
+        if self._convert_actions_to_numpy:
+            action = self.read_action(action)
         total: Any = 0
         for _ in range(self.frame_skip):
             outputs = self._output_transform(self._env_step(action))
@@ -197,7 +275,8 @@ class GymLikeEnv(ArrayEnv):
     def read_info(self, info: Any, data: TensorDictBase) -> TensorDictBase:
         """Let the info readers add what they take of the library's info dict; returns the data."""
         for reader in self.info_dict_reader:
-            data = reader({} if info is None else info, data)
+            read = reader({} if info is None else info, data)
+            data = data if read is None else read
         return data
 
     def _info_keys(self) -> set[Any]:
@@ -240,5 +319,6 @@ class GymLikeEnv(ArrayEnv):
         """Close the library's environment."""
         was_closed = self.is_closed
         super().close(raise_if_closed=raise_if_closed)
-        if not was_closed:
-            self._env.close()
+        close = getattr(self.__dict__.get("_env"), "close", None)
+        if not was_closed and close is not None:
+            close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,12 +15,25 @@ from steppe.envs.array.write_row import wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
-__all__ = ["InfoReader", "default_info_dict_reader"]
+__all__ = ["BaseInfoDictReader", "InfoReader", "default_info_dict_reader"]
 
 InfoReader = Callable[[Mapping[str, Any], TensorDictBase], TensorDictBase]
 
 
-class default_info_dict_reader:
+class BaseInfoDictReader(ABC):
+    """Base of readers of a library's info dict that know what they add."""
+
+    @abstractmethod
+    def __call__(self, info_dict: Any, tensordict: TensorDictBase) -> TensorDictBase | None:
+        """Write values of ``info_dict`` into ``tensordict`` and return it, or None."""
+
+    @property
+    @abstractmethod
+    def info_spec(self) -> Any:
+        """The specs of what it writes, by key: a dict or a Composite."""
+
+
+class default_info_dict_reader(BaseInfoDictReader):
     """Copies chosen keys of the info dict into the data.
 
     Args:
@@ -59,6 +73,10 @@ class default_info_dict_reader:
         """Composite of the keys whose spec is known."""
         return Composite(self._info_spec)
 
+    def reset(self) -> None:
+        """Forget the keys and their specs, to learn them from the next info."""
+        self.keys, self._info_spec = None, {}
+
     def learn(self, info: Mapping[str, Any]) -> None:
         """Derive the spec of each wanted key from a first value."""
         for key, value in info.items():
@@ -68,9 +86,7 @@ class default_info_dict_reader:
                 continue
             array = _numeric(value)
             if array is not None:
-                self._info_spec[key] = Unbounded(
-                    shape=array.shape or (1,), dtype=torch.from_numpy(np.atleast_1d(array)).dtype
-                )
+                self._info_spec[key] = Unbounded(array.shape, dtype=torch.from_numpy(np.atleast_1d(array)).dtype)
 
     def read(self, info: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the wanted values as arrays of their spec's shape and dtype.

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
+from steppe.envs.rollout.policies import with_written
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["EnvMetaData", "get_env_metadata"]
+__all__ = ["EnvMetaData", "get_env_metadata", "make_tensordict"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class EnvMetaData:
     """Specs and sample data of an environment, picklable.
 
@@ -29,6 +30,7 @@ class EnvMetaData:
         device: where its data is, or None.
         batch_locked: whether data must have ``batch_size``.
         supports_set_state: whether ``reset(td, set_state=True)`` begins at the state in ``td``.
+        device_map: the device of each entry of the sample, by its key; they may differ where ``device`` is None.
     """
 
     tensordict: TensorDictBase
@@ -38,15 +40,15 @@ class EnvMetaData:
     device: torch.device | None
     batch_locked: bool
     supports_set_state: bool = False
+    device_map: dict[Any, torch.device] | None = None
 
-    @property
-    def device_map(self) -> dict[Any, torch.device]:
-        """The device of each entry of the sample, by its key; they may differ where ``device`` is None."""
-        return {
-            key: value.device
-            for key, value in self.tensordict.items(include_nested=True, leaves_only=True)
-            if isinstance(value, torch.Tensor)
-        }
+    def __post_init__(self) -> None:
+        if self.device_map is None:
+            self.device_map = {
+                key: value.device
+                for key, value in self.tensordict.items(include_nested=True, leaves_only=True)
+                if isinstance(value, torch.Tensor)
+            }
 
     @classmethod
     def metadata_from_env(cls, env: EnvBase) -> EnvMetaData:
@@ -75,7 +77,8 @@ class EnvMetaData:
     def to(self, device: torch.device | str) -> EnvMetaData:
         """The same for data on another device."""
         device = torch.device(device)
-        return replace(self, tensordict=self.tensordict.to(device), specs=self.specs.to(device), device=device)
+        data, specs = self.tensordict.to(device), self.specs.to(device)
+        return replace(self, tensordict=data, specs=specs, device=device, device_map=None)
 
     def __getitem__(self, index: Any) -> EnvMetaData:
         """The metadata of one row (or some rows) of a batch."""
@@ -84,17 +87,38 @@ class EnvMetaData:
 
 
 def get_env_metadata(
-    env_or_creator: EnvBase | Callable[..., EnvBase], kwargs: dict[str, Any] | None = None
+    env_or_creator: EnvBase | Callable[..., EnvBase],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    env_validator: Callable[[EnvBase], Any] | None = None,
 ) -> EnvMetaData:
     """Read the metadata of an environment, or of the one that a function makes.
 
     Args:
         env_or_creator: an environment, or what makes one, which is then closed again.
         kwargs: arguments for the function.
+        env_validator: called with the environment first; raises where that will not do.
     """
     from steppe.envs.base import EnvBase
 
     if isinstance(env_or_creator, EnvBase):
+        if env_validator is not None:
+            env_validator(env_or_creator)
         return EnvMetaData.metadata_from_env(env_or_creator)
     with env_or_creator(**(kwargs or {})) as env:
+        if env_validator is not None:
+            env_validator(env)
         return EnvMetaData.metadata_from_env(env)
+
+
+def make_tensordict(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase] | None = None) -> TensorDictBase:
+    """Return zeros of all that one step of an environment holds, and of what a policy writes.
+
+    Args:
+        env: the environment; it is reset and stepped once.
+        policy: takes a TensorDict and returns one with the action; random actions by default.
+    """
+    with torch.no_grad():
+        root = env.reset()
+        root = env.rand_action(root) if policy is None else with_written(root, policy(root))
+        return env.step(root).apply(torch.zeros_like)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,8 +30,11 @@ class ModelBasedEnvBase(EnvBase):
             reward and, where episodes can end, done entries at the root of what it returns. Done entries that it does
             not write are False.
         params: parameters to call it with instead of its own, as a TensorDict made by ``TensorDict.from_module``.
+        buffers: buffers, likewise.
         device: see :class:`EnvBase`.
         batch_size: see :class:`EnvBase`.
+        run_type_checks: see :class:`EnvBase`.
+        allow_done_after_reset: see :class:`EnvBase`.
         **kwargs: for :class:`EnvBase`.
 
     Examples:
@@ -46,18 +50,26 @@ class ModelBasedEnvBase(EnvBase):
         self,
         world_model: TensorDictModuleBase,
         params: Any = None,
-        *,
+        buffers: Any = None,
         device: torch.device | str | int | None = None,
         batch_size: torch.Size | tuple[int, ...] | list[int] | int | None = None,
+        run_type_checks: bool = False,
+        allow_done_after_reset: bool = False,
         **kwargs: Any,
     ) -> None:
         if not isinstance(world_model, nn.Module):
             raise SpecError(
                 f"{type(self).__name__}: world_model is a TensorDictModule, found {type(world_model).__name__}."
             )
-        super().__init__(device=device, batch_size=batch_size, **kwargs)
+        super().__init__(
+            device=device,
+            batch_size=batch_size,
+            run_type_checks=run_type_checks,
+            allow_done_after_reset=allow_done_after_reset,
+            **kwargs,
+        )
         self.world_model = world_model if device is None else world_model.to(device)
-        self.__dict__["world_model_params"] = params
+        self.__dict__["world_model_params"], self.__dict__["world_model_buffers"] = params, buffers
 
     def set_specs_from_env(self, env: EnvBase) -> ModelBasedEnvBase:
         """Take over the specs of another environment, on this one's device; returns this environment."""
@@ -68,10 +80,7 @@ class ModelBasedEnvBase(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         data = tensordict.copy()
-        if self.world_model_params is not None:
-            with self.world_model_params.to_module(self.world_model):
-                data = self.world_model(data)
-        else:
+        with self._instead(self.world_model_params), self._instead(self.world_model_buffers):
             data = self.world_model(data)
         # What the model does not write is still what it was at the root, and no outcome of this step.
         written = [
@@ -92,6 +101,10 @@ class ModelBasedEnvBase(EnvBase):
                 shape = (*tensordict.batch_size, *leaf.shape[len(self.batch_size) :])
                 following.set(key, torch.zeros(shape, dtype=torch.bool, device=leaf.device or CPU))
         return following
+
+    def _instead(self, tensors: Any) -> Any:
+        """Put parameters or buffers in the place of the module's own, in a ``with`` statement."""
+        return nullcontext() if tensors is None else tensors.to_module(self.world_model)
 
     def _set_seed(self, seed: int | None) -> None:
         """A world model draws from torch's global generator."""

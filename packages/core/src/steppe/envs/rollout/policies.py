@@ -28,21 +28,33 @@ class RandomPolicy:
     """Writes a random action, in the shape of the data it is called with.
 
     Args:
-        action_spec: a leaf, or a Composite whose keys are written.
+        action_spec: a leaf, or a Composite whose keys are written. None takes that of the environment that it is first
+            used in, by a rollout or a collector.
         action_key: where a leaf goes.
         generator: source of the random numbers; torch's global one by default.
     """
 
     def __init__(
-        self, action_spec: Spec, action_key: Any = "action", *, generator: torch.Generator | None = None
+        self, action_spec: Spec | None = None, action_key: Any = "action", *, generator: torch.Generator | None = None
     ) -> None:
         self.action_spec = action_spec
         self.action_key = action_key
         self.generator = generator
 
+    def set_action_spec_from_env(self, env: EnvBase) -> None:
+        """Take the actions of an environment, unless there are some already."""
+        if self.action_spec is None:
+            self.action_spec = env.full_action_spec.clone()
+
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the action into ``tensordict`` and return it."""
+        """Write the action into ``tensordict`` and return it.
+
+        Raises:
+            PolicyError: nobody has said which actions there are.
+        """
         spec = self.action_spec
+        if spec is None:
+            raise PolicyError("This RandomPolicy knows no actions: make it with env.action_spec.")
         composite = isinstance(spec, Composite)
         dims = len(spec.shape) if composite else 0
         lead = tensordict.batch_size[: tensordict.batch_dims - dims] if composite else _missing(tensordict, spec)
@@ -72,6 +84,8 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
     Raises:
         PolicyError: it is not callable, or its parameters do not match the observations.
     """
+    if isinstance(policy, RandomPolicy):
+        policy.set_action_spec_from_env(env)
     # torch.compile wraps a module in one that says nothing of what it takes.
     if isinstance(getattr(policy, "_orig_mod", policy), (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
         return cast(Policy, policy)
