@@ -11,7 +11,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from steppe.envs import EnvBase  # noqa: E402
-from steppe.errors import NotSupported  # noqa: E402
+from steppe.errors import IgnoredArgumentWarning, NotSupported  # noqa: E402
 from steppe.specs import Bounded, Composite  # noqa: E402
 from steppe.transforms import Transform  # noqa: E402
 from steppe_gym import GymEnv, as_gym, register_gym  # noqa: E402
@@ -174,6 +174,34 @@ def test_an_environment_class_registers_itself():
     observation, _ = env.reset()
     assert observation == 2
     assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
+    env.close()
+
+
+def test_a_class_that_registers_itself_gives_tensors_unless_asked_for_arrays():
+    ArrayCountingEnv.register_gym("Tensors-v0", disable_env_checker=True, order_enforce=False)
+    with_tensors, with_arrays = gymnasium.make("Tensors-v0"), gymnasium.make("Tensors-v0", to_numpy=True)
+
+    assert isinstance(with_tensors.reset()[0], torch.Tensor)
+    assert isinstance(with_arrays.reset()[0], np.ndarray)
+    assert with_tensors.spec.disable_env_checker
+    assert with_tensors.spec.order_enforce is False
+    with_tensors.close()
+    with_arrays.close()
+
+
+def test_a_choice_that_the_library_does_not_have_is_taken_with_a_warning():
+    with pytest.warns(IgnoredArgumentWarning, match="autoreset has no effect: this version of gymnasium"):
+        ArrayCountingEnv.register_gym("Choices-v0", autoreset=True)
+
+
+def test_making_it_takes_a_transform_and_keys_of_the_info():
+    EnvBase.register_gym("Made-v0", entry_point="gym:CartPole-v1", to_numpy=True)
+    env = gymnasium.make("Made-v0", transform=RewardScaled(), info_keys=["observation"], disable_env_checker=True)
+
+    observation, info = env.reset(seed=0)
+    assert observation == {}
+    assert info["observation"].shape == (4,)
+    assert env.step(0)[1] == 10
     env.close()
 
 

@@ -1013,6 +1013,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         *,
         entry_point: str | Callable[..., Any] | None = None,
         transform: Any = None,
+        to_numpy: bool = False,
         **kwargs: Any,
     ) -> None:
         """Let ``gymnasium.make(id)`` (or gym's) make environments of this class.
@@ -1023,8 +1024,11 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             id: what the library's ``make`` will know it by.
             entry_point: what makes the environment instead of this class: an id of steppe's, or a callable.
             transform: appended to the environment, a clone for each.
-            **kwargs: ``backend``, ``info_keys``, ``to_numpy``, ``max_episode_steps``, ``reward_threshold`` and
-                ``nondeterministic``, see ``steppe_gym.register_gym``; others are for the environment.
+            to_numpy: give observations as numpy arrays instead of tensors.
+            **kwargs: ``backend``, ``info_keys``, ``max_episode_steps``, ``reward_threshold``, ``nondeterministic``,
+                ``order_enforce``, ``autoreset``, ``disable_env_checker`` and ``apply_api_compatibility``, see
+                ``steppe_gym.register_gym``; others are for the environment. ``gymnasium.make`` takes ``transform``,
+                ``info_keys`` and ``to_numpy`` too.
 
         Raises:
             PluginNotFound: steppe-gym is not installed.
@@ -1033,14 +1037,14 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
         made = cls if entry_point is None else entry_point
         if transform is None:
-            register_with_library("gym", id, made, **kwargs)
+            register_with_library("gym", id, made, to_numpy=to_numpy, **kwargs)
             return
 
         def transformed(**given: Any) -> Any:
             env = make_env(made, **given) if isinstance(made, str) else made(**given)
             return env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
 
-        register_with_library("gym", id, transformed, **kwargs)
+        register_with_library("gym", id, transformed, to_numpy=to_numpy, **kwargs)
 
     # -- collectors -----------------------------------------------------------------------------------------------
 

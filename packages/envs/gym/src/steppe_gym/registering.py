@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
+from steppe.arguments import ignored_argument
 from steppe.envs import EnvBase
 from steppe.errors import NotSupported
 from steppe.registry import make_env
@@ -31,6 +33,10 @@ def register_gym(
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
     nondeterministic: bool = False,
+    order_enforce: bool | None = None,
+    autoreset: bool | None = None,
+    disable_env_checker: bool | None = None,
+    apply_api_compatibility: bool | None = None,
     **kwargs: Any,
 ) -> None:
     """Register a steppe environment with gymnasium or gym.
@@ -47,23 +53,55 @@ def register_gym(
         max_episode_steps: the library truncates episodes there.
         reward_threshold: for the library's spec.
         nondeterministic: for the library's spec.
-        **kwargs: for ``make``; arguments to the library's ``make`` come on top.
+        order_enforce: for the library's ``register``, in versions that have it; likewise the next three.
+        autoreset: see ``order_enforce``.
+        disable_env_checker: see ``order_enforce``.
+        apply_api_compatibility: see ``order_enforce``.
+        **kwargs: for ``make``. Arguments to the library's ``make`` come on top; ``transform``, ``info_keys`` and
+            ``to_numpy`` may be among them.
     """
 
-    def entry_point(**given: Any) -> Any:
+    def entry_point(
+        *, transform: Any = None, info_keys: Any = info_keys, to_numpy: bool = to_numpy, **given: Any
+    ) -> Any:
         env = make_env(make, **given) if isinstance(make, str) else make(**given)
-        return as_gym(env, backend=library, info_keys=info_keys, to_numpy=to_numpy)
+        if transform is not None:
+            env = env.append_transform(transform.clone() if hasattr(transform, "clone") else transform)
+        return as_gym(env, backend=library, info_keys=info_keys or (), to_numpy=to_numpy)
 
     adapter = _adapter(backend)
     library = adapter.library
-    adapter.submodule("envs.registration").register(
+    register = adapter.submodule("envs.registration").register
+    asked = {
+        "order_enforce": order_enforce,
+        "autoreset": autoreset,
+        "disable_env_checker": disable_env_checker,
+        "apply_api_compatibility": apply_api_compatibility,
+    }
+    taken = inspect.signature(register).parameters
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    options = {}
+    for name, value in asked.items():
+        if value is None:
+            continue
+        if name in taken or (any_name and _in_spec(adapter, name)):
+            options[name] = value
+        else:
+            ignored_argument("register_gym", name, f"this version of {library} has no such choice")
+    register(
         id=id,
         entry_point=entry_point,
         max_episode_steps=max_episode_steps,
         reward_threshold=reward_threshold,
         nondeterministic=nondeterministic,
         kwargs=kwargs,
+        **options,
     )
+
+
+def _in_spec(adapter: Adapter, name: str) -> bool:
+    """Whether the library's record of an environment takes an argument, which its ``register`` hands on."""
+    return name in inspect.signature(adapter.submodule("envs.registration").EnvSpec).parameters
 
 
 def as_gym(env: EnvBase, *, backend: str | None = None, info_keys: Sequence[Any] = (), to_numpy: bool = True) -> Any:
