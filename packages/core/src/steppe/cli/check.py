@@ -69,7 +69,13 @@ def _specs(env: Any) -> None:
 def _seeds(env: Any) -> None:
     actions = _actions(env)
     first, second = (_seeded(env, actions) for _ in range(2))
-    _same(first, second, "first run", "second run")
+    try:
+        _same(first, second, "first run", "second run")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: random numbers come from elsewhere than the generator that set_seed seeds, or a reset without a "
+            "seed makes a new one"
+        ) from None
 
 
 def _rollout(env: Any) -> None:
