@@ -77,16 +77,6 @@ KNOWN_WRONG: list[Known] = [
         lambda name, chain, way, program: name == "growing" and way.endswith("outside"),
     ),
     Known(
-        "a reset inside a step writes into the tensorclass of the step's own last observation",
-        ("tensorclass", None, "alone", "whole"),
-        lambda name, chain, way, program: (
-            name == "tensorclass"
-            and way == "alone"
-            and program in ("whole", "rollout", "partial steps", "edited", "edited in place")
-        ),
-        ("next/place/?",),
-    ),
-    Known(
         "where groups end by themselves, a transform of a batch resets the entries at the root of every row",
         ("groups", "counted", "serial, outside", "partial resets"),
         lambda name, chain, way, program: (
