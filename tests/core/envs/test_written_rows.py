@@ -238,7 +238,14 @@ def test_a_key_that_no_spec_has_comes_with_those_that_there_are():
     def rewarded(out, where):
         out["reward"][0] = 1
 
-    for write, text in ((misspelt, "Did you mean 'grid'"), (rewarded, "A reset has no reward")):
+    def ended(out, where):
+        out["terminated"][0] = True
+
+    for write, text in (
+        (misspelt, "Did you mean 'grid'"),
+        (rewarded, "A reset has no reward"),
+        (ended, "is returned: return terminated, truncated"),
+    ):
         for use in (check_env_specs, lambda env: env.reset()):
             with pytest.raises(SpecError, match=rf"out has \['grid'\].*{text}"):
                 use(Grid(write=write))

@@ -18,7 +18,7 @@ Each class is also the built-in that a caller would catch::
     ├── NoImplementation        (NotImplementedError)  implement_for has no row for this version
     ├── NotSupported            (NotImplementedError)  something that this object cannot do
     ├── SpecError               (ValueError)           data that is not what its spec says
-    │   └── ActionError                                the action is missing, or of the wrong shape or dtype
+    │   └── ActionError                                the action is missing, of another shape, or none that there is
     ├── PolicyError             (ValueError)           a policy that does not fit its environment
     ├── ClosedError             (RuntimeError)         use after close
     ├── StateError              (RuntimeError)         calls in an order that has no meaning
@@ -132,7 +132,7 @@ class SpecError(SteppeError, ValueError):
 
 
 class ActionError(SpecError):
-    """A step without its action, or with an action of the wrong shape or dtype."""
+    """An action that is missing, has another shape, loses something in its spec's dtype, or is none that there is."""
 
 
 class PolicyError(SteppeError, ValueError):

@@ -116,6 +116,8 @@ class OutRow(dict[Key, "np.ndarray[Any, Any]"]):
         hint = f" Did you mean {close[0]!r}?" if close else " Declare it in the specs."
         if key == "reward" and not close:
             hint = " A reset has no reward."
+        elif key in ("done", "terminated", "truncated"):
+            hint = " How an episode ends is returned: return terminated, truncated."
         raise SpecError(f"There is no row {key!r} to write into: out has {sorted(map(str, self))}.{hint}")
 
 
