@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from steppe.batched import SerialEnv
 from steppe.errors import SpecError
 from steppe.transforms import (
+    AutoResetEnv,
     AutoResetTransform,
     BatchSizeTransform,
     Compose,
@@ -257,3 +258,20 @@ def test_agents_that_differ_are_moved_to_the_next_root_too():
         env.set_seed(0)
 
     assert_equal_data(transformed.rollout(5, break_when_any_done=False), flagged.rollout(5, break_when_any_done=False))
+
+
+def test_an_auto_reset_env_of_torchrls_is_a_transformed_env_of_this_name():
+    base = self_resetting(start=5)
+    env = AutoResetEnv(base, AutoResetTransform())
+    env.append_transform(StepCounter())
+
+    env.check_env_specs()
+    env.set_seed(0)
+    before = base.resets
+    data = env.rollout(7, break_when_any_done=False)
+
+    assert isinstance(env, TransformedEnv)
+    assert env.base_env is base
+    assert base.resets == before + 1
+    assert squeezed(data, "observation") == [5, 6, 7, 5, 6, 7, 5]
+    assert squeezed(data, "step_count") == [0, 1, 2, 0, 1, 2, 0]

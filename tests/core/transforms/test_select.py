@@ -1,4 +1,4 @@
-"""ExcludeTransform, SelectTransform, RenameTransform."""
+"""ExcludeTransform, SelectTransform, RenameTransform, RemoveEmptySpecs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import torch
 from tensordict import TensorDict
 
 from steppe.errors import SpecError
+from steppe.specs import Composite
 from steppe.transforms import (
     Compose,
     ExcludeTransform,
     InitTracker,
+    RemoveEmptySpecs,
     RenameTransform,
     RewardSum,
     SelectTransform,
     StepCounter,
     TransformedEnv,
+    set_missing_tolerance,
 )
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, StatelessCountingEnv
 
@@ -161,3 +164,84 @@ def test_a_sum_may_be_renamed():
 
     data = env.rollout(4, break_when_any_done=False)
     assert torch.equal(data["next", "score"][1], data["next", "reward"][:2].sum(0))
+
+
+def nested_data():
+    return TensorDict({"a": torch.ones(2, 1), "group": {"b": torch.zeros(2, 3)}, "next": {"a": torch.ones(2, 1)}}, [2])
+
+
+def test_stored_data_is_renamed_in_place():
+    data = nested_data()
+    first = data["a"]
+
+    out = RenameTransform(["a", ("next", "a"), ("group", "b")], ["x", ("next", "x"), "y"])(data)
+
+    assert out is data
+    assert data["x"] is first
+    assert keys(data) == [("next", "x"), "x", "y"]
+    assert data["y"].shape == (2, 3)
+
+
+def test_a_copy_in_stored_data_shares_its_tensor():
+    data = nested_data()
+
+    RenameTransform(["a"], [("group", "a")], create_copy=True)(data)
+
+    assert data["group", "a"] is data["a"]
+
+
+def test_stored_data_gets_its_names_back():
+    rename = RenameTransform(["observation"], ["seen"], ["action"], [("hand", "push")])
+    data = TensorDict({"hand": {"push": torch.ones(2, 1)}, "seen": torch.zeros(2, 1)}, [2])
+
+    assert "action" in rename.inv(data).keys()
+    assert "seen" in rename.inv(data).keys()
+
+
+def test_a_key_that_stored_data_lacks_is_named_unless_it_may_be_missing():
+    rename = RenameTransform(["b"], ["c"])
+    with pytest.raises(KeyError, match=r"no entry 'b' in the data, which has \['a'"):
+        rename(TensorDict(a=torch.ones(1)))
+
+    set_missing_tolerance(rename, True)
+    assert keys(rename(TensorDict(a=torch.ones(1)))) == ["a"]
+
+
+class Roomy(CountingEnv):
+    """With groups that hold nothing, in what it returns and in what it is given."""
+
+    def __init__(self):
+        super().__init__(3)
+        self.observation_spec = Composite(
+            observation=self.observation_spec["observation"], room=Composite(inner=Composite())
+        )
+        self.state_spec = Composite(memory=Composite(), shape=())
+        self.given = []
+
+    def _with_room(self, data):
+        return data.set("room", TensorDict(inner=TensorDict()))
+
+    def _reset(self, tensordict, **kwargs):
+        return self._with_room(super()._reset(tensordict, **kwargs))
+
+    def _step(self, tensordict):
+        self.given.append("memory" in tensordict.keys())
+        return self._with_room(super()._step(tensordict))
+
+
+def test_empty_groups_are_left_out_and_the_environment_is_given_its_own():
+    env = TransformedEnv(Roomy(), RemoveEmptySpecs())
+
+    assert "room" not in env.observation_spec.keys()
+    assert "memory" not in env.state_spec.keys()
+    env.check_env_specs()
+    data = env.rollout(3)
+    assert not {"room", "memory"} & {*data.keys(), *data["next"].keys()}
+    assert all(env.base_env.given)
+
+
+def test_empty_groups_go_out_of_stored_data_in_place():
+    data = TensorDict(a=torch.ones(1), room=TensorDict(inner=TensorDict()), text="here")
+
+    assert RemoveEmptySpecs()(data) is data
+    assert sorted(data.keys()) == ["a", "text"]

@@ -125,6 +125,18 @@ def test_what_is_no_environment_is_refused():
 # -- the base ----------------------------------------------------------------------------------------------------------
 
 
+def test_the_base_may_be_given_under_its_older_name():
+    base = CountingEnv(3)
+    env = TransformedEnv(env=base, transform=StepCounter())
+
+    assert env.base_env is base
+    env.check_env_specs()
+    assert env.rollout(3)["next", "step_count"].flatten().tolist() == [1, 2, 3]
+    for wrong in ({}, {"base_env": base, "env": CountingEnv(3)}):
+        with pytest.raises(TypeError, match="takes one environment"):
+            TransformedEnv(**wrong)
+
+
 def test_attributes_are_those_of_the_base():
     env = TransformedEnv(CountingEnv(7), StepCounter())
 
