@@ -102,7 +102,7 @@ def portable(session: nox.Session) -> None:
 def torchrl(session: nox.Session) -> None:
     """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
     use_base(session)
-    install_local(session, "steppe", "steppe-gym", "steppe-testing", dependencies=False)
+    install_local(session, "steppe", "steppe-gym", "steppe-testing", "steppe-torchrl", dependencies=False)
     # The newest TorchRL, with the tensordict that it asks for in place of that of the base.
     free = write_constraints(session, "torchrl", "tensordict")
     session.install("-c", free, "torchrl", "gymnasium[classic-control]")
@@ -208,9 +208,9 @@ def install_local(session: nox.Session, *names: str, dependencies: bool = True) 
 
 
 def install_for_tests(session: nox.Session) -> None:
-    """Install all packages of this repository, and the libraries that they are tested with."""
+    """Install the packages that are not tested apart, and the libraries that they are tested with."""
     use_base(session)
-    install_local(session, *(package.name for package in packages()))
+    install_local(session, *(package.name for package in packages() if not package.apart))
     session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
 
 

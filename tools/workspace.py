@@ -43,6 +43,11 @@ class Package:
         return "tests/core" if self.name == "steppe" else f"tests/envs/{self.short.replace('-', '_')}"
 
     @property
+    def apart(self) -> bool:
+        """Whether it is tested in an environment of its own, because its requirements exclude those of the others."""
+        return bool(self.pyproject.get("tool", {}).get("steppe", {}).get("apart"))
+
+    @property
     def version(self) -> str:
         return str(self.pyproject["project"]["version"])
 

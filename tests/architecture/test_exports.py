@@ -20,7 +20,7 @@ SUBPACKAGES = sorted(
 OTHERS = [
     path.name
     for package in packages()
-    if package.name != "steppe"
+    if package.name != "steppe" and not package.apart
     for path in (package.path / "src").iterdir()
     if (path / "__init__.py").is_file()
 ]

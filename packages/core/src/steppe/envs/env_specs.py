@@ -10,7 +10,7 @@ import torch
 
 from steppe.envs.done import complete_done_spec, done_groups, is_complete_done_spec
 from steppe.errors import SpecError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded, conversion_hint
 
 __all__ = ["SpecViews"]
 
@@ -175,7 +175,9 @@ class SpecViews:
         if spec is None and kind == "state":
             spec = Composite({}, shape=batch_size)
         if not isinstance(spec, Spec):
-            raise SpecError(f"{kind}_spec takes a Spec or a Composite, not {type(spec).__name__}.")
+            raise SpecError(
+                f"{kind}_spec takes a Spec or a Composite, not {type(spec).__name__}.{conversion_hint(spec)}"
+            )
         if not isinstance(spec, Composite):
             spec = Composite({kind: spec}, shape=batch_size)
         elif tuple(spec.shape) != tuple(batch_size) and len(spec.shape) == 0:

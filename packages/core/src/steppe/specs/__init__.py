@@ -28,6 +28,7 @@ from .keys import below_next, is_private
 from .kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .multi import MultiCategorical, MultiOneHot
 from .nontensor import NonTensor
+from .others import conversion_hint
 from .stacked import Stacked
 from .stacked_composite import StackedComposite
 from .union import union
@@ -67,6 +68,7 @@ __all__ = [
     "check_no_exclusive_keys",
     "consolidate_spec",
     "contains_lazy_spec",
+    "conversion_hint",
     "is_private",
     "make_composite_from_td",
     "numpy_to_torch_dtype_dict",

@@ -18,6 +18,7 @@ from .composite_data import CompositeData
 from .composite_shape import CompositeShape
 from .keys import IsLeaf, SpecKeys, as_path, is_key
 from .nontensor import NonTensor
+from .others import conversion_hint
 from .shapes import ShapeLike
 from .shaping import as_device
 
@@ -333,7 +334,10 @@ class Composite(CompositeData, CompositeShape):
             return None
         if not isinstance(spec, Spec):
             if not isinstance(spec, Mapping):
-                raise SpecError(f"{key!r}: expected a spec, a mapping or None, found {type(spec).__name__} {spec!r}.")
+                raise SpecError(
+                    f"{key!r}: expected a spec, a mapping or None, found {type(spec).__name__} {spec!r}."
+                    f"{conversion_hint(spec)}"
+                )
             spec = Composite(spec, shape=self._shape, device=self._device)
         if spec.ndim < self.ndim and spec.shape == self._shape[: spec.ndim]:
             spec = self._in_batch(spec)

@@ -10,8 +10,8 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 from tensordict.nn import TensorDictModuleBase
 
-from steppe.errors import PolicyError
-from steppe.specs import Composite, Spec, is_private
+from steppe.errors import PolicyError, SpecError
+from steppe.specs import Composite, Spec, conversion_hint, is_private
 from steppe.storage import entries
 
 if TYPE_CHECKING:
@@ -32,11 +32,18 @@ class RandomPolicy:
             used in, by a rollout or a collector.
         action_key: where a leaf goes.
         generator: source of the random numbers; torch's global one by default.
+
+    Raises:
+        SpecError: ``action_spec`` is no spec.
     """
 
     def __init__(
         self, action_spec: Spec | None = None, action_key: Any = "action", *, generator: torch.Generator | None = None
     ) -> None:
+        if action_spec is not None and not isinstance(action_spec, Spec):
+            raise SpecError(
+                f"RandomPolicy takes a spec, found {type(action_spec).__name__}.{conversion_hint(action_spec)}"
+            )
         self.action_spec = action_spec
         self.action_key = action_key
         self.generator = generator
