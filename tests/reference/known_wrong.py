@@ -46,46 +46,6 @@ KNOWN_WRONG: list[Known] = [
         ("arrays with env_info", None, "alone", "env_info"),
         lambda name, chain, way, program: name == "arrays with env_info" and way == "alone" and program == "env_info",
     ),
-    Known(
-        "a batch loses the entries that only some of the agents have",
-        ("different agents", None, "serial, inside", "whole"),
-        lambda name, chain, way, program: name == "different agents" and way != "alone",
-        ("*own_?",),
-    ),
-    Known(
-        "a batch whose rows travel as TensorDicts leaves the action out of the root after a step with resets",
-        ("text", None, "serial, inside", "whole"),
-        lambda name, chain, way, program: (
-            name in ("text", "text as action", "growing", "metadata", "different agents")
-            and way.startswith(_BATCHES)
-            and program in _RESETS_INSIDE
-        ),
-        ("last/action", "last/agents/*/action"),
-    ),
-    Known(
-        "rows whose shapes differ cannot be merged in a partial step or reset",
-        ("growing", None, "serial, inside", "partial resets"),
-        lambda name, chain, way, program: (
-            name == "growing"
-            and way.startswith(_BATCHES)
-            and program in ("separate", "partial steps", "partial resets")
-        ),
-    ),
-    Known(
-        "transforms of a batch do not take rows whose shapes differ",
-        ("growing", "counted", "serial, outside", "whole"),
-        lambda name, chain, way, program: name == "growing" and way.endswith("outside"),
-    ),
-    Known(
-        "where groups end by themselves, a transform of a batch resets the entries at the root of every row",
-        ("groups", "counted", "serial, outside", "partial resets"),
-        lambda name, chain, way, program: (
-            name == "groups"
-            and way.endswith("outside")
-            and program in ("partial steps", "partial resets", "edited", "edited in place")
-        ),
-        ("*episode_reward", "*observation"),
-    ),
 ]
 
 

@@ -17,7 +17,15 @@ from steppe import ParallelEnv, SerialEnv, TransformedEnv
 from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Unbounded
 from steppe.transforms import TensorDictPrimer
-from steppe_testing import ArrayCountingEnv, DyingEnv, FailingEnv, HangingEnv
+from steppe_testing import (
+    ArrayCountingEnv,
+    DyingEnv,
+    DynamicSpecEnv,
+    FailingEnv,
+    HangingEnv,
+    HeterogeneousCountingEnv,
+    TextCountingEnv,
+)
 from tests.limits import ANSWER, AT_ONCE
 
 
@@ -228,3 +236,41 @@ def test_a_warning_filter_of_a_class_in_main_does_not_stop_a_worker() -> None:
         warnings.simplefilter("ignore", category)
         with ParallelEnv(2, ArrayCountingEnv, num_processes=1) as env:
             assert env.rollout(2).shape == (2, 2)
+
+
+class TestRowsThatDiffer:
+    """Rows whose shapes, or entries, are not those of the others."""
+
+    def test_each_row_of_a_growing_observation_is_reset_by_its_own_mask(self):
+        env = SerialEnv(2, [lambda: DynamicSpecEnv(5)] * 2)
+        td = env.reset()
+        for _ in range(3):
+            td = env.step_mdp(env.rand_step(td))
+
+        td["_reset"] = torch.tensor([[True], [False]])
+        td = env.reset(td)
+
+        assert [row["observation"].shape for row in td.unbind(0)] == [(3, 1, 2), (3, 4, 2)]
+
+    def test_entries_of_single_agents_are_there_after_a_reset(self):
+        env = SerialEnv(2, [HeterogeneousCountingEnv] * 2)
+
+        agents = env.reset().unbind(0)[1]["agents"].unbind(0)
+
+        assert [name for agent in agents for name in sorted(agent.keys())] == [
+            *("observation", "own_0"),
+            *("observation", "own_1"),
+            *("observation", "own_2"),
+        ]
+
+    def test_the_root_after_a_step_has_the_same_entries_with_resets_as_without(self):
+        env = SerialEnv(2, [lambda: TextCountingEnv(2)] * 2)
+        td = env.reset()
+
+        roots = []
+        for _ in range(3):
+            _, td = env.step_and_maybe_reset(env.rand_action(td))
+            roots.append(set(td.keys()))
+
+        assert roots[0] == roots[1] == roots[2]
+        assert "action" in roots[0]

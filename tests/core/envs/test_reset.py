@@ -17,6 +17,7 @@ from steppe_gym import GymEnv
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
+    DynamicSpecEnv,
     MultiKeyCountingEnv,
     NestedCountingEnv,
     NestedResetEnv,
@@ -477,3 +478,13 @@ def test_masks_of_a_batch_whose_rows_have_batches_reset_no_more_than_they_name()
         root["_reset"] = torch.tensor([[[True], [False]], [[False], [False]]])
 
         assert env.reset(root)["observation"].flatten().tolist() == [0, 1, 1, 1]
+
+
+def test_a_smaller_observation_after_a_reset_is_not_repeated_to_the_size_of_the_last():
+    env = DynamicSpecEnv(3)
+    td = env.reset()
+
+    for _ in range(3):
+        _, td = env.step_and_maybe_reset(env.rand_action(td))
+
+    assert td["observation"].shape == (3, 1, 2)

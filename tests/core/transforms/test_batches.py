@@ -18,7 +18,7 @@ from steppe.transforms import (
     TensorDictPrimer,
     TransformedEnv,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv, DynamicSpecEnv, MultiKeyCountingEnv
 
 N, STEPS = 3, 16
 # Rows end at different times.
@@ -183,3 +183,26 @@ def test_an_edited_count_may_reach_the_limit(place, base):
         assert td["next", "truncated"].all()
         assert td["next", "done"].all()
         assert (root["step_count"] == 0).all()
+
+
+def test_transforms_of_a_batch_take_rows_whose_shapes_differ():
+    batch = TransformedEnv(SerialEnv(2, [lambda: DynamicSpecEnv(5), lambda: DynamicSpecEnv(3)]), StepCounter(4))
+    td = batch.reset()
+
+    for _ in range(4):
+        _, td = batch.step_and_maybe_reset(batch.rand_action(td))
+
+    assert td["step_count"].squeeze(-1).tolist() == [0, 1]
+    assert [row["observation"].shape for row in td.unbind(0)] == [(3, 1, 2), (3, 2, 2)]
+
+
+def test_rows_in_which_no_group_is_reset_keep_the_sums_at_their_root():
+    env = TransformedEnv(SerialEnv(2, MultiKeyCountingEnv), RewardSum(["reward"]))
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td["episode_reward"] = torch.full((2, 1), 7.0)
+    for group in ("left", "right"):
+        td[group, "_reset"] = torch.tensor([[group == "left"], [False]])
+
+    td = env.reset(td)
+
+    assert td["episode_reward"].squeeze(-1).tolist() == [0, 7]

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDictBase, lazy_stack
 
 from steppe.batched.operations import RESET, STEP
+from steppe.specs import every_leaf_key
 from steppe.workers import SubjectError
 
 __all__ = ["run_rows", "stack_rows"]
@@ -32,12 +33,13 @@ def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
         try:
             if op == RESET:
                 env = envs[row]
-                found[row] = None, env.reset(td, **arguments).select(*env.observation_keys, *env.done_keys)
+                keys = (*every_leaf_key(env.full_observation_spec), *env.done_keys)
+                found[row] = None, env.reset(td, **arguments).select(*keys, strict=False)
             elif op == STEP:
                 found[row] = envs[row].step(td).get("next"), None
             else:
                 stepped, root = envs[row].step_and_maybe_reset(td)
-                found[row] = stepped.get("next"), root.exclude(*envs[row].action_keys)
+                found[row] = stepped.get("next"), root
         except Exception as error:
             raise SubjectError(row, "reset" if op == RESET else "step") from error
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, is_tensorclass
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, is_tensorclass, lazy_stack
 from torch import Tensor
 
 from steppe.storage import build_alike, build_td, copy_names, entries
@@ -101,7 +101,14 @@ class StepPlan:
         return result if root is None else copy_names(root, result)
 
     def _any_class(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool) -> Any:
-        """The same for lazy stacks and tensorclasses, whose entries only they know how to take out."""
+        """The same for lazy stacks, row by row, and for tensorclasses, whose entries only they know how to take out."""
+        stack = following if isinstance(following, LazyStackedTensorDict) else root
+        if isinstance(stack, LazyStackedTensorDict) and not is_non_tensor(stack):
+            dim = stack.stack_dim
+            befores = root.unbind(dim) if root is not None else [None] * len(stack.tensordicts)
+            if len(befores) == following.shape[dim]:
+                rows = zip(befores, following.unbind(dim), strict=True)
+                return lazy_stack([self._level(*row, drop_root, drop_next, top=top) for row in rows], dim)
         taken = following.exclude(*_leaves(drop_next)) if drop_next else following.copy()
         if root is None or not self._keep_other:
             return taken

@@ -13,7 +13,7 @@ from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, Discr
 from .build import make_composite_from_td
 from .choice import Choice
 from .composite import Composite
-from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec
+from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec, every_leaf_key
 from .continuous import (
     Bounded,
     BoundedContinuous,
@@ -69,6 +69,7 @@ __all__ = [
     "consolidate_spec",
     "contains_lazy_spec",
     "conversion_hint",
+    "every_leaf_key",
     "is_private",
     "make_composite_from_td",
     "numpy_to_torch_dtype_dict",

@@ -14,7 +14,7 @@ from .nontensor import NonTensor
 from .stacked import stack
 from .stacked_composite import StackedComposite
 
-__all__ = ["check_no_exclusive_keys", "consolidate_spec", "contains_lazy_spec"]
+__all__ = ["check_no_exclusive_keys", "consolidate_spec", "contains_lazy_spec", "every_leaf_key"]
 
 
 def contains_lazy_spec(spec: Spec) -> bool:
@@ -24,6 +24,21 @@ def contains_lazy_spec(spec: Spec) -> bool:
     return isinstance(spec, Composite) and any(
         contains_lazy_spec(child) for child in spec.values() if child is not None
     )
+
+
+def every_leaf_key(spec: Spec) -> list[Any]:
+    """The keys of all leaves, also of those that only some parts of a stack have; ``keys()`` leaves these out."""
+    if not isinstance(spec, Composite):
+        return []
+    found: list[Any] = []
+    for part in spec.specs if isinstance(spec, StackedComposite) else [spec]:
+        for name, child in part.items():
+            if isinstance(child, Composite):
+                below = every_leaf_key(child)
+                found += [(name, *((key,) if isinstance(key, str) else key)) for key in below]
+            elif child is not None:
+                found.append(name)
+    return list(dict.fromkeys(found))
 
 
 def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:

@@ -212,7 +212,7 @@ class TransformedSteps(EnvBase):
             if pipeline.may_end:
                 base_root = self._reset_the_rest(base_root, pipeline.by_key(ended), root)
             fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
-            self.settle_reset(root, fresh)
+            root = self.settle_reset(root, fresh)
         return tensordict, root
 
     def _overlay(self, pipeline: Pipeline, tensordict: TensorDictBase) -> TensorDictBase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_non_tensor
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
 from steppe.envs.done import DoneGroup, reset_mask
 from steppe.envs.masks.step import merge_rows
@@ -93,17 +93,33 @@ def clear_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> TensorDi
 def merge_reset(
     tensordict: TensorDictBase, fresh: TensorDictBase, groups: list[DoneGroup], masks: dict[Any, torch.Tensor]
 ) -> TensorDictBase:
-    """Write ``fresh`` into ``tensordict`` where the masks are True (everywhere without masks), and drop the masks."""
+    """Write ``fresh`` into ``tensordict`` where the masks are True (everywhere without masks), and drop the masks.
+
+    Entries that belong to no level with a mask are reset in the rows in which some mask is True.
+
+    Returns:
+        ``tensordict``, or, where rows have got different shapes, which it cannot hold, a lazy stack of them.
+    """
     clear_masks(tensordict, groups)
     clear_masks(fresh, groups)
     if not masks:
         return tensordict.update(fresh)
     root = masks.get(())
-    nested = {prefix: mask for prefix, mask in masks.items() if prefix}
     if root is not None:
-        return tensordict.update(merge_rows(_rows(root, tensordict), fresh, tensordict))
-    _merge_level(tensordict, fresh, (), nested)
+        merged = merge_rows(_rows(root, tensordict), fresh, tensordict)
+        return _updated(tensordict, merged)
+    size = tensordict.batch_size
+    rows = torch.stack([mask.reshape((*size, -1)).any(-1) for mask in masks.values()]).any(0)
+    _merge_level(tensordict, fresh, (), masks, rows)
     return tensordict
+
+
+def _updated(tensordict: TensorDictBase, merged: TensorDictBase) -> TensorDictBase:
+    if isinstance(merged, LazyStackedTensorDict) and not isinstance(tensordict, LazyStackedTensorDict):
+        dim = merged.stack_dim
+        rows = zip(tensordict.unbind(dim), merged.unbind(dim), strict=True)
+        return lazy_stack([before.copy().update(row) for before, row in rows], dim)
+    return tensordict.update(merged)
 
 
 def _rows(mask: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
@@ -113,19 +129,26 @@ def _rows(mask: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
     return mask
 
 
-def _merge_level(target: TensorDictBase, fresh: TensorDictBase, prefix: tuple[str, ...], masks: dict[Any, Any]) -> None:
-    """Merge where only nested levels have masks: what belongs to no level is reset whole."""
+def _merge_level(
+    target: TensorDictBase,
+    fresh: TensorDictBase,
+    prefix: tuple[str, ...],
+    masks: dict[Any, torch.Tensor],
+    rows: torch.Tensor,
+) -> None:
+    """Merge where only nested levels have masks: what belongs to none of them is reset with its row."""
+    own = []
     for name in list(fresh.keys()):
         value = fresh.get(name)
         path = (*prefix, name)
-        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
-            old = target.get(name, None)
-            mask = masks.get(path)
-            if old is None:
-                target.set(name, value)
-            elif mask is not None:
-                old.update(merge_rows(_rows(mask, old), value, old))
-            else:
-                _merge_level(old, value, path, masks)
-        else:
+        old = target.get(name, None)
+        if not isinstance(value, TensorDictBase) or is_non_tensor(value):
+            own.append(name)
+        elif old is None:
             target.set(name, value)
+        elif path in masks:
+            old.update(merge_rows(_rows(masks[path], old), value, old))
+        else:
+            _merge_level(old, value, path, masks, rows)
+    if own:
+        target.update(merge_rows(rows, fresh.select(*own), target))

@@ -40,7 +40,7 @@ def skipped_next(env: EnvBase, tensordict: TensorDictBase) -> TensorDictBase:
         (env.full_done_spec, env.done_keys),
     ):
         rewards = spec is env.full_reward_spec
-        if contains_lazy_spec(spec):
+        if isinstance(tensordict, LazyStackedTensorDict) or contains_lazy_spec(spec):
             zero = spec.zero(lead)
             following.update(zero if rewards else _known(zero, tensordict))
             continue
@@ -57,9 +57,11 @@ def skipped_next(env: EnvBase, tensordict: TensorDictBase) -> TensorDictBase:
 
 def _known(zero: Any, data: Any) -> Any:
     """``zero`` with the values that ``data`` has; rows that differ are filled one by one."""
-    if isinstance(zero, LazyStackedTensorDict):
-        rows = zip(zero.unbind(zero.stack_dim), data.unbind(zero.stack_dim), strict=True)
-        return lazy_stack([_known(row, known) for row, known in rows], zero.stack_dim)
+    for stack in (zero, data):
+        if isinstance(stack, LazyStackedTensorDict):
+            dim = stack.stack_dim
+            rows = zip(zero.unbind(dim), data.unbind(dim), strict=True)
+            return lazy_stack([_known(row, known) for row, known in rows], dim)
     out = zero.copy()
     for name in zero.keys():
         known = data.get(name, None)
@@ -77,15 +79,15 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
         mask: ``[*B]`` bool.
         new: data of batch size ``[*B, ...]``; its keys are those of the result.
         old: data that may lack keys; 0 stands in for them.
+
+    Returns:
+        Data like ``new``; a lazy stack where rows have different shapes.
     """
     if is_non_tensor(new):  # before lazy stacks, which a stack of non-tensors is too
         return _merge_non_tensors(mask, new, old)
-    if isinstance(new, LazyStackedTensorDict):
-        dim = new.stack_dim
-        rows = new.unbind(dim)
-        before = old.unbind(dim) if old.batch_size[: dim + 1] == new.batch_size[: dim + 1] else [{}] * len(rows)
-        masks = mask.unbind(dim) if dim < mask.ndim else [mask] * len(rows)
-        return lazy_stack([merge_rows(*parts) for parts in zip(masks, rows, before, strict=True)], dim)
+    for stack in (new, old):
+        if isinstance(stack, LazyStackedTensorDict):
+            return _merge_parts(mask, new, old, stack.stack_dim)
     out = new.empty()
     for key in new.keys(is_leaf=_is_leaf):
         value, previous = new.get(key), old.get(key, None)
@@ -94,11 +96,24 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
         elif isinstance(value, torch.Tensor):
             if previous is None:
                 previous = torch.zeros_like(value)
+            if value.shape != previous.shape:
+                if mask.ndim:
+                    return _merge_parts(mask, new, old, 0)
+                out.set(key, value if mask else previous)
+                continue
             shaped = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
             out.set(key, torch.where(shaped, value, previous))
         else:
             out.set(key, value if previous is None else _merge_non_tensors(mask, value, previous))
     return out
+
+
+def _merge_parts(mask: torch.Tensor, new: Any, old: Any, dim: int) -> Any:
+    """The same for data whose parts along a dimension differ, part by part."""
+    parts = new.unbind(dim)
+    before = old.unbind(dim) if old.batch_size[: dim + 1] == new.batch_size[: dim + 1] else [{}] * len(parts)
+    masks = mask.unbind(dim) if dim < mask.ndim else [mask] * len(parts)
+    return lazy_stack([merge_rows(*each) for each in zip(masks, parts, before, strict=True)], dim)
 
 
 def _merge_non_tensors(mask: torch.Tensor, new: Any, old: Any) -> Any:

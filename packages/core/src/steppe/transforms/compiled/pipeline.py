@@ -10,8 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ArrayEnv, EnvBase
 from steppe.errors import SpecError, add_note
-from steppe.specs import Stacked
-from steppe.storage import build_td, copy_names, entries
+from steppe.specs import every_leaf_key
+from steppe.storage import build_td, copy_names, entries, storage_problem
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, shallow_copy
 from steppe.transforms.compiled.on_batch import StagesOnBatch
@@ -105,15 +105,20 @@ class Pipeline:
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
         self._foreign = [*foreign, "next"]
-        self._base_outputs = [*_leaf_keys(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
-        # One level that ends whole, and tensors in it alone.
+        self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
+        # One level that ends whole, and tensors of fixed shapes in it alone.
         self.flat = (
             [group.prefix for group in self.specs.groups] == [()]
             and all(type(key) is str for key in self._base_outputs)
             and all(
-                type(key) is str and leaf is not None and leaf.dtype is not None and not isinstance(leaf, Stacked)
+                type(key) is str
                 for kind in (self.specs.observation, self.specs.done)
-                for key, leaf in kind.items(include_nested=True, leaves_only=True)
+                for key in kind.keys(include_nested=True, leaves_only=True)
+            )
+            and all(
+                storage_problem(kind) is None
+                for specs in (self.base_specs, self.specs)
+                for kind in (specs.observation, specs.reward, specs.done)
             )
         )
         rewards = _leaf_keys(self.specs.reward) - _leaf_keys(self.specs.observation) - _leaf_keys(self.specs.state)
