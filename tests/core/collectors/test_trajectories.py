@@ -87,6 +87,21 @@ def test_ids_are_added_where_there_are_none() -> None:
     assert set(data.keys()) == {"next"}, "what was given is left as it was"
 
 
+def test_ids_at_the_root_cut_also_where_a_collector_says_something_else() -> None:
+    ids = torch.tensor([[0, 0, 1]])
+    data = TensorDict({"traj_ids": ids, "collector": {"policy_version": torch.zeros(1, 3)}}, [1, 3])
+    out = split_trajectories(data)
+    assert out["mask"].tolist() == [[True, True], [True, False]]
+
+
+def test_frames_that_a_mask_leaves_out_belong_to_no_trajectory() -> None:
+    data = frames([[0, 0, -1, -1], [1, 2, 2, 2]])
+    data["collector", "mask"] = data["collector", "traj_ids"] >= 0
+    out = split_trajectories(data)
+    assert out["value"].tolist() == [[1, 2, 0], [5, 0, 0], [6, 7, 8]]
+    assert out["collector", "mask"].tolist() == [[True, True, False], [True, False, False], [True] * 3]
+
+
 def test_text_is_padded_with_none() -> None:
     text = NonTensorStack(NonTensorStack("a", "b", "c", "d"))
     out = split_trajectories(frames([[0, 0, 0, 1]], text=text, same=NonTensorData("x", batch_size=[1, 4])))

@@ -78,11 +78,13 @@ def split_trajectories(
     """Cut data at the ends of its trajectories.
 
     A trajectory is a run of frames along the last dimension with one id, or where there are no ids, up to a frame whose
-    done entry is True. The work grows with the number of frames alone.
+    done entry is True. Frames that a mask leaves out (an interrupted batch has some) belong to no trajectory. The work
+    grows with the number of frames alone.
 
     Args:
         rollout_tensordict: ``[*B, T]`` data with time last.
-        prefix: where trajectory ids are, and where the mask goes. Default: ``"collector"`` where that entry exists.
+        prefix: where trajectory ids are, and where the mask goes. Default: ``"collector"`` where there are ids, the root
+            where these are there, and where there are none, ``"collector"`` if that entry exists.
         trajectory_key: the key of the ids, in place of ``"traj_ids"`` below the prefix; the mask goes beside it.
         done_key: the done entry below ``"next"`` to cut at where there are no ids. Default: ``"done"``.
         as_nested: return nested tensors instead of padded ones; a layout, ``torch.strided`` (that of True) or
@@ -116,8 +118,16 @@ def split_trajectories(
             new[:, 1:] = _done(data, done_key, ids_key).reshape(-1, steps)[:, :-1]
     starts = new.reshape(-1).nonzero().squeeze(-1)
     lengths = torch.diff(starts, append=starts.new_tensor([count]))
-    number = new.reshape(-1).cumsum(0) - 1
     flat = data.copy().reshape(count)
+    new = new.reshape(-1)
+    valid = data.get((*ids_key[:-1], "mask"), None)
+    if valid is not None and not bool(valid.all()):
+        # What is left out lies behind what was collected, so that what follows is the beginning of another row.
+        kept = valid.reshape(count).nonzero().squeeze(-1)
+        flat, new, count = flat[kept], new[kept], len(kept)
+        starts = new.nonzero().squeeze(-1)
+        lengths = torch.diff(starts, append=starts.new_tensor([count]))
+    number = new.cumsum(0) - 1
     if ids is None:
         flat.set(ids_key, number)
     if as_nested:
@@ -139,6 +149,8 @@ def _ids_key(data: TensorDictBase, prefix: Any, key: Any) -> tuple[str, ...]:
         return (key,) if isinstance(key, str) else tuple(key)
     if prefix is None:
         prefix = ("collector",) if "collector" in data.keys() else ()
+        if prefix and "traj_ids" in data.keys() and data.get(("collector", "traj_ids"), None) is None:
+            prefix = ()
     return (*((prefix,) if isinstance(prefix, str) else prefix), "traj_ids")
 
 
