@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from .batched import SerialEnv as SerialEnv
     from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .batched import env_creator as env_creator
+    from .collectors import CategoricalActor as CategoricalActor
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
+    from .collectors import NormalActor as NormalActor
     from .collectors import SyncDataCollector as SyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
@@ -180,8 +182,10 @@ _EXPORTS: dict[str, str] = {
             "env_creator",
         ),
         "collectors": (
+            "CategoricalActor",
             "Collector",
             "DataCollectorBase",
+            "NormalActor",
             "SyncDataCollector",
             "split_trajectories",
         ),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from steppe.collectors.actors import CategoricalActor, NormalActor
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.engine import Collector
 from steppe.collectors.presets import SyncDataCollector
 from steppe.collectors.trajectories import split_trajectories
 
-__all__ = ["Collector", "DataCollectorBase", "SyncDataCollector", "split_trajectories"]
+__all__ = [
+    "CategoricalActor",
+    "Collector",
+    "DataCollectorBase",
+    "NormalActor",
+    "SyncDataCollector",
+    "split_trajectories",
+]

@@ -16,6 +16,7 @@ from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
+from steppe.collectors.planning import planned
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.whole_trajectories import WholeTrajectories
@@ -374,7 +375,7 @@ class Collector(DataCollectorBase):
         random = self._policy is None or done < self.init_random_frames
         if random and self._random is None:
             self._random = RandomActions(env)
-        act = self._random if random else self._policy
+        act = self._random if random else planned(self._policy)
         assert act is not None
         if random and self._policy is not None:
             act = self._padded(act, root)

@@ -83,8 +83,8 @@ def split_trajectories(
 
     Args:
         rollout_tensordict: ``[*B, T]`` data with time last.
-        prefix: where trajectory ids are, and where the mask goes. Default: ``"collector"`` where there are ids, the root
-            where these are there, and where there are none, ``"collector"`` if that entry exists.
+        prefix: where trajectory ids are, and where the mask goes. Default: ``"collector"`` where it holds ids, the root
+            where that does, and where there are none, ``"collector"`` if that entry exists.
         trajectory_key: the key of the ids, in place of ``"traj_ids"`` below the prefix; the mask goes beside it.
         done_key: the done entry below ``"next"`` to cut at where there are no ids. Default: ``"done"``.
         as_nested: return nested tensors instead of padded ones; a layout, ``torch.strided`` (that of True) or

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries
+from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries, has_plain_call
 from steppe.storage.large_arrays import LARGE, large_array
 from steppe.storage.layout import Field, Layout, storage_problem
 from steppe.storage.storage import Kind, Storage, StorageHandle
@@ -19,6 +19,7 @@ __all__ = [
     "build_td",
     "copy_names",
     "entries",
+    "has_plain_call",
     "large_array",
     "storage_problem",
 ]

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from steppe.specs import Composite
 
-__all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entries"]
+__all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entries", "has_plain_call"]
 
 _EMPTY = torch.Size([])
 
@@ -117,3 +117,19 @@ class TensorDictBuilder:
         for name, builder, _ in self._nodes:
             source[name] = builder._nested(flat, (*prefix, name))
         return build_td(source, self.batch_size, self.device)
+
+
+def has_plain_call(module: Any) -> bool:
+    """Whether a module of tensordict reads and writes the data that it is called with, and nothing more.
+
+    False where options were chosen that its call acts upon: arguments by name, selected outputs, its own generator, a
+    sample that modules before it have drawn.
+    """
+    own = vars(module)
+    return (
+        own.get("_kwargs") is None
+        and not own.get("_select_before_return", False)
+        and own.get("_generator") is None
+        and own.get("_generator_key") is None
+        and own.get("_requires_sample", True) is not False
+    )

@@ -1,0 +1,192 @@
+"""Actors that draw an action and its log-probability in few operations."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import (
+    NormalParamExtractor,
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+    TensorDictModuleBase,
+)
+from torch import distributions
+
+from steppe.collectors.draws import Draw, categorical, normal, one_hot
+from steppe.envs import ExplorationType, exploration_type
+
+__all__ = ["CategoricalActor", "Drawing", "NormalActor"]
+
+
+class Drawing(ProbabilisticTensorDictModule):
+    """A probabilistic module that draws with a function of its own, where it is asked for random samples.
+
+    Args:
+        *args: for the class of tensordict.
+        draw: see :mod:`steppe.collectors.draws`.
+        **kwargs: for the class of tensordict, whose distribution serves all else: modes, losses.
+    """
+
+    def __init__(self, *args: Any, draw: Draw, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.draw = draw
+
+    def forward(
+        self,
+        tensordict: TensorDictBase,
+        tensordict_out: TensorDictBase | None = None,
+        _requires_sample: bool = True,
+    ) -> TensorDictBase:
+        """Write a sample, and its log-probability where that is asked for."""
+        kind = exploration_type() or self.default_interaction_type
+        # Losses need the gradient of a log-probability, and samples that nothing has to flow through.
+        if kind is ExplorationType.RANDOM and _requires_sample and not torch.is_grad_enabled():
+            names = zip(self.dist_keys, self.in_keys, strict=True)
+            found = self.draw(self.return_log_prob, **{name: tensordict.get(key) for name, key in names})
+            if found is not None:
+                out = tensordict if tensordict_out is None else tensordict_out
+                out.set(self.dist_sample_keys[0], found[0])
+                if self.return_log_prob:
+                    out.set(self.log_prob_key, found[1])
+                return out
+        return super().forward(tensordict, tensordict_out, _requires_sample=_requires_sample)  # type: ignore[no-any-return]
+
+
+class _FusedActor(ProbabilisticTensorDictSequential):
+    """A net, and a draw from the distribution that it describes."""
+
+    _parameters_of: ClassVar[list[str]]
+
+    def __init__(
+        self,
+        module: Any,
+        in_keys: Any,
+        out_keys: Any,
+        draw: Draw,
+        distribution_class: Any,
+        return_log_prob: bool,
+        log_prob_key: Any,
+        default_interaction_type: ExplorationType,
+    ) -> None:
+        names = list(self._parameters_of)
+        if isinstance(module, TensorDictModuleBase):
+            keys = names if in_keys is None else list(in_keys)
+        else:
+            keys = names
+            module = TensorDictModule(self._net(module), ["observation"] if in_keys is None else list(in_keys), keys)
+        key = "action" if not out_keys else out_keys[0]
+        drawing = Drawing(
+            dict(zip(names, keys, strict=True)),
+            [key],
+            draw=draw,
+            distribution_class=distribution_class,
+            return_log_prob=return_log_prob,
+            log_prob_key=log_prob_key,
+            default_interaction_type=default_interaction_type,
+        )
+        super().__init__(module, drawing)
+
+    def _net(self, module: Any) -> Any:
+        return module
+
+
+class CategoricalActor(_FusedActor):
+    """A policy of discrete actions, which draws sooner than one made of ``torch.distributions``.
+
+    It is a ``ProbabilisticTensorDictSequential`` (``get_dist``, ``log_prob``, ...), as losses expect one; only random
+    samples without gradients are drawn another way: from the same distribution, with other random numbers.
+
+    Args:
+        module: a TensorDictModule that writes the logits; or a function of observations that returns them ``[*B, n]``.
+        in_keys: where the logits are, ``["logits"]``; for a function, what it reads, ``["observation"]``.
+        out_keys: where the action goes, ``["action"]``.
+        one_hot: write one-hot actions ``[*B, n]``, as environments have them, int64; otherwise categories ``[*B]``.
+        return_log_prob: write the log-probability too, ``[*B]``.
+        log_prob_key: where it goes; ``"action_log_prob"`` by default.
+        default_interaction_type: what to do where nobody says, ``set_exploration_type``.
+    """
+
+    _parameters_of: ClassVar[list[str]] = ["logits"]
+
+    def __init__(
+        self,
+        module: Any,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        *,
+        one_hot: bool = True,
+        return_log_prob: bool = True,
+        log_prob_key: Any = None,
+        default_interaction_type: ExplorationType = ExplorationType.RANDOM,
+    ) -> None:
+        draw, made = (_one_hot, _OneHot) if one_hot else (categorical, distributions.Categorical)
+        super().__init__(module, in_keys, out_keys, draw, made, return_log_prob, log_prob_key, default_interaction_type)
+
+
+class _OneHot(distributions.OneHotCategorical):
+    """Samples of the dtype that actions have."""
+
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        return super().sample(torch.Size(sample_shape)).long()
+
+    @property
+    def mode(self) -> torch.Tensor:
+        return super().mode.long()
+
+    @property
+    def deterministic_sample(self) -> torch.Tensor:
+        """The likeliest category."""
+        return self.mode
+
+
+def _one_hot(scored: bool, logits: torch.Tensor) -> Any:
+    found = one_hot(scored, logits)
+    return found and (found[0].long(), found[1])
+
+
+class NormalActor(_FusedActor):
+    """A policy of continuous actions from independent normal distributions; see :class:`CategoricalActor`.
+
+    Args:
+        module: a TensorDictModule that writes means and standard deviations; or a function of observations that returns
+            a tensor ``[*B, 2 * k]``, of which a ``NormalParamExtractor`` makes both.
+        in_keys: where they are, ``["loc", "scale"]``; for a function, what it reads, ``["observation"]``.
+        out_keys: where the action goes ``[*B, k]``, ``["action"]``.
+        return_log_prob: write the log-probability too, ``[*B]``.
+        log_prob_key: where it goes; ``"action_log_prob"`` by default.
+        default_interaction_type: what to do where nobody says, ``set_exploration_type``.
+    """
+
+    _parameters_of: ClassVar[list[str]] = ["loc", "scale"]
+
+    def __init__(
+        self,
+        module: Any,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        *,
+        return_log_prob: bool = True,
+        log_prob_key: Any = None,
+        default_interaction_type: ExplorationType = ExplorationType.RANDOM,
+    ) -> None:
+        super().__init__(
+            module, in_keys, out_keys, normal, _Normal, return_log_prob, log_prob_key, default_interaction_type
+        )
+
+    def _net(self, module: Any) -> Any:
+        return torch.nn.Sequential(module, NormalParamExtractor())
+
+
+class _Normal(distributions.Independent):
+    """Independent normal numbers; the last dimension is one event."""
+
+    def __init__(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
+        super().__init__(distributions.Normal(loc, scale), 1)
+
+    @property
+    def deterministic_sample(self) -> torch.Tensor:
+        """The mean."""
+        return self.mean

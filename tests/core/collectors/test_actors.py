@@ -1,0 +1,76 @@
+"""Actors that draw in few operations draw from the distributions of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import distributions, nn
+
+from steppe import CategoricalActor, Collector, ExplorationType, NormalActor, SerialEnv, set_exploration_type
+from steppe.collectors.draws import categorical, normal, one_hot
+
+RANDOM = ExplorationType.RANDOM
+
+
+def test_categories_come_as_often_as_their_probabilities_say() -> None:
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0]).expand(40_000, 4)
+    sample, log_prob = categorical(True, logits)  # type: ignore[misc]
+    expected = distributions.Categorical(logits=logits)
+    assert torch.allclose(log_prob, expected.log_prob(sample), atol=1e-6)
+    frequencies = torch.bincount(sample, minlength=4) / len(sample)
+    five_sigma = 5 * (expected.probs[0] * (1 - expected.probs[0]) / len(sample)).sqrt()
+    assert ((frequencies - expected.probs[0]).abs() < five_sigma).all()
+
+
+def test_a_one_hot_sample_has_a_single_one() -> None:
+    logits = torch.randn(50, 3, 5)
+    sample, log_prob = one_hot(True, logits)  # type: ignore[misc]
+    assert sample.sum(-1).eq(1).all()
+    assert torch.allclose(log_prob, distributions.OneHotCategorical(logits=logits).log_prob(sample), atol=1e-6)
+
+
+def test_normal_numbers_have_mean_and_deviation() -> None:
+    loc, scale = torch.tensor([1.0, -2.0]).expand(40_000, 2), torch.tensor([0.5, 3.0]).expand(40_000, 2)
+    sample, log_prob = normal(True, loc, scale)  # type: ignore[misc]
+    expected = distributions.Independent(distributions.Normal(loc, scale), 1)
+    assert torch.allclose(log_prob, expected.log_prob(sample), atol=1e-4)
+    assert torch.allclose(sample.mean(0), loc[0], atol=float(5 * 3 / 200))
+    assert torch.allclose(sample.std(0), scale[0], rtol=0.03)
+
+
+@pytest.mark.parametrize("make", [CategoricalActor, NormalActor])
+def test_an_actor_offers_what_losses_ask_for(make: Any) -> None:
+    actor = make(nn.Linear(4, 6))
+    td = TensorDict({"observation": torch.randn(5, 4)}, [5])
+    with torch.no_grad(), set_exploration_type(RANDOM):
+        actor(td)
+    distribution = actor.get_dist(td)
+    assert torch.allclose(distribution.log_prob(td["action"]), td["action_log_prob"], atol=1e-5)
+    assert torch.allclose(actor.log_prob(td), td["action_log_prob"], atol=1e-5)
+    assert actor.log_prob(td).requires_grad
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        first, second = actor(td.copy())["action"], actor(td.copy())["action"]
+    assert torch.equal(first, second)
+
+
+def test_categories_or_one_hot_as_the_environment_has_them() -> None:
+    for one, batch in ((True, SerialEnv(2, "gym:CartPole-v1")), (False, None)):
+        if batch is None:
+            batch = SerialEnv(2, "gym:CartPole-v1", create_env_kwargs={"categorical_action_encoding": True})
+        with Collector(batch, CategoricalActor(nn.Linear(4, 2), one_hot=one), frames_per_batch=20) as collector:
+            data = next(collector)
+        assert data["action"].shape == ((2, 10, 2) if one else (2, 10))
+        assert data["action"].dtype is torch.int64
+        assert data["action_log_prob"].shape == (2, 10)
+        batch.close()
+
+
+@pytest.mark.parametrize("make", [CategoricalActor, NormalActor])
+def test_parameters_that_are_none_are_refused(make: Any) -> None:
+    actor = make(nn.Linear(4, 6))
+    td = TensorDict({"observation": torch.full((5, 4), float("nan"))}, [5])
+    with torch.no_grad(), set_exploration_type(RANDOM), pytest.raises(ValueError, match="constraint"):
+        actor(td)
