@@ -15,6 +15,12 @@ from steppe.collectors.draws import categorical, normal, one_hot
 RANDOM = ExplorationType.RANDOM
 
 
+@pytest.fixture
+def validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distributions look at their parameters, as they do unless some library has told them not to."""
+    monkeypatch.setattr(distributions.Distribution, "_validate_args", True)
+
+
 def test_categories_come_as_often_as_their_probabilities_say() -> None:
     logits = torch.tensor([0.0, 1.0, -1.0, 2.0]).expand(40_000, 4)
     sample, log_prob = categorical(True, logits)  # type: ignore[misc]
@@ -69,7 +75,7 @@ def test_categories_or_one_hot_as_the_environment_has_them() -> None:
 
 
 @pytest.mark.parametrize("make", [CategoricalActor, NormalActor])
-def test_parameters_that_are_none_are_refused(make: Any) -> None:
+def test_parameters_that_are_none_are_refused(validated: None, make: Any) -> None:
     actor = make(nn.Linear(4, 6))
     td = TensorDict({"observation": torch.full((5, 4), float("nan"))}, [5])
     with torch.no_grad(), set_exploration_type(RANDOM), pytest.raises(ValueError, match="constraint"):
