@@ -37,16 +37,7 @@ class Known:
         return self.paths is None or any(fnmatchcase(path, pattern) for pattern in self.paths)
 
 
-_BATCHES = ("serial", "parallel")
-_RESETS_INSIDE = ("whole", "edited", "edited in place")
-
-KNOWN_WRONG: list[Known] = [
-    Known(
-        "an array environment alone forgets env_info when a step resets it; batches, and others alone, do not",
-        ("arrays with env_info", None, "alone", "env_info"),
-        lambda name, chain, way, program: name == "arrays with env_info" and way == "alone" and program == "env_info",
-    ),
-]
+KNOWN_WRONG: list[Known] = []
 
 
 def known_of(name: str, chain: str | None, way: str, program: str) -> list[Known]:

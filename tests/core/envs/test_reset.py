@@ -488,3 +488,14 @@ def test_a_smaller_observation_after_a_reset_is_not_repeated_to_the_size_of_the_
         _, td = env.step_and_maybe_reset(env.rand_action(td))
 
     assert td["observation"].shape == (3, 1, 2)
+
+
+@pytest.mark.parametrize("kind", [ArrayCountingEnv, CountingEnv])
+def test_an_episode_that_follows_another_begins_where_env_info_said(kind):
+    env = kind(2, env_info=True)
+    td = env.reset(env_info={"start": torch.tensor([5])})
+
+    for _ in range(2):
+        _, td = env.step_and_maybe_reset(env.rand_action(td))
+
+    assert td["observation"].unique().tolist() == [5]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU
@@ -13,7 +14,7 @@ from steppe.specs import CPU
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["env_info_values"]
+__all__ = ["env_info_values", "native_info"]
 
 
 def env_info_values(env: EnvBase, given: Mapping[str, Any], *, rows: int | None = None) -> dict[str, torch.Tensor]:
@@ -60,3 +61,10 @@ def _wrong_names(env: EnvBase, given: Mapping[str, Any], names: list[str]) -> Sp
         f"self.env_info_spec = Composite({', '.join(declared)}). _reset then finds it at ('env_info', {key!r}) of its "
         "tensordict, reset_into in its env_info. Options of a library's reset are given as env.reset(options={...})."
     )
+
+
+def native_info(info: TensorDictBase | None) -> dict[str, Any] | None:
+    """One row of env_info as Python numbers and lists."""
+    if info is None:
+        return None
+    return {str(key): value.tolist() if isinstance(value, torch.Tensor) else value for key, value in info.items()}

@@ -11,8 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.arguments import ignored_argument
 from steppe.envs.array.actions import ActionCodec
-from steppe.envs.array.env import ArrayEnv, native_info, refuse_seed
+from steppe.envs.array.env import ArrayEnv, refuse_seed
 from steppe.envs.array.td_steps import RowSteps
+from steppe.envs.env_info import native_info
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.module import has_class_attribute
 from steppe.errors import NotSupported, SpecError

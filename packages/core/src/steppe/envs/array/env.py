@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from tensordict import TensorDictBase
 
 from steppe.envs.array.layout import RowLayout, layout_problem
 from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.array.writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
+from steppe.envs.env_info import native_info
 from steppe.errors import NotSupported
 
 __all__ = ["ArrayEnv"]
@@ -189,10 +189,3 @@ def refuse_seed(kwargs: dict[str, Any]) -> None:
     """Raise a TypeError where a reset was given a seed, which is not among what an environment's ``_reset`` takes."""
     if "seed" in kwargs:
         raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
-
-
-def native_info(info: TensorDictBase | None) -> dict[str, Any] | None:
-    """One row of env_info as Python numbers and lists."""
-    if info is None:
-        return None
-    return {str(key): value.tolist() if isinstance(value, torch.Tensor) else value for key, value in info.items()}

@@ -11,6 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
+from steppe.envs.env_info import native_info
 from steppe.envs.step_mdp import put_next
 from steppe.specs import Composite
 from steppe.storage import TensorDictBuilder, build_td, entries
@@ -119,7 +120,8 @@ class RowSteps:
             ``root``, in which these rows have the first data of their episodes.
         """
         if not self.batch_size:
-            return self.reset(root)
+            # What a caller gave to a reset stays in the data, and holds for the resets that follow.
+            return self.reset(root, env_info=native_info(entries(root).get("env_info")))
         at = [row for row, _, _ in ended]
         self._loop.reset(at)
         mask = np.zeros(self.rows.n, bool)
