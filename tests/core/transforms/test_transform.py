@@ -192,6 +192,34 @@ def test_keys_must_be_as_many():
         SpecError, match=r"Doubled: in_keys and out_keys must have the same length, found \['a'\] and \['b', 'c'\]"
     ):
         Doubled(["a"], ["b", "c"])
+    with pytest.raises(SpecError, match="Halved: in_keys_inv and out_keys_inv must have the same length"):
+        Halved(in_keys_inv=["a"], out_keys_inv=["b", "c"])
+
+
+class Together(Transform):
+    """Many entries side by side in one."""
+
+    def __init__(self, in_keys, name):
+        super().__init__(in_keys=in_keys, out_keys=[name])
+
+    def _call(self, next_tensordict):
+        parts = [next_tensordict[key] for key in self.in_keys]
+        return next_tensordict.set(self.out_keys[0], torch.cat(parts, -1))
+
+    def _reset(self, tensordict, tensordict_reset):
+        return self._call(tensordict_reset)
+
+    def transform_observation_spec(self, observation_spec):
+        observation_spec[self.out_keys[0]] = Unbounded((*observation_spec.shape, len(self.in_keys)))
+        return observation_spec
+
+
+@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
+def test_a_transform_that_writes_call_reads_as_many_keys_as_it_likes(base):
+    env = TransformedEnv(base(3), Compose(StepCounter(), Together(["observation", "observation"], "both")))
+
+    env.check_env_specs()
+    assert env.rollout(3)["next", "both"].tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
 def test_data_that_is_there_is_transformed_by_calling():

@@ -103,9 +103,13 @@ class Transform(Module):
     Args:
         in_keys: keys to read after a step or reset, a list. A key is a name, or a tuple of names; one key needs no
             list.
-        out_keys: keys to write, one for each; by default those of ``in_keys``.
+        out_keys: keys to write, one for each (as many as it likes for a class that writes ``_call`` or ``_step``); by
+            default those of ``in_keys``.
         in_keys_inv: keys that the environment reads, of actions and states.
         out_keys_inv: the keys that the caller writes for them; by default those of ``in_keys_inv``.
+
+    Raises:
+        SpecError: there are not as many keys to write as to read.
 
     Attributes:
         writes_done: it may end an episode or skip a step. The environment is then reset after the transforms have run,
@@ -136,14 +140,11 @@ class Transform(Module):
         for name, keys in given.items():
             if keys is not None:
                 setattr(self, name, keys)
-        for first, second in (("in_keys", "out_keys"), ("in_keys_inv", "out_keys_inv")):
-            if given[second] is not None:
-                mine, theirs = as_keys(given[first]), as_keys(given[second])
-                if len(mine) != len(theirs) and given[first] is not None:
-                    raise SpecError(
-                        f"{type(self).__name__}: {first} and {second} must have the same length, found {mine} and "
-                        f"{theirs}."
-                    )
+        # A class that writes these methods may read many keys and write few.
+        if None not in (in_keys, out_keys) and not (self._writes("_call") or self._writes("_step")):
+            self._zipped("in_keys", "out_keys")
+        if None not in (in_keys_inv, out_keys_inv) and not self._writes("_inv_call"):
+            self._zipped("in_keys_inv", "out_keys_inv")
         self.__dict__["_missing_tolerance"] = False
 
     in_keys = keys_property("in_keys")
@@ -423,11 +424,20 @@ class Transform(Module):
 
     @property
     def _pairs(self) -> list[tuple[Any, Any]]:
-        return list(zip(self.in_keys, self.out_keys, strict=True))
+        return self._zipped("in_keys", "out_keys")
 
     @property
     def _inverse_pairs(self) -> list[tuple[Any, Any]]:
-        return list(zip(self.out_keys_inv, self.in_keys_inv, strict=True))
+        return [(out_key, key) for key, out_key in self._zipped("in_keys_inv", "out_keys_inv")]
+
+    def _zipped(self, first: str, second: str) -> list[tuple[Any, Any]]:
+        """Each key of one attribute with that of the other in its place."""
+        read, written = getattr(self, first), getattr(self, second)
+        if len(read) != len(written):
+            raise SpecError(
+                f"{type(self).__name__}: {first} and {second} must have the same length, found {read} and {written}."
+            )
+        return list(zip(read, written, strict=True))
 
     def _missing(self, key: Any, data: TensorDictBase) -> None:
         if self.missing_tolerance:
