@@ -160,7 +160,12 @@ class TransformedSteps(EnvBase):
             except KeyError as error:
                 pipeline.explain_hidden(error)
                 raise
-        return base.step(pipeline.root(given)).get("next")
+        try:
+            following = base.step(pipeline.root(given)).get("next")
+        except KeyError as error:
+            pipeline.explain_hidden(error)
+            raise
+        return following
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         pipeline = self._compiled

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ArrayEnv, EnvBase
-from steppe.errors import SpecError, add_note
+from steppe.errors import SpecError
 from steppe.specs import every_leaf_key
 from steppe.storage import build_td, copy_names, entries, storage_problem
 from steppe.transforms.base import Transform
@@ -17,6 +17,7 @@ from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, shallow_copy
 from steppe.transforms.compiled.on_batch import StagesOnBatch
 from steppe.transforms.compiled.row_plan import RowPlan, plan_batch, row_problem
 from steppe.transforms.compose import Compose
+from steppe.transforms.keys import names_of
 
 __all__ = ["Pipeline", "leaves", "version"]
 
@@ -266,13 +267,18 @@ class Pipeline:
         return self._without(tensordict, (*self.hidden,)) if self.hidden else tensordict
 
     def explain_hidden(self, error: KeyError) -> None:
-        """Note in an error of the base why it does not see an entry."""
-        add_note(
-            error,
-            f"The environment is not shown {sorted(map(str, self.hidden))}, because a transform has replaced it in "
-            "the data. What a step reads beside the action belongs into the environment's state_spec, and the "
-            "transform then needs an inverse (in_keys_inv).",
-        )
+        """Raise in place of an error of the base about an entry that it is not shown.
+
+        Raises:
+            SpecError: says why it does not see the entry.
+        """
+        for key in sorted(self.hidden, key=str):
+            if names_of(key)[-1] in str(error):
+                raise SpecError(
+                    f"The environment reads {key!r} in a step, and is not shown it, because a transform has replaced "
+                    "it in the data. What a step reads beside the action belongs into the environment's state_spec, "
+                    f"and the transform then needs an inverse, in_keys_inv=[{key!r}], or other out_keys."
+                ) from error
 
     @staticmethod
     def _without(tensordict: TensorDictBase, keys: tuple[Any, ...]) -> TensorDictBase:
