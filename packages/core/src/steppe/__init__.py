@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from .envs import RandomPolicy as RandomPolicy
     from .envs import check_env_specs as check_env_specs
     from .envs import check_marl_grouping as check_marl_grouping
+    from .envs import default_info_dict_reader as default_info_dict_reader
     from .envs import exploration_type as exploration_type
+    from .envs import get_env_metadata as get_env_metadata
     from .envs import make_composite_from_td as make_composite_from_td
+    from .envs import make_tensordict as make_tensordict
     from .envs import set_exploration_type as set_exploration_type
     from .envs import step_mdp as step_mdp
     from .envs import terminated_or_truncated as terminated_or_truncated
@@ -69,9 +72,14 @@ if TYPE_CHECKING:
     from .specs import Unbounded as Unbounded
     from .specs import UnboundedContinuous as UnboundedContinuous
     from .specs import UnboundedDiscrete as UnboundedDiscrete
+    from .specs import check_no_exclusive_keys as check_no_exclusive_keys
+    from .specs import consolidate_spec as consolidate_spec
+    from .specs import contains_lazy_spec as contains_lazy_spec
     from .storage import Storage as Storage
+    from .transforms import AutoResetEnv as AutoResetEnv
     from .transforms import AutoResetTransform as AutoResetTransform
     from .transforms import BatchSizeTransform as BatchSizeTransform
+    from .transforms import CallableTransform as CallableTransform
     from .transforms import Compose as Compose
     from .transforms import ConditionalSkip as ConditionalSkip
     from .transforms import DeviceCastTransform as DeviceCastTransform
@@ -80,6 +88,7 @@ if TYPE_CHECKING:
     from .transforms import ExcludeTransform as ExcludeTransform
     from .transforms import InitTracker as InitTracker
     from .transforms import ObservationTransform as ObservationTransform
+    from .transforms import RemoveEmptySpecs as RemoveEmptySpecs
     from .transforms import RenameTransform as RenameTransform
     from .transforms import RewardSum as RewardSum
     from .transforms import SelectTransform as SelectTransform
@@ -88,6 +97,8 @@ if TYPE_CHECKING:
     from .transforms import Transform as Transform
     from .transforms import TransformedEnv as TransformedEnv
     from .transforms import UnaryTransform as UnaryTransform
+    from .transforms import auto_unwrap_transformed_env as auto_unwrap_transformed_env
+    from .transforms import set_auto_unwrap_transformed_env as set_auto_unwrap_transformed_env
     from .versions import gym_backend as gym_backend
     from .versions import implement_for as implement_for
     from .versions import set_backend as set_backend
@@ -131,30 +142,38 @@ _EXPORTS: dict[str, str] = {
             "Unbounded",
             "UnboundedContinuous",
             "UnboundedDiscrete",
+            "check_no_exclusive_keys",
+            "consolidate_spec",
+            "contains_lazy_spec",
         ),
         "storage": ("Storage",),
         "envs": (
-            "check_marl_grouping",
-            "MarlGroupMapType",
-            "DreamerEnv",
             "ArrayEnv",
+            "DreamerEnv",
             "EnvBase",
             "EnvMetaData",
             "ExplorationType",
             "GymLikeEnv",
+            "MarlGroupMapType",
             "ModelBasedEnvBase",
             "RandomPolicy",
             "check_env_specs",
+            "check_marl_grouping",
+            "default_info_dict_reader",
             "exploration_type",
+            "get_env_metadata",
             "make_composite_from_td",
+            "make_tensordict",
             "set_exploration_type",
             "step_mdp",
             "terminated_or_truncated",
             "write_row",
         ),
         "transforms": (
+            "AutoResetEnv",
             "AutoResetTransform",
             "BatchSizeTransform",
+            "CallableTransform",
             "Compose",
             "ConditionalSkip",
             "DTypeCastTransform",
@@ -163,6 +182,7 @@ _EXPORTS: dict[str, str] = {
             "ExcludeTransform",
             "InitTracker",
             "ObservationTransform",
+            "RemoveEmptySpecs",
             "RenameTransform",
             "RewardSum",
             "SelectTransform",
@@ -171,6 +191,8 @@ _EXPORTS: dict[str, str] = {
             "Transform",
             "TransformedEnv",
             "UnaryTransform",
+            "auto_unwrap_transformed_env",
+            "set_auto_unwrap_transformed_env",
         ),
         "batched": (
             "AsyncEnvPool",
