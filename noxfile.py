@@ -44,6 +44,7 @@ TYPED = [
             "workers",
         ),
         *("envs/array", "envs/rollout", "envs/masks", "envs/checks"),
+        *("envs/base.py", "envs/env_specs.py", "envs/state.py"),
         *("transforms/compiled", "batched/backends", "batched/share.py"),
     )
 ]

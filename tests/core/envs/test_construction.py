@@ -306,7 +306,7 @@ def test_a_spec_that_is_only_looked_at_in_init_is_not_declared():
     class Curious(CountingEnv):
         def __init__(self):
             super().__init__()
-            del self.__dict__["_specs"]["reward"]
+            del self.base_state.specs["reward"]
             assert self.full_reward_spec.is_empty()
 
     assert Curious().reward_spec == Unbounded((1,))

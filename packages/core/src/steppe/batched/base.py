@@ -18,7 +18,7 @@ from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.readout import is_host
 from steppe.batched.steps import BatchSteps
 from steppe.batched.view import BatchView, rows_of_index
-from steppe.envs import has_class_attribute, next_seed
+from steppe.envs import BaseState, has_class_attribute, next_seed
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.workers import PATIENCE, pickled
@@ -27,7 +27,7 @@ __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
 _OF_A_START = frozenset(
-    {"_specs", "_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out", "_layout", "_env_info_spec"}
+    {"_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out", "_layout"}
     | {"_backend", "_finalizer", "_buffered", "_on_arrays", "_read"}
 )
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
@@ -92,7 +92,7 @@ class BatchedEnv(BatchSteps):
         self.__dict__["num_workers"] = num_workers
         self.__dict__["_running"] = False
         self.__dict__["_given"] = given
-        self.__dict__["_device_asked_for"] = self.__dict__["_device"]
+        self.__dict__["_device_asked_for"] = self.base_state.device
 
     # -- who steps the environments -------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class BatchedEnv(BatchSteps):
         except AttributeError:
             if name in self._ignored:
                 return self.__dict__.get("_given", {}).get(name, self._ignored[name][0])
-            if name.startswith("_") or name in _OF_ONE_ENV or self.__dict__.get("is_closed", True):
+            if name.startswith("_") or name in _OF_ONE_ENV or "_running" not in vars(self) or self.is_closed:
                 raise
             if has_class_attribute(self, name):
                 raise
@@ -277,8 +277,10 @@ class BatchedEnv(BatchSteps):
     def __getstate__(self) -> dict[str, Any]:
         """A batch travels as it was before its start, and is started anew where it arrives."""
         state = {name: value for name, value in super().__getstate__().items() if name not in _OF_A_START}
-        state["_batch_size"], state["_device"] = torch.Size((self.num_workers,)), state["_device_asked_for"]
-        state["_running"], state["_validated"] = False, set()
+        before: BaseState = state["base_state"]
+        before.batch_size, before.device = torch.Size((self.num_workers,)), self._device_asked_for
+        before.specs, before.env_info_spec, before.validated = {}, None, set()
+        state["_running"] = False
         state["_made_of"] = pickled({name: state.pop(name) for name in _MADE_OF})
         return state
 
@@ -331,8 +333,7 @@ class BatchedEnv(BatchSteps):
         """``[num_workers]``, and the environments' own batch size behind it. Makes the environments, if need be."""
         if not self._is_described:
             self.start()
-        size: torch.Size = self.__dict__["_batch_size"]
-        return size
+        return self.base_state.batch_size
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
@@ -341,9 +342,9 @@ class BatchedEnv(BatchSteps):
     @property
     def device(self) -> torch.device | None:
         """Where data comes out: as asked for, otherwise where all environments are. Makes these, if need be."""
-        if self.__dict__.get("_device") is None and not self._is_described:
+        if self.base_state.device is None and not self._is_described:
             self.start()
-        return self.__dict__.get("_device")
+        return self.base_state.device
 
     @property
     def supports_set_state(self) -> bool:
@@ -357,17 +358,17 @@ class BatchedEnv(BatchSteps):
         """What ``reset(env_info=...)`` may be given for each row, as the environments say."""
         if not self._is_described:
             self.start()
-        spec: Composite | None = self.__dict__.get("_env_info_spec")
+        spec = self.base_state.env_info_spec
         return spec if spec is not None else Composite({}, shape=self.batch_size)
 
     @env_info_spec.setter
     def env_info_spec(self, spec: Composite) -> None:
-        self.__dict__["_env_info_spec"] = spec
+        self.base_state.env_info_spec = spec
 
     def to(self, device: Any) -> BatchedEnv:
         """Let data come out on ``device`` from now on; the environments stay where they are."""
         if not self._running:
-            self.__dict__["_device"] = torch.device(device)
+            self.base_state.device = torch.device(device)
             return self
         super().to(device)
         if self.storage is not None:
@@ -375,18 +376,17 @@ class BatchedEnv(BatchSteps):
         return self
 
     def _full_spec(self, kind: str) -> Composite:
-        specs = self.__dict__.setdefault("_specs", {})
-        if kind not in specs:
+        if kind not in self.base_state.specs:
             self.start()
-        return specs[kind]
+        return self.base_state.specs[kind]
 
     def _adopt(self, reports: list[EnvReport]) -> Composite | None:
         """Take over what the environments say; the spec of a row of storage, None where data travels in messages."""
         layout = BatchLayout(reports)
         state = self.__dict__
-        state["_batch_size"] = torch.Size((self.num_workers, *layout.size))
-        if state["_device"] is None:
-            state["_device"] = layout.device
+        self.base_state.batch_size = torch.Size((self.num_workers, *layout.size))
+        if self.base_state.device is None:
+            self.base_state.device = layout.device
         for kind in SPEC_KINDS:
             self.assign_spec(kind, layout.specs[kind])
         self.env_info_spec = layout.env_info

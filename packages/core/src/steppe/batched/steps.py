@@ -227,7 +227,7 @@ class BatchSteps(EnvBase):
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
         if not self.is_validated("step") or "_step" in given or "next" in given:
             return super().step_and_maybe_reset(tensordict)
-        if state["is_closed"]:
+        if self.base_state.is_closed:
             self.check_open("step_and_maybe_reset")
         state["_backend"].check(self)
         if not self._buffered or (self._differentiable and self._wants_gradients(tensordict)):

@@ -41,6 +41,7 @@ from steppe.envs.rollout.policies import RandomPolicy, as_policy
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed
+from steppe.envs.state import BaseState, Unknown
 from steppe.envs.step_mdp import step_mdp
 from steppe.specs import make_composite_from_td
 
@@ -50,6 +51,7 @@ __all__ = [
     "ArrayEnv",
     "Arrays",
     "BaseInfoDictReader",
+    "BaseState",
     "BoundWriter",
     "DoneGroup",
     "DreamerEnv",
@@ -69,6 +71,7 @@ __all__ = [
     "RowLayout",
     "RowWriter",
     "Rows",
+    "Unknown",
     "action_rules",
     "as_policy",
     "blanked",

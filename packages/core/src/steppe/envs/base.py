@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -29,14 +30,13 @@ from steppe.envs.rollout.loop import plan as plan_rollout
 from steppe.envs.rollout.random_actions import write_actions
 from steppe.envs.row_access import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed, random_state_kept
+from steppe.envs.state import BaseState, Unknown
 from steppe.envs.step_mdp import StepPlan, put_next
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import CPU, SPEC_KINDS, Composite
 from steppe.storage import entries
 
 __all__ = ["EnvBase"]
-
-_UNKNOWN = object()
 
 
 class EnvBase(SpecViews, Module, metaclass=EnvMeta):
@@ -87,6 +87,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     _batch_locked: bool = True
     #: Whether its ``_step`` and ``_reset`` are those of other environments.
     steps_others: bool = False
+    #: What this class keeps of the environment.
+    base_state: BaseState
     #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.
     _supports_set_state: bool = False
     #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
@@ -104,22 +106,19 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         auto_reset: bool = False,
         auto_reset_replace: bool = True,
     ) -> None:
-        if "_modules" not in self.__dict__:
+        if "_modules" not in vars(self):
             nn.Module.__init__(self)
-        state = self.__dict__
-        state["_device"] = torch.device(device) if device is not None else state.get("_device")
+        state = self.base_state
+        state.initialized, state.is_closed = True, False
+        if device is not None:
+            state.device = torch.device(device)
         if batch_size is not None:
-            state["_batch_size"] = torch.Size((batch_size,) if isinstance(batch_size, int) else batch_size)
-        state.setdefault("_batch_size", torch.Size(()))
-        state["_spec_locked"] = spec_locked
-        state["run_type_checks"] = run_type_checks
-        state["allow_done_after_reset"] = allow_done_after_reset
-        state["is_closed"] = False
+            state.batch_size = torch.Size((batch_size,) if isinstance(batch_size, int) else batch_size)
+        state.spec_locked = spec_locked
+        state.run_type_checks = run_type_checks
+        state.allow_done_after_reset = allow_done_after_reset
         self._use_auto_reset(auto_reset, replace=auto_reset_replace)
-        state["_generator"] = None
-        state["_env_info_spec"] = None
-        state["_validated"] = set()
-        state.setdefault("_undeclared", set())
+        state.generator = state.env_info_spec = None
         self._assign_specs_again()
 
     def __new__(
@@ -127,8 +126,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     ) -> Any:
         """Make the object; ``_batch_locked`` sets the attribute of that name, ``_inplace_update`` has no meaning."""
         env = super().__new__(cls)
+        env.base_state = BaseState()
         if _batch_locked is not None:
-            env.__dict__["_batch_locked"] = _batch_locked
+            env._batch_locked = _batch_locked
         return env
 
     def _finish_construction(
@@ -141,20 +141,20 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         compile: bool | dict[str, Any] | None = None,
     ) -> Any:
         """What comes after the outermost ``__init__``; the arguments are those that it did not name."""
-        state = self.__dict__
-        if "is_closed" not in state:
+        state = self.base_state
+        if not state.initialized:
             raise StateError(
                 f"{type(self).__name__}.__init__ has not called super().__init__(). Write it as the first line: "
                 "super().__init__(**kwargs)."
             )
         if spec_locked is not None:
-            state["_spec_locked"] = spec_locked
+            state.spec_locked = spec_locked
         if auto_reset is not None or auto_reset_replace is not None:
-            memory = state["_auto_reset"]
+            memory = state.auto_reset
             wanted = auto_reset if auto_reset is not None else memory is not None
             before = memory.replace if memory is not None else True
             self._use_auto_reset(wanted, replace=before if auto_reset_replace is None else auto_reset_replace)
-        state["_constructed"] = True
+        state.constructed = True
         self.settle_specs()
         env = self if policy is None else self._prepared_for(policy)
         if compile is not None and compile is not False:
@@ -168,7 +168,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             raise TypeError(
                 f"{type(self).__name__} steps other environments: give auto_reset=True to those that reset themselves."
             )
-        self.__dict__["_auto_reset"] = AutoResetMemory(replace=replace) if wanted else None
+        self.base_state.auto_reset = AutoResetMemory(replace=replace) if wanted else None
 
     def _prepared_for(self, policy: Any) -> Any:
         """This environment with the transforms that a policy needs, or itself where it has all of them."""
@@ -198,15 +198,12 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     @property
     def batch_size(self) -> torch.Size:
         """Leading dimensions of all data and of every spec. Assigning expands specs that had no batch."""
-        size: torch.Size = self.__dict__.get("_batch_size", torch.Size(()))
-        return size
+        return self.base_state.batch_size
 
     @batch_size.setter
     def batch_size(self, value: Iterable[int]) -> None:
-        size = torch.Size(value)
-        state = self.__dict__
-        old = state.get("_batch_size", torch.Size(()))
-        state["_batch_size"] = size
+        old, size = self.base_state.batch_size, torch.Size(value)
+        self.base_state.batch_size = size
         self._assign_specs_again(lambda spec: _rebatched(spec, old, size))
 
     @property
@@ -243,7 +240,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             raise NotSupported(
                 f"{type(self).__name__}.batch_locked is that of its base: assign env.base_env.batch_locked."
             )
-        self.__dict__["_batch_locked"] = bool(value)
+        self._batch_locked = bool(value)
         self.specs_changed()
 
     @property
@@ -254,13 +251,40 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     @property
     def device(self) -> torch.device | None:
         """Where inputs and outputs are, or None. Change it with ``to``."""
-        return self.__dict__.get("_device")
+        return self.base_state.device
 
     @device.setter
     def device(self, value: Any) -> None:
         if self.device is not None and torch.device(value) != self.device:
             raise AttributeError(f"This environment is on {self.device}: move it with env.to({str(value)!r}).")
         self.to(value)
+
+    @property
+    def run_type_checks(self) -> bool:
+        """Whether every step is checked against the specs, not only the first."""
+        return self.base_state.run_type_checks
+
+    @run_type_checks.setter
+    def run_type_checks(self, value: bool) -> None:
+        self.base_state.run_type_checks = value
+
+    @property
+    def allow_done_after_reset(self) -> bool:
+        """Whether an episode may have ended when it begins."""
+        return self.base_state.allow_done_after_reset
+
+    @allow_done_after_reset.setter
+    def allow_done_after_reset(self, value: bool) -> None:
+        self.base_state.allow_done_after_reset = value
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self.base_state.is_closed
+
+    @is_closed.setter
+    def is_closed(self, value: bool) -> None:
+        self.base_state.is_closed = value
 
     @property
     def row_writer(self) -> Any:
@@ -287,12 +311,12 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     @property
     def env_info_spec(self) -> Composite:
         """What ``reset(env_info=...)`` may be given for each row. Empty by default."""
-        spec = self.__dict__.get("_env_info_spec")
+        spec = self.base_state.env_info_spec
         return spec if spec is not None else Composite({}, shape=self.batch_size)
 
     @env_info_spec.setter
     def env_info_spec(self, spec: Composite) -> None:
-        self.__dict__["_env_info_spec"] = spec
+        self.base_state.env_info_spec = spec
 
     @property
     def has_dynamic_specs(self) -> bool:
@@ -310,7 +334,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def specs_changed(self) -> None:
         super().specs_changed()
-        self.__dict__["_validated"] = set()
+        self.base_state.validated = set()
         self.forget_way()
 
     # -- reset ----------------------------------------------------------------------------------------------------
@@ -350,7 +374,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         masks_alone = kwargs.pop("select_reset_only", False)
         if tensordict is None and env_info is None and set_state is None and not kwargs:
             rows = self.row_steps
-            if rows is not None and (not rows.batch_size or ("reset" in self._validated and not self.run_type_checks)):
+            if rows is not None and (
+                not rows.batch_size or ("reset" in self.base_state.validated and not self.run_type_checks)
+            ):
                 return rows.reset()
         if set_state is not None:
             kwargs |= asked_state(self, tensordict, set_state=set_state)
@@ -362,7 +388,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             masks = requested_masks(given, groups)
             if masks and not any(bool(mask.any()) for mask in masks.values()):
                 return clear_masks(given, groups)
-        memory = self._auto_reset
+        memory = self.base_state.auto_reset
         if memory is not None and masks and memory.pending is not None:
             fresh = memory.take(given, self)
         else:
@@ -391,14 +417,14 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if fresh is given:
             raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
         complete_done(fresh, groups, self.full_done_spec)
-        first = "reset" not in self._validated
+        first = "reset" not in self.base_state.validated
         expectation = self._expectation
         expectation.adjust(fresh, "reset", first=first, casts=not self.run_type_checks)
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if first or self.run_type_checks:
             validate(expectation, fresh, given, "reset", partial=bool(masks), hint=self.spec_hint)
-            self._validated.add("reset")
+            self.base_state.validated.add("reset")
         if given is None:
             return fresh
         return merge_reset(given, fresh, groups, masks)
@@ -442,16 +468,11 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             return rows.attach(tensordict, rows.step(tensordict)[0])
         self.check_open("step")
         self.check_batch(tensordict, "step")
-        plain = type(tensordict) is TensorDict
-        if plain and "_step" not in entries(tensordict):
-            following = self._whole_step(tensordict)
-        else:
-            mask = tensordict.pop("_step", None)
-            if mask is None:
-                following = self._whole_step(tensordict)
-            else:
-                following = self._partial_step(tensordict, step_mask(tensordict, mask))
-        return put_next(tensordict, following)
+        plain = type(tensordict) is TensorDict and "_step" not in entries(tensordict)
+        mask: Any = None if plain else tensordict.pop("_step", None)
+        if mask is None:
+            return put_next(tensordict, self._whole_step(tensordict))
+        return put_next(tensordict, self._partial_step(tensordict, step_mask(tensordict, mask)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
@@ -462,9 +483,10 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         following = self._step(tensordict)
         if following is tensordict:
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
-        if "reward" in self.__dict__["_undeclared"]:
+        state = self.base_state
+        if "reward" in state.undeclared:
             self._look_for_reward(following)
-        first = "step" not in self._validated
+        first = "step" not in state.validated
         if first:
             expectation = self._expectation  # this step may have shown that there is no reward
         expectation.complete(following)
@@ -473,9 +495,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             self._find_extra_outputs(following)
         if first or self.run_type_checks:
             validate(expectation, following, tensordict, "step", hint=self.spec_hint)
-            self._validated.add("step")
-        if self._auto_reset is not None:
-            following = self._auto_reset.keep(following, self)
+            state.validated.add("step")
+        if state.auto_reset is not None:
+            following = state.auto_reset.keep(following, self)
         return following
 
     def _find_extra_outputs(self, following: TensorDictBase) -> None:
@@ -483,13 +505,13 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         known = {*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys, *self.action_keys}
         found = following.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
         extra = {key for key in found if key not in known}
-        if extra != self.__dict__.get("_extra_outputs", set()):
-            self.__dict__["_extra_outputs"] = extra
-            (self.__dict__["_spec_cache"] or {}).pop("step_plan", None)
+        if extra != self.base_state.extra_outputs:
+            self.base_state.extra_outputs = extra
+            (self.base_state.cache or {}).pop("step_plan", None)
 
     def _look_for_reward(self, following: Any) -> None:
         """Settle, by the first step, whether an environment that has declared no reward has one."""
-        self.__dict__["_undeclared"].discard("reward")
+        self.base_state.undeclared.discard("reward")
         if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
             self.assign_spec("reward", Composite({}, shape=self.batch_size))
 
@@ -505,7 +527,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """
         if (
             self.full_reward_spec.is_empty()
-            or "reward" not in self.__dict__["_undeclared"]
+            or "reward" not in self.base_state.undeclared
             or self.row_writer is not None
         ):
             return
@@ -521,15 +543,16 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if not self.batch_locked and not self.batch_size:
             self._expectation.check_action(tensordict, acting=mask)
             stepped = self._whole_step(tensordict[mask])
-            following = previous.clone()
-            following[mask] = stepped
-            return following
+            previous = previous.clone()
+            previous[mask] = stepped
+            return previous
         tensordict.set("_step", mask)
         try:
             following = self._whole_step(tensordict)
         finally:
             tensordict.pop("_step", None)
-        return merge_rows(mask, following, previous)
+        merged: TensorDictBase = merge_rows(mask, following, previous)
+        return merged
 
     # -- for environments that are made of others -----------------------------------------------------------------
 
@@ -558,14 +581,13 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         Args:
             next_tensordict: data with ``"next"``. Its tensors are those of the result too.
         """
-        plan: StepPlan = self.cached("step_plan", self._make_step_plan)
-        return plan(next_tensordict)
+        return self.cached("step_plan", self._make_step_plan)(next_tensordict)
 
     def _make_step_plan(self) -> StepPlan:
         states = set(self.state_keys) | set(self.observation_keys)
         rewards = [key for key in self.reward_keys if key not in states]
-        extra = self.__dict__.get("_extra_outputs", ())
-        return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=[*rewards, *extra])
+        drop_next = [*rewards, *self.base_state.extra_outputs]
+        return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=drop_next)
 
     def any_done(self, tensordict: TensorDictBase) -> bool:
         """Tell whether some row has ended; writes the masks ``"_reset"`` (a copy of done) into ``tensordict`` if so."""
@@ -599,31 +621,31 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     @property
     def row_steps(self) -> RowSteps | None:
         """Steps on TensorDicts that go through rows; None where there is no row writer of that kind."""
-        state = self.__dict__
-        rows: Any = state.get("_made_row_steps", _UNKNOWN)
-        if rows is _UNKNOWN:
+        rows: Any = self.base_state.row_steps
+        if rows is Unknown:
             writer = self.row_writer
             rows = RowSteps(writer, self.batch_size) if writer is not None and writer.on_arrays else None
-            state["_made_row_steps"] = rows
+            self.base_state.row_steps = rows
         return rows  # type: ignore[no-any-return]
 
     def _plain_rows(self, tensordict: TensorDictBase) -> RowSteps | None:
         """What makes a step of all there is in ``tensordict``; None where a step is more than that."""
-        rows = self.__dict__.get("_made_row_steps", _UNKNOWN)
-        if rows is _UNKNOWN:
+        state = self.base_state
+        rows: Any = state.row_steps
+        if rows is Unknown:
             rows = self.row_steps
         if rows is None or type(tensordict) is not TensorDict or tensordict.batch_size != rows.batch_size:
             return None
-        if "_step" in entries(tensordict) or self.is_closed or self.run_type_checks:
+        if "_step" in entries(tensordict) or self.is_closed or state.run_type_checks:
             return None
         # A batch comes from a library as it is: its first step is held against the specs.
-        if rows.batch_size and "step" not in self._validated:
+        if rows.batch_size and "step" not in state.validated:
             return None
         return rows  # type: ignore[no-any-return]
 
     def forget_way(self) -> None:
         """Find out anew which way steps take: something that decides it has changed."""
-        self.__dict__.pop("_made_row_steps", None)
+        self.base_state.row_steps = self.base_state.row_problem = Unknown
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -671,14 +693,11 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def seed_actions(self, seed: int | None) -> None:
         """Seed random actions alone; None leaves them to torch's global generator."""
-        if seed is None:
-            self.__dict__["_generator"] = None
-        else:
-            self.__dict__["_generator"] = torch.Generator().manual_seed(int(seed))
+        self.base_state.generator = None if seed is None else torch.Generator().manual_seed(int(seed))
 
     def action_generator(self) -> torch.Generator:
         """The generator of random actions: the one ``set_seed`` seeded, or a new one drawn from torch's global one."""
-        generator: torch.Generator | None = self.__dict__["_generator"]
+        generator = self.base_state.generator
         if generator is None:
             generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), device=CPU)))
         return generator
@@ -698,7 +717,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
         elif not self.batch_locked and not self.batch_size:
             lead = tuple(tensordict.batch_size)
-        sample = self.full_action_spec.rand(lead, generator=self.__dict__["_generator"])
+        sample = self.full_action_spec.rand(lead, generator=self.base_state.generator)
         if isinstance(sample, LazyStackedTensorDict) and not self.cached("alike_actions", self._has_alike_actions):
             if not isinstance(tensordict, LazyStackedTensorDict):
                 tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
@@ -731,7 +750,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """
         if tensordict is not None:
             self.reset(tensordict, set_state=True if self.supports_set_state else None)
-        return self.full_action_spec.enumerate(use_mask=True)
+        actions: TensorDictBase = self.full_action_spec.enumerate(use_mask=True)
+        return actions
 
     def cardinality(self, tensordict: TensorDictBase | None = None) -> int | float:
         """How many actions there are, those of all keys combined, for one row; infinite for continuous ones.
@@ -817,7 +837,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def fake_tensordict(self) -> TensorDictBase:
         """Zeros of everything that one step holds, root and ``next``: what buffers are made from."""
-        root = self.full_observation_spec.zero()
+        root: TensorDictBase = self.full_observation_spec.zero()
         for spec in (self.full_done_spec, self.full_state_spec, self.full_action_spec):
             root.update(spec.zero())
         following = self.full_observation_spec.zero()
@@ -910,7 +930,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         """
         if self.is_closed and raise_if_closed:
             raise ClosedError(f"{type(self).__name__} is closed already.")
-        self.__dict__["is_closed"] = True
+        self.base_state.is_closed = True
 
     def __enter__(self) -> Any:
         return self
@@ -923,7 +943,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         device = torch.device(device)
         if device == self.device:
             return self
-        self.__dict__["_device"] = device
+        self.base_state.device = device
         nn.Module.to(self, device)
         self._assign_specs_again(lambda spec: spec.to(device))
         return self
@@ -935,7 +955,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             "Pass a function that makes one: ParallelEnv(4, lambda: make())."
         )
 
-    def compile(self, warmup: int | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def compile(self, warmup: int | None = None, **kwargs: Any) -> Any:
         """Let ``_step`` be compiled by ``torch.compile``, for an environment of tensor operations.
 
         Copies and pickles of the environment are not compiled.
@@ -955,7 +975,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def eager(self) -> Any:
         """Undo :meth:`compile`; returns the environment."""
-        forget_compiled_step(self.__dict__)
+        forget_compiled_step(vars(self))
         return self
 
     def empty_cache(self) -> None:
@@ -963,23 +983,9 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         self.specs_changed()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        state["_spec_cache"] = {} if self._is_constructed else None
-        state.pop("_collector", None)
-        state.pop("_made_row_steps", None)
+        state = {**vars(self), "base_state": copy.copy(self.base_state)}
         forget_compiled_step(state)
-        generator = state.get("_generator")
-        if generator is not None:
-            state["_generator"] = generator.get_state()
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        if isinstance(state.get("_generator"), torch.Tensor):
-            generator = torch.Generator()
-            generator.set_state(state["_generator"])
-            state["_generator"] = generator
-        nn.Module.__setstate__(self, state)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_size={tuple(self.batch_size)}, device={self.device})"
@@ -1050,12 +1056,12 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def register_collector(self, collector: Any) -> None:
         """Remember, weakly, the collector that steps this environment, for transforms that ask it something."""
-        self.__dict__["_collector"] = weakref.ref(collector)
+        self.base_state.collector = weakref.ref(collector)
 
     @property
     def collector(self) -> Any:
         """The collector that steps this environment, or None."""
-        reference = self.__dict__.get("_collector")
+        reference = self.base_state.collector
         return None if reference is None else reference()
 
     # -- shared pieces --------------------------------------------------------------------------------------------
@@ -1067,7 +1073,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def is_validated(self, what: str) -> bool:
         """Whether the data of a first ``"step"`` or ``"reset"`` has been held against the specs."""
-        return what in self.__dict__["_validated"]
+        return what in self.base_state.validated
 
     def check_action(self, tensordict: TensorDictBase, *, rows: Any = None) -> None:
         """Hold the actions in ``tensordict`` against their specs; one whose dtype is another is converted there.
@@ -1091,7 +1097,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
 
     def check_open(self, what: str) -> None:
         """Raise ClosedError where the environment is closed; ``what`` was called, for errors."""
-        if self.__dict__["is_closed"]:
+        if self.base_state.is_closed:
             raise ClosedError(f"{type(self).__name__}.{what} was called after close(): make a new environment.")
 
     def check_batch(self, tensordict: TensorDictBase, what: str) -> None:

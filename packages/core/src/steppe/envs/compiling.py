@@ -36,7 +36,7 @@ def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options:
 
     Where its steps do not go through ``_step``, nothing is compiled, and one warning says why.
     """
-    forget_compiled_step(env.__dict__)
+    forget_compiled_step(vars(env))
     instead = None
     if env.row_writer is not None:
         instead = "it steps through numpy arrays, and there is nothing to compile"
@@ -45,7 +45,7 @@ def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options:
     if instead is not None:
         ignored_argument(type(env).__name__, "compile()", instead, kind="method")
         return
-    env.__dict__["_step"] = _CompiledStep(env._step, warmup or 0, options)
+    vars(env)["_step"] = _CompiledStep(env._step, warmup or 0, options)
 
 
 def forget_compiled_step(state: dict[str, Any]) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from steppe.envs.done import complete_done_spec, done_groups, is_complete_done_spec
+from steppe.envs.state import BaseState
 from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded, conversion_hint
 
 __all__ = ["SpecViews"]
+
+_T = TypeVar("_T")
 
 
 def _depth_then_name(key: Any) -> tuple[int, tuple[str, ...]]:
@@ -53,7 +56,7 @@ def _short(kind: str) -> property:
 
 def _unbatched(kind: str, view: str) -> property:
     def get(self: SpecViews) -> Spec:
-        spec = getattr(self, view)
+        spec: Spec = getattr(self, view)
         for _ in range(len(self.batch_size)):
             spec = spec[0]
         return spec
@@ -89,9 +92,8 @@ def _key(kind: str) -> property:
 
 def _single_leaf(kind: str, spec: Composite) -> Spec:
     keys = list(spec.keys(include_nested=True, leaves_only=True))
-    if keys == [kind]:
-        return spec[kind]
-    return spec
+    only: Spec = spec[kind] if keys == [kind] else spec
+    return only
 
 
 class SpecViews:
@@ -102,6 +104,7 @@ class SpecViews:
     in place, because key lists and plans are derived from it once. Assign a new one instead.
     """
 
+    base_state: BaseState
     batch_size: torch.Size
 
     full_observation_spec = _full("observation")
@@ -155,17 +158,16 @@ class SpecViews:
 
     # Where a subclass computes its specs from another environment, these two are what it overrides.
     def _full_spec(self, kind: str) -> Composite:
-        specs = self.__dict__.get("_specs", {})
+        specs = self.base_state.specs
         if kind not in specs:
             self.assign_spec(kind, self._default_spec(kind))
-            specs = self.__dict__["_specs"]
-            self.__dict__.setdefault("_undeclared", set()).add(kind)
+            self.base_state.undeclared.add(kind)
         return specs[kind]
 
     def _default_spec(self, kind: str) -> Composite:
         shape = (*self.batch_size, 1)
-        device = getattr(self, "device", None)
-        if kind == "reward" and self._is_constructed:
+        device = self.base_state.device
+        if kind == "reward" and self.base_state.constructed:
             return Composite({"reward": Unbounded(shape=shape, device=device)}, shape=self.batch_size, device=device)
         return Composite({}, shape=self.batch_size, device=device)
 
@@ -185,21 +187,22 @@ class SpecViews:
         self._check_spec(kind, spec)
         # The caller's spec stays theirs: it is not locked, and later edits of it change nothing here.
         spec = complete_done_spec(spec) if kind == "done" else spec.clone()
-        device = self.__dict__.get("_device")
+        state = self.base_state
+        device = state.device
         if device is not None and spec.device != device:
             spec = spec.to(device)
         if self.is_spec_locked:
             spec.lock_()
-        self.__dict__.setdefault("_specs", {})[kind] = spec
-        self.__dict__.setdefault("_undeclared", set()).discard(kind)
+        state.specs[kind] = spec
+        state.undeclared.discard(kind)
         self.specs_changed()
 
     def _assign_specs_again(self, change: Callable[[Composite], Composite] | None = None) -> None:
         """Assign what there is, changed: batch size or device may be others now."""
-        undeclared = set(self.__dict__.get("_undeclared", ()))
-        for kind, spec in list(self.__dict__.get("_specs", {}).items()):
+        undeclared = set(self.base_state.undeclared)
+        for kind, spec in list(self.base_state.specs.items()):
             self.assign_spec(kind, spec if change is None else change(spec))
-        self.__dict__["_undeclared"] = undeclared
+        self.base_state.undeclared = undeclared
         self.specs_changed()
 
     def _check_spec(self, kind: str, spec: Composite) -> None:
@@ -226,16 +229,11 @@ class SpecViews:
         if kind == "done":
             done_groups(spec)
 
-    @property
-    def _is_constructed(self) -> bool:
-        """Whether the outermost ``__init__`` has ended."""
-        return bool(self.__dict__.get("_constructed", False))
-
     def settle_specs(self) -> None:
         """Check and lock the specs as they are at the end of ``__init__``, however they were edited there."""
-        specs = self.__dict__.get("_specs", {})
+        specs = self.base_state.specs
         for kind in list(specs):
-            if kind in self.__dict__.get("_undeclared", ()) and specs[kind].is_empty():
+            if kind in self.base_state.undeclared and specs[kind].is_empty():
                 del specs[kind]  # it was looked at, no more
                 continue
             self._check_spec(kind, specs[kind])
@@ -247,19 +245,21 @@ class SpecViews:
 
     def specs_changed(self) -> None:
         """Forget everything derived from specs. While they may be edited in place, nothing is kept at all."""
-        self.__dict__["_spec_cache"] = {} if self._is_constructed else None
+        self.base_state.cache = {} if self.base_state.constructed else None
 
-    def cached(self, name: str, make: Callable[[], Any]) -> Any:
+    def cached(self, name: str, make: Callable[[], _T]) -> _T:
         """What ``make`` returns, made once until the specs change."""
-        cache: dict[str, Any] | None = self.__dict__.get("_spec_cache")
+        cache = self.base_state.cache
         if cache is None:
             return make()
-        if name not in cache:
-            value = make()
-            # Whoever reads a spec that nobody has assigned makes it, which begins a new cache.
-            self.__dict__["_spec_cache"][name] = value
-            return value
-        return cache[name]
+        if name in cache:
+            found: _T = cache[name]
+            return found
+        value = make()
+        # Whoever reads a spec that nobody has assigned makes it, which begins a new cache.
+        if self.base_state.cache is not None:
+            self.base_state.cache[name] = value
+        return value
 
     @property
     def output_spec(self) -> Composite:
@@ -322,7 +322,7 @@ class SpecViews:
     @property
     def is_spec_locked(self) -> bool:
         """Whether the specs refuse to be edited in place; False until the outermost ``__init__`` has ended."""
-        return self._is_constructed and bool(self.__dict__.get("_spec_locked", True))
+        return self.base_state.constructed and self.base_state.spec_locked
 
     @is_spec_locked.setter
     def is_spec_locked(self, mode: bool) -> None:
@@ -333,8 +333,8 @@ class SpecViews:
 
         Inside ``__init__`` it decides whether they are locked at its end.
         """
-        self.__dict__["_spec_locked"] = bool(mode)
-        for spec in self.__dict__.get("_specs", {}).values():
+        self.base_state.spec_locked = bool(mode)
+        for spec in self.base_state.specs.values():
             spec.lock_() if self.is_spec_locked else spec.unlock_()
         self.specs_changed()
         return self

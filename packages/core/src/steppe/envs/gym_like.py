@@ -64,23 +64,26 @@ class GymLikeEnv(ArrayEnv):
         builds = type(self)._build_env is not GymLikeEnv._build_env
         own = {name: kwargs.pop(name) for name in _OF_THE_BASE if name in kwargs} if builds else kwargs
         super().__init__(**own)
-        state = self.__dict__
-        state["frame_skip"] = frame_skip or 1
-        state["info_dict_reader"] = []
-        state["_convert_actions_to_numpy"] = True
+        self.frame_skip = frame_skip or 1
+        self.info_dict_reader: list[Any] = []
+        self._convert_actions_to_numpy = True
         if not builds:
             if env is None:
                 raise TypeError(f"{type(self).__name__} wraps an environment: give it as env, or define _build_env.")
-            state["_env"] = env
+            self._wrap(env)
             return
         if env is not None:
             kwargs["env"] = env
-        state["_constructor_kwargs"] = kwargs
+        self._constructor_kwargs = kwargs
         self._check_kwargs(kwargs)
-        state["_convert_actions_to_numpy"] = kwargs.pop("convert_actions_to_numpy", True)
-        state["_env"] = self._build_env(**kwargs)
-        self._make_specs(state["_env"])
+        self._convert_actions_to_numpy = kwargs.pop("convert_actions_to_numpy", True)
+        self._wrap(self._build_env(**kwargs))
+        self._make_specs(self._env)
         self._init_env()
+
+    def _wrap(self, env: Any) -> None:
+        # Where the library's environment is a module itself, it is no part of this one.
+        object.__setattr__(self, "_env", env)
 
     def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
         """Refuse keyword arguments that are wrong, before :meth:`_build_env` gets them."""
@@ -98,11 +101,11 @@ class GymLikeEnv(ArrayEnv):
     @property
     def wrapper_frame_skip(self) -> int:
         """The same as ``frame_skip``."""
-        return int(self.__dict__["frame_skip"])
+        return self.frame_skip
 
     @wrapper_frame_skip.setter
     def wrapper_frame_skip(self, value: int) -> None:
-        self.__dict__["frame_skip"] = value
+        self.frame_skip = value
 
     def fast_encoding(self, mode: bool = True) -> None:
         """Do nothing but say so, once: what TorchRL prepares here is compiled from the specs anyway."""
@@ -114,7 +117,7 @@ class GymLikeEnv(ArrayEnv):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            env = self.__dict__.get("_env")
+            env = vars(self).get("_env")
             if env is None or name.startswith("__") or has_class_attribute(self, name):
                 raise
             return getattr(env, name)
@@ -320,6 +323,6 @@ class GymLikeEnv(ArrayEnv):
         """Close the library's environment."""
         was_closed = self.is_closed
         super().close(raise_if_closed=raise_if_closed)
-        close = getattr(self.__dict__.get("_env"), "close", None)
+        close = getattr(vars(self).get("_env"), "close", None)
         if not was_closed and close is not None:
             close()

@@ -69,7 +69,9 @@ class ModelBasedEnvBase(EnvBase):
             **kwargs,
         )
         self.world_model = world_model if device is None else world_model.to(device)
-        self.__dict__["world_model_params"], self.__dict__["world_model_buffers"] = params, buffers
+        # Those of the world model alone are the parameters of this module.
+        object.__setattr__(self, "world_model_params", params)
+        object.__setattr__(self, "world_model_buffers", buffers)
 
     def set_specs_from_env(self, env: EnvBase) -> ModelBasedEnvBase:
         """Take over the specs of another environment, on this one's device; returns this environment."""

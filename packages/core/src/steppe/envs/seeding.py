@@ -40,7 +40,7 @@ def next_seed(seed: int) -> int:
 @contextmanager
 def random_state_kept(env: EnvBase) -> Iterator[None]:
     """Leave the random states of torch, numpy, Python and the environment's random actions as they were."""
-    generator = env.__dict__.get("_generator")
+    generator = env.base_state.generator
     mine = generator.get_state() if generator is not None else None
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -49,6 +49,6 @@ def random_state_kept(env: EnvBase) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-            env.__dict__["_generator"] = generator
+            env.base_state.generator = generator
             if generator is not None and mine is not None:
                 generator.set_state(mine)

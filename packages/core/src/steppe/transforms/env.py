@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import EnvBase, has_class_attribute
+from steppe.envs import EnvBase, Unknown, has_class_attribute
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
@@ -106,11 +106,11 @@ class TransformedEnv(TransformedSteps):
         if device is not None and base_env.device != torch.device(device):
             base_env.to(device)
         # Attributes that are modules are slow to reach; each step needs this one.
-        self.__dict__["_base"] = base_env
+        object.__setattr__(self, "_base", base_env)
         self._modules["base_env"] = base_env
         self._set_transform(own)
-        if type(base_env).rand_action is not EnvBase.rand_action or "rand_action" in base_env.__dict__:
-            self.__dict__["rand_action"] = self._rand_action_of_base
+        if type(base_env).rand_action is not EnvBase.rand_action or "rand_action" in vars(base_env):
+            vars(self)["rand_action"] = self._rand_action_of_base
 
     # -- transforms -----------------------------------------------------------------------------------------------
 
@@ -158,24 +158,21 @@ class TransformedEnv(TransformedSteps):
 
     def _move_here(self, transform: Transform) -> None:
         """Bring what a transform computes with to where the data is."""
-        if self.__dict__["_base"]._is_described and self._modules.get("transform") is not None:
+        if self._base._is_described and self._modules.get("transform") is not None:
             device = self.device
         else:
-            device = self.__dict__["_base"].__dict__.get("_device")
+            device = self._base.base_state.device
         if device is not None:
             transform.to(device)
 
     def _changed(self) -> None:
         """Work out again what follows from the base and the transforms."""
-        state = self.__dict__
-        transform = self._modules["transform"]
-        state.pop("_batch_size", None)
-        state.pop("_device", None)
-        state["_pipeline"] = None
-        state["_specs"] = {}
-        transform._forget_parent()
+        self._pipeline = self._known_batch_size = None
+        self._known_device = Unknown
+        self.base_state.specs = {}
+        self._modules["transform"]._forget_parent()
         self.specs_changed()
-        if state["_base"]._is_described:
+        if self._base._is_described:
             _ = self.batch_size  # so that a transform that does not fit says so now, not at the first use
 
     def before(self, transform: Transform) -> TransformedEnv:
@@ -196,7 +193,7 @@ class TransformedEnv(TransformedSteps):
 
     def _full_spec(self, kind: str) -> Composite:
         self._keep_up()
-        specs: dict[str, Composite] = self.__dict__["_specs"]
+        specs = self.base_state.specs
         if kind not in specs:
             found = self._compiled.specs
             for name in SPEC_KINDS:
@@ -211,7 +208,7 @@ class TransformedEnv(TransformedSteps):
         self._base.settle_reward_spec(tensordict)
 
     def settle_specs(self) -> None:
-        self.__dict__["_specs"] = {}
+        self.base_state.specs = {}
         self.specs_changed()
 
     def assign_spec(self, kind: str, spec: Any) -> None:
@@ -242,12 +239,9 @@ class TransformedEnv(TransformedSteps):
     @property
     def batch_size(self) -> torch.Size:
         """Leading dimensions of all data: those of the base environment, unless a transform changes them."""
-        state = self.__dict__
-        size: torch.Size | None = state.get("_batch_size")
-        if size is None:
-            size = torch.Size(self.transform.transform_env_batch_size(state["_base"].batch_size))
-            state["_batch_size"] = size
-        return size
+        if self._known_batch_size is None:
+            self._known_batch_size = torch.Size(self.transform.transform_env_batch_size(self._base.batch_size))
+        return self._known_batch_size
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
@@ -259,11 +253,10 @@ class TransformedEnv(TransformedSteps):
     @property
     def device(self) -> torch.device | None:
         """Where data comes out: where the base environment is, unless a transform moves it."""
-        state = self.__dict__
-        if "_device" not in state:
-            state["_device"] = self.transform.transform_env_device(state["_base"].device)
-        device: torch.device | None = state["_device"]
-        return device
+        device: Any = self._known_device
+        if device is Unknown:
+            device = self._known_device = self.transform.transform_env_device(self._base.device)
+        return device  # type: ignore[no-any-return]
 
     @property
     def _is_described(self) -> bool:  # type: ignore[override]
@@ -289,26 +282,26 @@ class TransformedEnv(TransformedSteps):
     @property
     def allow_done_after_reset(self) -> bool:
         """Whether an episode may have ended when it begins."""
-        return bool(self.__dict__["allow_done_after_reset"] or self._base.allow_done_after_reset)
+        return self.base_state.allow_done_after_reset or self._base.allow_done_after_reset
 
     @allow_done_after_reset.setter
     def allow_done_after_reset(self, value: bool) -> None:
-        self.__dict__["allow_done_after_reset"] = value
+        self.base_state.allow_done_after_reset = value
 
     @property
-    def is_closed(self) -> bool:
+    def is_closed(self) -> bool:  # type: ignore[override]
         """Whether the environment, or its base, is closed."""
-        return bool(self.__dict__["is_closed"] or self._base.is_closed)
+        return self.base_state.is_closed or self._base.is_closed
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("_") or name in _BYPASSING or "_base" not in self.__dict__:
+            if name.startswith("_") or name in _BYPASSING or "_base" not in vars(self):
                 raise
             if has_class_attribute(self, name):
                 raise
-        return getattr(self.__dict__["_base"], name)
+        return getattr(self._base, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A module that is assigned goes past properties.
@@ -403,7 +396,7 @@ class TransformedEnv(TransformedSteps):
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the base environment and the transforms. Calling it again does nothing."""
-        was_closed = self.__dict__["is_closed"]
+        was_closed = self.base_state.is_closed
         super().close(raise_if_closed=raise_if_closed)
         if not was_closed:
             self._base.close(raise_if_closed=False)
@@ -411,8 +404,7 @@ class TransformedEnv(TransformedSteps):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state["_pipeline"] = None
-        state["_specs"] = {}
+        state["_pipeline"], state["base_state"].specs = None, {}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, RowWriter, merge_rows, step_mask
+from steppe.envs import EnvBase, RowWriter, Unknown, merge_rows, step_mask
 from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.compiled.pipeline import Pipeline, version
@@ -19,17 +19,17 @@ __all__ = ["TransformedSteps"]
 class TransformedSteps(EnvBase):
     """What :class:`~steppe.transforms.TransformedEnv` does at each step and reset, given its base and its pipeline."""
 
-    @property
-    def _base(self) -> EnvBase:
-        base: EnvBase = self.__dict__["_base"]
-        return base
+    _base: EnvBase
+    #: What the transforms do here, once it was worked out; like the next two, until the base or a transform changes.
+    _pipeline: Pipeline | None = None
+    _known_batch_size: torch.Size | None = None
+    _known_device: torch.device | type[Unknown] | None = Unknown
 
     @property
     def _compiled(self) -> Pipeline:
-        pipeline: Pipeline | None = self.__dict__["_pipeline"]
-        if pipeline is None:
-            pipeline = self.__dict__["_pipeline"] = Pipeline(self._base, self.transform)
-        return pipeline
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._base, self.transform)
+        return self._pipeline
 
     def _changed(self) -> None:
         raise NotImplementedError
@@ -73,7 +73,7 @@ class TransformedSteps(EnvBase):
     @property
     def _is_overridden(self) -> bool:
         """Whether a subclass, or somebody on this instance, has written a step or reset that is to be called."""
-        own, state = type(self), self.__dict__
+        own, state = type(self), vars(self)
         return (
             own._step is not TransformedSteps._step
             or own._reset is not TransformedSteps._reset
@@ -90,26 +90,25 @@ class TransformedSteps(EnvBase):
         return super()._plain_rows(tensordict)
 
     def cached(self, name: str, make: Any) -> Any:
-        pipeline = self.__dict__["_pipeline"]
-        if pipeline is not None and self.__dict__["_base"].__dict__.get("_spec_cache") is not pipeline.base_cache:
+        pipeline = self._pipeline
+        if pipeline is not None and self._base.base_state.cache is not pipeline.base_cache:
             self._changed()
         return super().cached(name, make)
 
     def _keep_up(self) -> None:
         """Notice that the specs of the base have changed, or that it has left the array path."""
-        pipeline = self.__dict__["_pipeline"]
-        base = self.__dict__["_base"]
+        pipeline, base = self._pipeline, self._base
         if pipeline is None:
             return
-        if base.__dict__.get("_spec_cache") is not pipeline.base_cache or base.row_writer is not pipeline.base_writer:
+        if base.base_state.cache is not pipeline.base_cache or base.row_writer is not pipeline.base_writer:
             self._changed()
 
     # -- steps and resets -----------------------------------------------------------------------------------------
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         # What the base has checked is not checked again, once a first step has shown what the transforms make of it.
-        state, pipeline = self.__dict__, self._compiled
-        if self.is_validated("step") and not state["run_type_checks"] and not pipeline.inverses:
+        state, pipeline = self.base_state, self._compiled
+        if "step" in state.validated and not state.run_type_checks and not pipeline.inverses:
             if not pipeline.plain_step or pipeline.hidden or "_step" in tensordict.keys():
                 # The base is given a copy, and the caller's action is to be converted too.
                 self.check_action(tensordict)
@@ -117,7 +116,7 @@ class TransformedSteps(EnvBase):
         return super()._whole_step(tensordict)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        pipeline = self.__dict__["_pipeline"] or self._compiled
+        pipeline = self._pipeline or self._compiled
         if not pipeline.inverses:
             return pipeline.outward([tensordict], self._base_next(pipeline, tensordict))
         views = pipeline.views(tensordict)
@@ -145,10 +144,10 @@ class TransformedSteps(EnvBase):
         return merge_rows(mask, following, self.unstepped(tensordict))
 
     def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
-        base = self.__dict__["_base"]
+        base = self._base
         if "_step" in (entries(given) if type(given) is TensorDict else given.keys()):
             return base.step(pipeline.without_outputs(given)).get("next")
-        if pipeline.plain_step and not base.__dict__["is_closed"]:
+        if pipeline.plain_step and not base.base_state.is_closed:
             # Its step would do no more than this, and put the result into a copy of the root.
             following: TensorDictBase
             if not pipeline.hidden:
@@ -230,7 +229,7 @@ class TransformedSteps(EnvBase):
         if "next" in entries(tensordict) or tensordict.is_locked or pipeline.hidden:
             self.check_action(tensordict)
             given = pipeline.root(tensordict)
-        _, root = self.__dict__["_base"].step_and_maybe_reset(given)
+        _, root = self._base.step_and_maybe_reset(given)
         following = made = entries(given)["next"]
         before = dict(entries(following))
         versions = {name: version(value) for name, value in before.items()}

@@ -77,14 +77,14 @@ class AsyncEnvPool(AsyncWork):
 
     def __new__(cls, *args: Any, backend: str | None = None, **kwargs: Any) -> AsyncEnvPool:
         if cls is not AsyncEnvPool:
-            return object.__new__(cls)
+            return super().__new__(cls)
         # Both are subclasses, which import this module.
         from steppe.batched.async_pool.processes import ProcessorAsyncEnvPool
         from steppe.batched.async_pool.threads import ThreadingAsyncEnvPool
 
         if backend not in (None, *_BACKENDS):
             raise SpecError(f"backend is one of {', '.join(map(repr, _BACKENDS))}, found {backend!r}.")
-        return object.__new__(ProcessorAsyncEnvPool if backend == "multiprocessing" else ThreadingAsyncEnvPool)
+        return super().__new__(ProcessorAsyncEnvPool if backend == "multiprocessing" else ThreadingAsyncEnvPool)
 
     backend: str
     min_get: int

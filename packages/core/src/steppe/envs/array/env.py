@@ -12,6 +12,7 @@ from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.array.writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.env_info import native_info
+from steppe.envs.state import Unknown
 from steppe.errors import NotSupported
 
 __all__ = ["ArrayEnv"]
@@ -27,7 +28,6 @@ _TENSORDICT_METHODS = (
     "_output_transform",
     "_reset_output_transform",
 )
-_UNKNOWN = object()
 
 
 class ArrayEnv(EnvBase):
@@ -51,6 +51,8 @@ class ArrayEnv(EnvBase):
     An environment whose data has no fixed place (text, sizes that vary, groups of agents that end alone) has no array
     path: ``row_writer`` is None, ``row_problem`` says why, and ``_step`` and ``_reset`` must be defined.
     """
+
+    _pending_seed: int | None = None
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
 
@@ -85,20 +87,19 @@ class ArrayEnv(EnvBase):
     @property
     def row_problem(self) -> str | None:
         """Why steps take the tensordict path: what was overridden, or what its data is; None where they do not."""
-        known: Any = self.__dict__.get("_row_problem", _UNKNOWN)
-        if known is not _UNKNOWN:
-            return known  # type: ignore[no-any-return]
-        problem = self.__dict__["_row_problem"] = self._find_row_problem()
-        return problem
+        problem: Any = self.base_state.row_problem
+        if problem is Unknown:
+            problem = self.base_state.row_problem = self._find_row_problem()
+        return problem  # type: ignore[no-any-return]
 
     def _find_row_problem(self) -> str | None:
         mro = type(self).__mro__
-        definer = next(cls for cls in mro if "step_into" in cls.__dict__)
+        definer = next(cls for cls in mro if "step_into" in vars(cls))
         if definer is ArrayEnv:
             return f"{type(self).__name__} defines no step_into."
         below = mro[: mro.index(definer)]
         for name in _TENSORDICT_METHODS:
-            if name in self.__dict__ or any(name in cls.__dict__ for cls in below):
+            if name in vars(self) or any(name in vars(cls) for cls in below):
                 return f"{name} is overridden."
         return self.rows_problem()
 
@@ -134,15 +135,6 @@ class ArrayEnv(EnvBase):
             return None
         return EnvRows(envs, writers[0].layout)
 
-    def forget_way(self) -> None:
-        super().forget_way()
-        self.__dict__.pop("_row_problem", None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_row_problem", None)
-        return state
-
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in _TENSORDICT_METHODS:
@@ -156,11 +148,13 @@ class ArrayEnv(EnvBase):
     # -- seeds ----------------------------------------------------------------------------------------------------
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_pending_seed"] = seed
+        self._pending_seed = seed
 
     def take_seed(self) -> int | None:
         """Return the seed that ``set_seed`` left for the next reset, once."""
-        seed: int | None = self.__dict__.pop("_pending_seed", None)
+        seed = self._pending_seed
+        if seed is not None:
+            self._pending_seed = None
         return seed
 
     # -- the same on TensorDicts, for callers that need the general path -------------------------------------------

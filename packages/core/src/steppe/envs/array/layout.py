@@ -109,7 +109,7 @@ def layout_problem(env: Any) -> str | None:
     Args:
         env: anything with specs and a device.
     """
-    if getattr(env, "_auto_reset", None) is not None:
+    if env.base_state.auto_reset is not None:
         return "it resets itself (auto_reset=True)."
     if env.device is not None and env.device.type != "cpu":
         return f"its data is on {env.device}."

@@ -219,12 +219,11 @@ def _validation_left_out(env: EnvBase) -> Iterator[None]:
     """The first reset and step of an environment are checked by itself, which would stop at the first of them."""
     for kind in SPEC_KINDS:
         env._full_spec(kind)  # specs that are made at their first use start the validation anew
-    before, checks = env.__dict__.get("_validated", set()), env.run_type_checks
-    env.__dict__["_validated"] = {"reset", "step"}
-    env.__dict__["run_type_checks"] = False
+    state = env.base_state
+    before, checks = state.validated, state.run_type_checks
+    state.validated, state.run_type_checks = {"reset", "step"}, False
     try:
         with env._expectation.strictly():
             yield
     finally:
-        env.__dict__["_validated"] = set(before)
-        env.run_type_checks = checks
+        state.validated, state.run_type_checks = before, checks

@@ -23,7 +23,7 @@ def draws_in_blocks(env: EnvBase) -> bool:
     """Whether actions may be drawn ahead: nothing the environment does changes what it accepts."""
     from steppe.envs.base import EnvBase
 
-    if type(env).rand_action is not EnvBase.rand_action or "rand_action" in env.__dict__:
+    if type(env).rand_action is not EnvBase.rand_action or "rand_action" in vars(env):
         return False
     return (
         bool(env.action_keys)

@@ -65,7 +65,7 @@ class Pipeline:
         self.row_plan: RowPlan | None = None
         self.row_problem = self._plan_rows(base, list(leaves(transform)), found, before, specs)
         # A new one for each change of the base's specs.
-        self.base_cache = base.__dict__.get("_spec_cache")
+        self.base_cache = base.base_state.cache
         self.inverses: list[Any] = []
         self.before_resets: list[Any] = []
         self.after_step_mdp = [part._post_step_mdp_hooks for part in parts if part.changes_next_root]
@@ -90,7 +90,7 @@ class Pipeline:
                         "env.insert_transform(0, transform)."
                     )
                 self.instead_of_reset = hooks.instead_of_reset
-        self.plain_step = type(base).step in (EnvBase.step, ArrayEnv.step) and "step" not in base.__dict__
+        self.plain_step = type(base).step in (EnvBase.step, ArrayEnv.step) and "step" not in vars(base)
         self.writes_step = transform.writes_step
         self.same_batch = self.specs.batch_size == self.base_specs.batch_size
         self.may_end = transform.writes_done

@@ -1,0 +1,85 @@
+"""What EnvBase keeps of an environment, in one typed object."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType
+
+import torch
+
+from steppe.specs import Composite
+
+if TYPE_CHECKING:
+    from steppe.envs.array.td_steps import RowSteps
+    from steppe.envs.auto_reset import AutoResetMemory
+
+__all__ = ["BaseState", "Unknown"]
+
+
+class Unknown:
+    """Stands for what has not been worked out yet, where None is an answer. The class itself is the value."""
+
+
+# What a copy works out for itself, or must not share with what it was made from.
+_NOT_COPIED = ("cache", "row_steps", "row_problem", "collector")
+
+
+@dataclass(slots=True)
+class BaseState:
+    """The attributes of :class:`~steppe.envs.EnvBase`, at ``env.base_state``; there before any ``__init__`` runs.
+
+    An attribute of an ``nn.Module`` takes a microsecond to set and a property 40 ns to read; what each step needs is
+    read and written here. Copies and pickles of an environment have a state of their own.
+
+    Attributes:
+        initialized: whether ``EnvBase.__init__`` has run.
+        constructed: whether the outermost ``__init__`` has ended.
+        specs: the Composite of each kind, as far as they were assigned or asked for.
+        undeclared: kinds that nobody has assigned.
+        cache: what was derived from the specs; None while they may be edited in place.
+        validated: ``"reset"`` and ``"step"``, once the data of a first one was held against the specs.
+        extra_outputs: keys that a step returns and no spec describes.
+        generator: of random actions; None where they follow torch's global one.
+        auto_reset: the memory of an environment that resets itself inside ``_step``.
+        row_steps: steps on TensorDicts that go through rows; None where there are none.
+        row_problem: why an array environment has no row writer; None where it has one.
+        collector: the collector that steps the environment.
+    """
+
+    initialized: bool = False
+    constructed: bool = False
+    is_closed: bool = False
+    batch_size: torch.Size = field(default_factory=torch.Size)
+    device: torch.device | None = None
+    specs: dict[str, Composite] = field(default_factory=dict)
+    undeclared: set[str] = field(default_factory=set)
+    env_info_spec: Composite | None = None
+    spec_locked: bool = True
+    cache: dict[str, Any] | None = None
+    run_type_checks: bool = False
+    allow_done_after_reset: bool = False
+    validated: set[str] = field(default_factory=set)
+    extra_outputs: set[Any] = field(default_factory=set)
+    generator: torch.Generator | None = None
+    auto_reset: AutoResetMemory | None = None
+    row_steps: RowSteps | type[Unknown] | None = Unknown
+    row_problem: str | type[Unknown] | None = Unknown
+    collector: ReferenceType[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_COPIED}
+        for name in ("specs", "undeclared", "validated", "auto_reset"):
+            state[name] = copy.copy(state[name])
+        if self.generator is not None:
+            state["generator"] = self.generator.get_state()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+        if self.constructed:
+            self.cache = {}
+        if isinstance(self.generator, torch.Tensor):
+            self.generator = torch.Generator()
+            self.generator.set_state(state["generator"])
