@@ -56,6 +56,7 @@ TEST_LIBRARIES = [
     "ale-py",
     "minigrid",
     "mo-gymnasium",
+    "vmas",
     "mujoco==3.17.0",
     "envpool",
     "hypothesis",

@@ -6,7 +6,13 @@ from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
 from steppe.compat import set_interaction_type as set_exploration_type
 from steppe.envs.action_rules import ActionRule, action_rules, missing_action
-from steppe.envs.agent_groups import MarlGroupMapType, check_marl_grouping
+from steppe.envs.agent_groups import (
+    GroupMap,
+    MarlGroupMapType,
+    check_marl_grouping,
+    group_agents,
+    group_agents_by_name,
+)
 from steppe.envs.array import (
     ActionCodec,
     ArrayEnv,
@@ -60,6 +66,7 @@ __all__ = [
     "EnvMetaData",
     "EnvRows",
     "ExplorationType",
+    "GroupMap",
     "GymLikeEnv",
     "Loop",
     "MarlGroupMapType",
@@ -83,6 +90,8 @@ __all__ = [
     "env_info_values",
     "exploration_type",
     "get_env_metadata",
+    "group_agents",
+    "group_agents_by_name",
     "has_class_attribute",
     "layout_problem",
     "make_composite_from_td",

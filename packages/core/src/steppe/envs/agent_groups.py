@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from enum import Enum
+from typing import Union
 
 from steppe.errors import SpecError
 
-__all__ = ["MarlGroupMapType", "check_marl_grouping"]
+__all__ = ["GroupMap", "MarlGroupMapType", "check_marl_grouping", "group_agents", "group_agents_by_name"]
+
+#: What environments of several agents take as ``group_map``; None for what the library's agents are called.
+GroupMap = Union["MarlGroupMapType", "dict[str, list[str]]", None]
+
+_NUMBERED = re.compile(r"(.+)_\d+")
 
 
 class MarlGroupMapType(Enum):
@@ -29,6 +37,45 @@ class MarlGroupMapType(Enum):
         if self is MarlGroupMapType.ALL_IN_ONE_GROUP:
             return {"agents": list(agent_names)}
         return {name: [name] for name in agent_names}
+
+
+def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
+    """Group agents that are called ``"<name>_<number>"`` by their names.
+
+    Args:
+        agent_names: names of all agents, in their order.
+
+    Returns:
+        ``{name: [agents]}`` in the order of the first of each, with ``"agents"`` in place of ``"agent"`` where there is
+        no other group; ``{"agents": [all]}`` where an agent is called otherwise.
+    """
+    names = list(agent_names)
+    matches = [_NUMBERED.fullmatch(name) for name in names]
+    groups: dict[str, list[str]] = {}
+    for name, match in zip(names, matches, strict=True):
+        if match is None:
+            return {"agents": names}
+        groups.setdefault(match[1], []).append(name)
+    return {"agents": names} if list(groups) == ["agent"] else groups
+
+
+def group_agents(group_map: GroupMap, agent_names: Iterable[str]) -> dict[str, list[str]]:
+    """The groups that a user's ``group_map`` asks for, checked.
+
+    Args:
+        group_map: ``{group: [agents]}``, a :class:`MarlGroupMapType`, or None for :func:`group_agents_by_name`.
+        agent_names: names of all agents, in their order.
+
+    Raises:
+        SpecError: it does not fit the agents; see :func:`check_marl_grouping`.
+    """
+    names = list(agent_names)
+    if group_map is None:
+        return group_agents_by_name(names)
+    if isinstance(group_map, MarlGroupMapType):
+        return group_map.get_group_map(names)
+    check_marl_grouping(group_map, names)
+    return {group: list(agents) for group, agents in group_map.items()}
 
 
 def check_marl_grouping(group_map: dict[str, list[str]], agent_names: list[str]) -> None:
