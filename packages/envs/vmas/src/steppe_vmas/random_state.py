@@ -26,7 +26,7 @@ class RandomState:
         # Environments that were made already, and are wrapped next, must not go on with the same numbers.
         generator = torch.Generator()
         generator.set_state(self._shared[0])
-        following = int(torch.randint(2**62, (), generator=generator))
+        following = int(torch.randint(2**62, (), generator=generator, device="cpu"))
         self._shared[0] = torch.Generator().manual_seed(following).get_state()
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
