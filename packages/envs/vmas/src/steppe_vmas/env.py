@@ -121,6 +121,11 @@ class VmasWrapper(EnvBase):
         return sizes
 
     @property
+    def available_envs(self) -> list[str]:
+        """The scenarios that come with VMAS."""
+        return scenario_names()
+
+    @property
     def lib(self) -> Any:
         """The module ``vmas``."""
         import vmas
@@ -250,7 +255,7 @@ class VmasEnv(VmasWrapper):
     """Makes a scenario of VMAS by its name and wraps it; see :class:`VmasWrapper` for the data.
 
     Args:
-        scenario: a name of ``VmasEnv.available_envs``, the path of a file that has a class ``Scenario``, or an instance
+        scenario: a name of ``steppe envs vmas``, the path of a file that has a class ``Scenario``, or an instance
             of ``vmas.simulator.scenario.BaseScenario``.
         num_envs: how many environments are stepped at once.
         continuous_actions: whether actions are continuous; the scenario says how many discrete ones there are.
@@ -268,7 +273,6 @@ class VmasEnv(VmasWrapper):
     """
 
     _BASE_ARGUMENTS = ("run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset")
-    available_envs = property(lambda self: scenario_names())
 
     def __init__(
         self,
