@@ -86,7 +86,6 @@ def test_total_frames_none_has_no_end() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"interruptor": object()},
         {"weight_updater": object()},
         {"weight_sync_schemes": {"policy": object()}},
         {"backend": "ray"},
@@ -100,6 +99,11 @@ def test_what_asks_for_a_collector_that_is_not_built_is_refused_with_what_to_do_
 ) -> None:
     with pytest.raises(NotSupported, match=rf"does not take {min(arguments)}=.* yet\. Instead: "):
         Collector(CountingEnv, frames_per_batch=4, **arguments)
+
+
+def test_an_interruptor_that_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"collection_stopped\(\), which object has not"):
+        Collector(CountingEnv, frames_per_batch=4, interruptor=object())
 
 
 def test_arguments_that_ask_for_nothing_are_taken() -> None:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from .collectors import CategoricalActor as CategoricalActor
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
+    from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
+    from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
     from .collectors import NormalActor as NormalActor
     from .collectors import SyncDataCollector as SyncDataCollector
+    from .collectors import aSyncDataCollector as aSyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
     from .envs import DreamerEnv as DreamerEnv
@@ -207,8 +210,11 @@ _EXPORTS: dict[str, str] = {
             "CategoricalActor",
             "Collector",
             "DataCollectorBase",
+            "MultiSyncDataCollector",
+            "MultiaSyncDataCollector",
             "NormalActor",
             "SyncDataCollector",
+            "aSyncDataCollector",
             "split_trajectories",
         ),
     }.items()

@@ -5,14 +5,22 @@ from __future__ import annotations
 from steppe.collectors.actors import CategoricalActor, NormalActor
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.engine import Collector
-from steppe.collectors.presets import SyncDataCollector
+from steppe.collectors.presets import (
+    MultiaSyncDataCollector,
+    MultiSyncDataCollector,
+    SyncDataCollector,
+    aSyncDataCollector,
+)
 from steppe.collectors.trajectories import split_trajectories
 
 __all__ = [
     "CategoricalActor",
     "Collector",
     "DataCollectorBase",
+    "MultiSyncDataCollector",
+    "MultiaSyncDataCollector",
     "NormalActor",
     "SyncDataCollector",
+    "aSyncDataCollector",
     "split_trajectories",
 ]

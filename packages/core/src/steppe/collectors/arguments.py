@@ -19,6 +19,7 @@ from steppe.transforms import StepCounter, TransformedEnv
 
 __all__ = [
     "IGNORED",
+    "asked_between_steps",
     "check_delivery",
     "check_frames",
     "compiled",
@@ -27,6 +28,7 @@ __all__ = [
     "moved",
     "policy_of",
     "take_others",
+    "weights_given",
     "whole_number",
     "within_devices",
 ]
@@ -40,7 +42,6 @@ IGNORED: dict[str, tuple[Any, str]] = {
 
 #: Arguments of collectors that are not built yet, the values that ask for nothing, and what to do instead.
 _NOT_YET: dict[str, tuple[tuple[Any, ...], str]] = {
-    "interruptor": ((None,), "collect fewer frames_per_batch"),
     "weight_updater": ((None,), "call update_policy_weights_"),
     "weight_sync_schemes": ((None,), "call update_policy_weights_"),
     "weight_recv_schemes": ((None,), "call update_policy_weights_"),
@@ -196,6 +197,23 @@ def check_delivery(
             raise TypeError(f"{name}: {said}.")
 
 
+def asked_between_steps(name: str, interruptor: Any) -> Callable[[], bool] | None:
+    """What says whether a batch is to end here; None where nobody has a say.
+
+    Raises:
+        TypeError: the interruptor cannot be asked.
+    """
+    if interruptor is None:
+        return None
+    asked = getattr(interruptor, "collection_stopped", None)
+    if not callable(asked):
+        raise TypeError(
+            f"{name}: interruptor= is asked between steps by its collection_stopped(), which "
+            f"{type(interruptor).__name__} has not."
+        )
+    return asked  # type: ignore[no-any-return]
+
+
 def moved(postproc: Any, device: torch.device | None) -> Any:
     """``postproc`` on the device of the batches, where it is something that moves."""
     if device is None or not hasattr(postproc, "to"):
@@ -225,6 +243,44 @@ def within_devices(act: Callable[[TensorDictBase], TensorDictBase], there: torch
         return written.to(back) if isinstance(written, TensorDictBase) else written
 
     return cast
+
+
+_WEIGHTS = ("policy_or_weights", "weights", "policy", "policy_weights", "weights_dict", "model_id", "worker_ids")
+
+
+def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
+    """The one thing that ``update_policy_weights_`` was given, by whichever name; None for nothing.
+
+    Args:
+        name: the method, for errors.
+        first: its positional argument.
+        named: its others.
+
+    Raises:
+        TypeError: there are several, or an argument that does not exist.
+        NotSupported: another model than the policy, or some of the workers.
+    """
+    unknown = sorted(set(named) - set(_WEIGHTS[1:]))
+    if unknown:
+        raise unknown_argument(name, unknown[0], _WEIGHTS)
+    asked = {key: value for key, value in named.items() if value is not None}
+    if asked.get("model_id") == "policy":
+        del asked["model_id"]
+    if set(asked.get("weights_dict", {"policy"})) == {"policy"}:
+        own = asked.pop("weights_dict", {}).get("policy")
+        asked.update({} if own is None else {"weights_dict": own})
+        refused = {key: asked[key] for key in ("worker_ids", "model_id") if key in asked}
+    else:
+        refused = {key: asked[key] for key in ("worker_ids", "model_id", "weights_dict") if key in asked}
+    for argument, value in refused.items():
+        raise NotSupported(f"{name} has one policy, 'policy', which acts everywhere: {argument}={value!r} has no use.")
+    given = [one for one in (first, *asked.values()) if one is not None]
+    if len(given) > 1:
+        raise TypeError(
+            "update_policy_weights_ takes one of policy_or_weights, weights, policy, policy_weights and "
+            f"weights_dict, found {len(given)}."
+        )
+    return given[0] if given else None
 
 
 def compiled(act: Any, compile_policy: Any, cudagraph_policy: Any, device: torch.device | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,9 +21,14 @@ def rows_of(env: EnvBase) -> RowWriter | None:
 
 
 def run_rows(
-    row_writer: RowWriter, writer: FrameWriter, actions: RandomActions, root: TensorDictBase, first: int
-) -> TensorDictBase:
-    """Step from ``first`` to the end of the batch, and return the root of the next one.
+    row_writer: RowWriter,
+    writer: FrameWriter,
+    actions: RandomActions,
+    root: TensorDictBase,
+    first: int,
+    stopped: Callable[[], bool] | None = None,
+) -> tuple[int, TensorDictBase]:
+    """Step from ``first`` to the end of the batch; returns how many steps it has, and the root of the next one.
 
     Args:
         row_writer: of one environment.
@@ -30,6 +36,7 @@ def run_rows(
         actions: the random actions to go on with.
         root: data to begin from.
         first: the first step to write.
+        stopped: asked after each step whether the batch is to end there.
     """
     layout, steps, arrays = row_writer.layout, writer.steps, writer.storage.arrays
     rows = Rows.new(layout)
@@ -48,9 +55,10 @@ def run_rows(
             arrays[key][first] = rows.root[key][0]
     writer.root_written(first)
     carry = loop.carry if layout.carried else None
-    step, ended = first, False
+    step, ended, at_once = first, False, steps if stopped is None else 1
     while step < steps:
-        block = actions.take(steps - step)
+        # What is taken is used: who may have to stop takes one at a time.
+        block = actions.take(min(steps - step, at_once))
         for key, values in block.items():
             writer.storage.tensors[key][step : step + len(values)] = values
         given = {key: values.numpy() for key, values in block.items()}
@@ -72,10 +80,12 @@ def run_rows(
                     for array, row in roots:
                         array[step] = row
                     writer.root_written(step)
+        if stopped is not None and stopped():
+            break
     following = root.copy()
     for key, _, _ in layout.observations:
         source: Any = rows.root if ended else rows.next
         following.set(key, torch.from_numpy(source[key][0].copy()))
     for key in layout.done_keys:
         following.set(key, torch.zeros_like(root.get(key)) if ended else torch.from_numpy(rows.next[key][0].copy()))
-    return following
+    return step, following

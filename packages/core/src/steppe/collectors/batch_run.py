@@ -54,8 +54,21 @@ class BatchRun:
             (name, storage.arrays["next", name], storage.arrays[name]) for name in writer.carried if name not in done
         ]
 
-    def run(self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, first: int) -> TensorDictBase:
-        """Step from ``first`` to the end of the batch, and return the root of the next one."""
+    def run(
+        self,
+        act: Callable[[TensorDictBase], TensorDictBase],
+        root: TensorDictBase,
+        first: int,
+        stopped: Callable[[], bool] | None = None,
+    ) -> tuple[int, TensorDictBase]:
+        """Step from ``first`` to the end of the batch; returns how many steps it has, and the root of the next one.
+
+        Args:
+            act: the policy.
+            root: data to begin from.
+            first: the first step to write.
+            stopped: asked after each step whether the batch is to end there.
+        """
         step_in_storage, writer, following = self.env.step_in_storage, self.writer, self.following
         names = [name for name, _, _ in self.sources]
         writer.fill(self.false, first)
@@ -83,4 +96,6 @@ class BatchRun:
                 if reset is not None:
                     array[reset] = start[reset]
                 level[name] = torch.from_numpy(array)
-        return build_td({**level, **self.false}, batch_size, device)
+            if stopped is not None and stopped():
+                break
+        return step + 1, build_td({**level, **self.false}, batch_size, device)

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.arguments import unknown_argument
 from steppe.collectors import arguments
 from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
+from steppe.collectors.delivery import split_and_processed
 from steppe.collectors.planning import planned
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
@@ -23,7 +23,7 @@ from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer, public
 from steppe.envs import EnvBase, ExplorationType, RandomActions, as_policy, done_groups, set_exploration_type
 from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError, StateError
-from steppe.specs import CPU, below_next
+from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.transforms import transforms_for_policy
 
 __all__ = ["Collector"]
@@ -87,6 +87,9 @@ class Collector(DataCollectorBase):
         cudagraph_policy: record what acts as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
         auto_register_policy_transforms: append to the environment what the policy needs, see
             :func:`~steppe.transforms.transforms_for_policy`.
+        interruptor: an object with ``collection_stopped()``, which is asked between steps: where it says True the batch
+            ends, with at least one step. Its other frames are marked False in ``("collector", "mask")``, with
+            ``traj_ids`` -1 and zeros.
         pre_collect_hook: called before each batch.
         post_collect_hook: called with each batch, after ``postproc``.
         **others: arguments of TorchRL's collectors that only choose how are taken with a warning; those of collectors
@@ -135,6 +138,7 @@ class Collector(DataCollectorBase):
         compile_policy: bool | dict[str, Any] | None = None,
         cudagraph_policy: bool | dict[str, Any] | None = None,
         auto_register_policy_transforms: bool | None = None,
+        interruptor: Any = None,
         pre_collect_hook: Callable[[], Any] | None = None,
         post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
         **others: Any,
@@ -199,6 +203,11 @@ class Collector(DataCollectorBase):
             self.traj_format = traj_format or "padded"
             self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
             self.compact_obs = compact_obs
+            self.interruptor = interruptor
+            self._is_stopped = arguments.asked_between_steps(name, interruptor)
+            #: Steps of the batch that was collected last.
+            self.steps_of_batch = self._steps
+            self._first: tuple[TensorDictBase, TensorDictBase] | None = None
             self._whole = WholeTrajectories(self._groups) if trajs_per_batch is not None else None
             self._background: Background | None = None
             self._frames = 0
@@ -249,6 +258,11 @@ class Collector(DataCollectorBase):
     def policy_version(self) -> int:
         """How often the policy was updated."""
         return self._policy_version
+
+    @policy_version.setter
+    def policy_version(self, version: int) -> None:
+        # Workers count the updates of their caller.
+        self._policy_version = version
 
     def stats(self) -> dict[str, float]:
         """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``episodes`` that ended,
@@ -322,7 +336,7 @@ class Collector(DataCollectorBase):
             self.pre_collect_hook()
         start = time.perf_counter()
         batch = self._collect()
-        self._frames += self.frames_per_batch
+        self._frames += self.steps_of_batch * self.n_env
         self._iterations += 1
         self._seconds += time.perf_counter() - start
         return batch
@@ -330,13 +344,9 @@ class Collector(DataCollectorBase):
     def _processed(self, batch: TensorDictBase) -> TensorDictBase:
         if not self.extend_buffer:
             return batch
-        if self.split_trajs:
-            batch = split_trajectories(batch, prefix="collector")
-        if self.postproc is not None:
-            batch = self.postproc(batch)
-        if self.post_collect_hook is not None:
-            self.post_collect_hook(batch)
-        return batch
+        return split_and_processed(
+            batch, split_trajs=self.split_trajs, postproc=self.postproc, hook=self.post_collect_hook
+        )
 
     def _store(self, batch: TensorDictBase) -> None:
         """Hand a batch, or the trajectories that have ended, to the replay buffer."""
@@ -351,8 +361,29 @@ class Collector(DataCollectorBase):
                 self.replay_buffer.add(frame)
 
     @torch.no_grad()
+    def prepare(self) -> Composite | None:
+        """Take the first step of the first batch, unless that has been taken, and say what a batch holds.
+
+        Returns:
+            The spec of a whole batch; None where its data has no fixed place.
+        """
+        if self._writer is None:
+            root = self._root if self._root is not None else self._begin()
+            with set_exploration_type(self.exploration_type):
+                self._first = self._step(self._actor_now(root), root)
+            self._root = root
+            self._writer = make_writer(self._first[0], self._steps, dynamic=self.env.has_dynamic_specs)
+        if not isinstance(self._writer, FrameWriter):
+            return None
+        stored = self._writer.td.copy()
+        if self.compact_obs:
+            stored = stored.exclude(*self._mirrored())
+        ids = torch.zeros(stored.batch_size, dtype=torch.int64, device=CPU)
+        return make_composite_from_td(self._marked(stored, ids), unsqueeze_null_shapes=False)
+
+    @torch.no_grad()
     def _collect(self) -> TensorDictBase:
-        if self.reset_at_each_iter:
+        if self.reset_at_each_iter and self._first is None:
             self._root = None
         root = self._root if self._root is not None else self._begin()
         # What interrupts the batch leaves the environment somewhere in it: the next one then begins anew.
@@ -360,7 +391,7 @@ class Collector(DataCollectorBase):
         with set_exploration_type(self.exploration_type):
             self._root = self._run(root)
         assert self._writer is not None
-        return self._yielded(self._writer.finish())
+        return self._yielded(self._writer.finish(self.steps_of_batch))
 
     def _begin(self, **kwargs: Any) -> TensorDictBase:
         if not self._fresh:
@@ -368,36 +399,47 @@ class Collector(DataCollectorBase):
         self._fresh = False
         return self.env.reset(**kwargs)
 
-    def _run(self, root: TensorDictBase) -> TensorDictBase:
-        """Fill the writer with the steps of one batch, and return the root of the next."""
-        env = self.env
+    def _actor_now(self, root: TensorDictBase) -> Callable[[TensorDictBase], TensorDictBase]:
+        """What acts in this batch."""
         done = self._frames if self.replay_buffer is None else getattr(self.replay_buffer, "write_count", self._frames)
         random = self._policy is None or done < self.init_random_frames
         if random and self._random is None:
-            self._random = RandomActions(env)
+            self._random = RandomActions(self.env)
         act = self._random if random else planned(self._policy)
         assert act is not None
-        if random and self._policy is not None:
-            act = self._padded(act, root)
-        step = 0
-        if self._writer is not None:
-            self._writer.begin()
-        else:
-            frame, root = self._step(act, root)
-            self._writer = make_writer(frame, self._steps, dynamic=env.has_dynamic_specs)
-            self._writer.write(frame, 0)
-            step = 1
+        return self._padded(act, root) if random and self._policy is not None else act
+
+    def _run(self, root: TensorDictBase) -> TensorDictBase:
+        """Fill the writer with the steps of one batch, and return the root of the next."""
+        env, step = self.env, 0
+        first, self._first = self._first, None
+        act = self._actor_now(root)
+        if self._writer is None:
+            first = self._step(act, root)
+            self._writer = make_writer(first[0], self._steps, dynamic=env.has_dynamic_specs)
         writer = self._writer
-        if isinstance(act, RandomActions) and self._policy is None and isinstance(writer, FrameWriter):
-            rows = rows_of(env) if act.in_blocks and step < self._steps else None
+        writer.begin()
+        if first is not None:
+            frame, root = first
+            writer.write(frame, 0)
+            step = 1
+        stopped = self._is_stopped
+        if step < self._steps and not (stopped is not None and step and stopped()):
+            rows = None
+            if isinstance(act, RandomActions) and self._policy is None and isinstance(writer, FrameWriter):
+                rows = rows_of(env) if act.in_blocks else None
             if rows is not None:
-                return run_rows(rows, writer, act, root, step)
-        if isinstance(writer, FrameWriter) and BatchRun.fits(env, writer) and step < self._steps:
-            return BatchRun(env, writer).run(act, root, step)  # type: ignore[arg-type]
-        while step < self._steps:
-            frame, root = self._step(act, root)
-            writer.write(frame, step)
-            step += 1
+                step, root = run_rows(rows, writer, act, root, step, stopped)  # type: ignore[arg-type]
+            elif isinstance(writer, FrameWriter) and BatchRun.fits(env, writer):
+                step, root = BatchRun(env, writer).run(act, root, step, stopped)  # type: ignore[arg-type]
+            else:
+                while step < self._steps:
+                    frame, root = self._step(act, root)
+                    writer.write(frame, step)
+                    step += 1
+                    if stopped is not None and stopped():
+                        break
+        self.steps_of_batch = step
         return root
 
     def _step(
@@ -432,9 +474,12 @@ class Collector(DataCollectorBase):
         """Make of the writer's data what the caller gets."""
         ends = row_ends(stored.get("next"), self._groups)
         self._episodes += int(ends.sum())
-        ids = self._ids.advance(ends)
+        steps = self.steps_of_batch
+        ids = self._ids.advance(ends[..., :steps])
+        if ids.shape[-1] < stored.batch_size[-1]:
+            ids = torch.nn.functional.pad(ids, (0, self._steps - steps), value=-1)
         if self._truncated:
-            self._truncate(stored.get("next"))
+            self._truncate(stored.get("next")[..., :steps])
         own = isinstance(self._writer, FrameWriter) and not self.return_same_td
         if self.compact_obs:
             stored = stored.exclude(*self._mirrored())
@@ -447,6 +492,8 @@ class Collector(DataCollectorBase):
         """Add what the collector says of each frame."""
         version = torch.full_like(ids, self._policy_version)
         told = {"traj_ids": ids, "policy_version": version} if self.track_traj_ids else {"policy_version": version}
+        if self._is_stopped is not None:
+            told["mask"] = torch.arange(ids.shape[-1], device=CPU).lt(self.steps_of_batch).expand(ids.shape).clone()
         collector = TensorDict(told, batch_size=ids.shape)
         batch.set("collector", collector if batch.device is None else collector.to(batch.device))
         if self.track_policy_version:
@@ -534,6 +581,9 @@ class Collector(DataCollectorBase):
         """
         if self.closed:
             raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
+        first, self._first = self._first, None
+        if first is not None:
+            self._root = first[1]
         if index is None or self._root is None:
             self._root = self._begin(**kwargs)
             if self._whole is not None:
@@ -595,25 +645,16 @@ class Collector(DataCollectorBase):
             PolicyError: the weights do not fit.
             NotSupported: another model, or workers.
         """
-        name = type(self).__name__
-        if unknown:
-            raise unknown_argument(f"{name}.update_policy_weights_", min(unknown), _WEIGHTS)
-        others = {"worker_ids": worker_ids, "model_id": None if model_id == "policy" else model_id}
-        others["weights_dict"] = None if weights_dict is None or set(weights_dict) == {"policy"} else weights_dict
-        for argument, value in others.items():
-            if value is not None:
-                raise NotSupported(
-                    f"{name}.update_policy_weights_ has one policy, 'policy', which acts in this process: "
-                    f"{argument}={value!r} has no use."
-                )
-        own = None if weights_dict is None else weights_dict["policy"]
-        given = [each for each in (policy_or_weights, weights, policy, policy_weights, own) if each is not None]
-        if len(given) > 1:
-            raise TypeError(
-                "update_policy_weights_ takes one of policy_or_weights, weights, policy, policy_weights and "
-                f"weights_dict, found {len(given)}."
-            )
-        self._weights.update(given[0] if given else None)
+        given = arguments.weights_given(
+            f"{type(self).__name__}.update_policy_weights_",
+            policy_or_weights,
+            {
+                **{"weights": weights, "policy": policy, "policy_weights": policy_weights},
+                **{"weights_dict": weights_dict, "model_id": model_id, "worker_ids": worker_ids},
+                **unknown,
+            },
+        )
+        self._weights.update(given)
         self._policy_version += 1
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -652,7 +693,7 @@ class Collector(DataCollectorBase):
         self._policy_version = state_dict.get("policy_version", 0)
         self._ids.begun = state_dict.get("trajectories", 0)
         self._ids.begin_all()
-        self._root, self._fresh = None, True
+        self._root, self._fresh, self._first = None, True, None
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """End the thread that ``start`` began, and close the environment. Calling it again does nothing.
@@ -676,9 +717,6 @@ class Collector(DataCollectorBase):
         except Exception:
             if raise_on_error:
                 raise
-
-
-_WEIGHTS = ("policy_or_weights", "weights", "policy", "policy_weights", "weights_dict", "model_id", "worker_ids")
 
 
 def _device(own: Any, default: Any) -> torch.device | None:

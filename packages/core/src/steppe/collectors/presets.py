@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from steppe.collectors.engine import Collector
+from steppe.collectors.multi import MultiaSyncDataCollector, MultiSyncDataCollector, aSyncDataCollector
 
-__all__ = ["SyncDataCollector"]
+__all__ = ["MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollector", "aSyncDataCollector"]
 
 
 class SyncDataCollector(Collector):

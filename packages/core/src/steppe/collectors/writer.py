@@ -245,8 +245,12 @@ class FrameWriter:
         for exceptions in self._exceptions:
             exceptions.append(step)
 
-    def finish(self) -> TensorDictBase:
-        """Fill in what is not written yet, and return ``td``."""
+    def finish(self, written: int | None = None) -> TensorDictBase:
+        """Fill in what is not written yet, and return ``td``.
+
+        Args:
+            written: how many steps were; those behind them become zeros.
+        """
         tensors, dim, steps = self.storage.tensors, self.dim, self.steps
         for exceptions, (key, source) in zip(self._exceptions, self.carried.items(), strict=True):
             if key in self._filled:
@@ -257,6 +261,9 @@ class FrameWriter:
             target.narrow(dim, 1, steps - 1).copy_(before.narrow(dim, 0, steps - 1))
             if at is not None and kept is not None:
                 target.index_copy_(dim, at, kept)
+        if written is not None and written < steps:
+            for tensor in self._tensors:
+                tensor.narrow(dim, written, steps - written).zero_()
         return self.td
 
 
@@ -283,8 +290,11 @@ class FrameList:
         """Keep the data of one step."""
         self._frames.append(public(frame))
 
-    def finish(self) -> TensorDictBase:
+    def finish(self, written: int | None = None) -> TensorDictBase:
         """Stack the frames.
+
+        Args:
+            written: for the sake of :class:`FrameWriter`: there are no others here.
 
         Raises:
             NotSupported: they have different entries.

@@ -168,6 +168,15 @@ class Pool:
         self.words = words
         return words
 
+    def hand(self, message: Any, fds: Sequence[int]) -> None:
+        """Give the service of each worker, which has a method ``take``, a message and descriptors; waits for all."""
+        self.in_step = False
+        for worker in range(len(self)):
+            self.send(worker, ("hand", message), fds)
+        for worker in range(len(self)):
+            self.receive(worker)
+        self.in_step = True
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def send(self, worker: int, message: Any, fds: Sequence[int] = ()) -> None:

@@ -137,6 +137,10 @@ class Worker:
                 os.close(fds[0])
                 service.share(self, self._words, shared, fds[1:])
                 self.say(None)
+            elif kind == "hand":
+                taker: Any = service  # not every service is handed something
+                taker.take(rest[0], fds)
+                self.say(None)
             else:
                 self.say(service.call(rest[0]))
         except Gone:

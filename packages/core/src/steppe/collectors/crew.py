@@ -1,0 +1,212 @@
+"""Workers that each collect batches, as the collector that leads them sees them."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from steppe.collectors.serving import ENTRY, PER_WORKER, STOP, Job, Report
+from steppe.collectors.shared_weights import SharedWeights
+from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe.storage import Storage
+from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
+
+__all__ = ["Crew"]
+
+_PRELOAD = ["steppe.collectors.serving"]
+_COLLECT = 1
+
+
+class Crew:
+    """Workers with a collector each.
+
+    Start-up has two phases: what a batch holds is known once the policy has acted, in ``prepare``; then all are given
+    one memory, where each has its row. Batches without a fixed place come as messages.
+
+    Args:
+        jobs: what each is sent.
+        num_threads: threads that torch uses in each.
+        timeout: seconds that a batch may take.
+        method: how processes are started, see :class:`~steppe.workers.Pool`.
+
+    Attributes:
+        reports: what the workers said when they were ready.
+        weights: those that they take over.
+
+    Raises:
+        WorkerError: a worker raised while it began, or ended.
+    """
+
+    def __init__(
+        self, jobs: list[Job], *, num_threads: int = 1, timeout: float | None = None, method: str | None = None
+    ) -> None:
+        self.n, self._timeout = len(jobs), timeout
+        self._stopped: str | None = None
+        self._storage: Storage | None = None
+        self._tickets: dict[int, Ticket] = {}
+        self._ready: dict[int, tuple[int, TensorDictBase | None]] = {}
+        self.prepared = False
+        self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, noun="collector")
+        self._finalizer = weakref.finalize(self, self.pool.stop)
+        try:
+            self.pool.begin(jobs, num_threads=num_threads)
+            self.reports: list[Report] = [self.pool.receive(w) for w in range(self.n)]
+            self.pool.preload(self.reports[0].modules)
+            self.weights = SharedWeights(self.reports[0].fields)
+            if self.reports[0].weights is not None:
+                self.weights.fill(self.reports[0].weights)
+            elif jobs[0].policy is not None and self.weights.fields:
+                self.weights.fill(jobs[0].policy)
+            message = (self.n, self.weights.fields)
+            words = self.pool.share(8 * PER_WORKER * self.n, message, [self.weights.fd])
+            self._flags = words.extra.cast("q")
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            raise
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def check(self, user: object) -> None:
+        """Raise where the workers cannot be used any more."""
+        if self._stopped is not None:
+            raise ClosedError(f"This {type(user).__name__} was stopped {self._stopped}: make a new one.")
+        if not self.pool.is_ours:
+            raise other_process(user, self.pool.owner)
+
+    def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
+        """Ask some workers something, once they have done what they are at.
+
+        Raises:
+            WorkerError: one raised; all go on. Or one ended; all are stopped.
+        """
+        for worker in messages:
+            if worker in self._tickets:
+                self.wait({worker})
+        try:
+            return self.pool.ask(messages)
+        except BaseException:
+            if not self.pool.in_step:
+                self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            raise
+
+    def ask_all(self, *message: Any) -> list[Any]:
+        """Ask all workers the same thing."""
+        answers = self.ask(dict.fromkeys(range(self.n), message))
+        return [answers[worker] for worker in range(self.n)]
+
+    def prepare(self) -> None:
+        """Have all workers take their first step, and give them memory for what it holds."""
+        try:
+            specs = self.ask_all("prepare")
+            if specs[0] is not None and all(spec == specs[0] for spec in specs):
+                self._storage = Storage(specs[0], (self.n,), kind="shared")
+                handle = self._storage.handle()
+                self.pool.hand((handle.spec, handle.rows, handle.nbytes), [handle.fd])
+            self.prepared = True
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            raise
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    @property
+    def at_work(self) -> set[int]:
+        """Workers that collect, or whose batch has not been taken."""
+        return {*self._tickets, *self._ready}
+
+    def begin(self, workers: Iterable[int]) -> None:
+        """Have workers begin a batch, those that have not."""
+        for worker in workers:
+            if worker in self._tickets or worker in self._ready:
+                continue
+            self._flags[worker * PER_WORKER + STOP] = 0
+            if self._storage is not None:
+                self._tickets[worker] = self.pool.order(worker, _COLLECT)
+            else:
+                self._tickets[worker] = self.pool.call(worker, ("batch",))
+
+    def interrupt(self) -> None:
+        """Let the workers that collect end their batch at the next step."""
+        for worker in self._tickets:
+            self._flags[worker * PER_WORKER + STOP] = 1
+
+    def wait(self, wanted: set[int] | None = None, *, count: int = 1) -> set[int]:
+        """Wait for workers to have their batch.
+
+        Args:
+            wanted: return when these have; None: when so many have.
+            count: how many.
+
+        Returns:
+            All that have one.
+
+        Raises:
+            WorkerError: one raised, or ended; all are stopped then.
+            WorkerTimeout: one took too long.
+        """
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        try:
+            while True:
+                self._look()
+                have = set(self._ready)
+                if (wanted <= have) if wanted is not None else len(have) >= count:
+                    return have
+                heard = self.pool.wait_any(None if end is None else end - time.monotonic())
+                for worker in heard:
+                    ticket = self._tickets.get(worker)
+                    if ticket is None or (ticket.order is not None and not self.pool.ended(ticket)):
+                        # Nothing is due from it but an error, or its end.
+                        self.pool.unexpected(worker)
+                if end is not None and time.monotonic() >= end:
+                    self._look()
+                    late = min(set(self._tickets) if wanted is None else wanted - set(self._ready), default=None)
+                    if late is not None:
+                        raise WorkerTimeout(
+                            f"Worker {late} did not finish a batch within {self._timeout} s.", worker=late
+                        )
+        except WorkerError:
+            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            raise
+
+    def _look(self) -> None:
+        for worker, ticket in list(self._tickets.items()):
+            if self.pool.ended(ticket):
+                found = self.pool.result(ticket)
+                del self._tickets[worker]
+                self._ready[worker] = (found, None) if ticket.order is not None else (found[1], found[0])
+
+    def take(self, workers: list[int]) -> tuple[list[TensorDictBase], list[int]]:
+        """Take the batches of workers that have one: as they lie in shared memory, to be copied, and their steps."""
+        batches, steps = [], []
+        for worker in workers:
+            count, batch = self._ready.pop(worker)
+            batches.append(self._storage.td[worker] if self._storage is not None else batch)
+            steps.append(count)
+        return batches, steps  # type: ignore[return-value]
+
+    def take_all(self) -> TensorDictBase | None:
+        """All batches as one view of shared memory ``[workers, ...]``, or None where they lie elsewhere."""
+        if self._storage is None:
+            return None
+        self._ready.clear()
+        return self._storage.td
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def stop(self, patience: float = PATIENCE, why: str = "by shutdown()") -> None:
+        """End the workers. Calling it again does nothing."""
+        if self._stopped is not None:
+            return
+        self._stopped = why
+        self._tickets.clear()
+        self._ready.clear()
+        self._finalizer.detach()
+        flags = getattr(self, "_flags", None)
+        if flags is not None and self.pool.is_ours:
+            for worker in range(self.n):
+                flags[worker * PER_WORKER + STOP] = 1
+        self.pool.stop(patience)

@@ -1,0 +1,524 @@
+"""Collectors whose batches are made by worker processes."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from tensordict import TensorDictBase
+from tensordict import cat as cat_tds
+from tensordict import stack as stack_tds
+
+from steppe.arguments import ignored_argument
+from steppe.collectors import arguments
+from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.crew import Crew
+from steppe.collectors.delivery import Delivery
+from steppe.collectors.serving import Job
+from steppe.envs import ExplorationType
+from steppe.errors import PolicyError, SpecError
+from steppe.registry import env_factory
+
+__all__ = ["MultiCollector", "MultiSyncDataCollector", "MultiaSyncDataCollector", "aSyncDataCollector"]
+
+
+class MultiCollector(DataCollectorBase):
+    """Collects with several worker processes, each of which has environments and a copy of the policy.
+
+    A worker collects whole batches by itself, as :class:`~steppe.Collector` does, and sends one word for each: the data
+    lies in memory that all share. It takes over new weights at the border of a batch;
+    ``("collector", "policy_version")`` says with which each frame was made. ``("collector", "traj_ids")`` are unique
+    over all workers. What a worker raises reaches the caller with its traceback; a worker that is killed is noticed at
+    once; after either, all are stopped.
+
+    Args:
+        create_env_fn: what makes the environment of each worker, a list: ids, functions, or batches that are not
+            started. One that is no list is for all of ``num_workers``.
+        policy: see :class:`~steppe.Collector`; each worker is sent a copy.
+        policy_factory: makes the policy in each worker; or a list, one for each.
+        num_workers: how many, where ``create_env_fn`` is no list.
+        frames_per_batch: see the class.
+        total_frames: when to stop; rounded up to whole batches. None or negative for no end.
+        seed: given to ``set_seed``.
+        create_env_kwargs: keyword arguments for what makes environments; or a list, one for each worker.
+        init_random_frames: random actions for this many frames, over all workers.
+        split_trajs, postproc, storing_device, replay_buffer, pre_collect_hook, post_collect_hook: done in the caller's
+            process, with whole batches; see :class:`~steppe.Collector`.
+        device, env_device, policy_device: as there; each one for all workers, or a list.
+        devices: older name of ``device``.
+        update_at_each_batch: take over the weights of ``policy`` with every batch, without a call of
+            ``update_policy_weights_``.
+        preemptive_threshold: the part of workers, 0 to 1, that must have their batch: then the others end theirs at
+            their next step. What they have not collected is marked False in ``("collector", "mask")``, with
+            ``traj_ids`` -1 and zeros.
+        num_threads: taken with a warning: the caller's process keeps the number that it has.
+        num_sub_threads: threads that torch uses in each worker.
+        batch_timeout: seconds that a batch may take; None to wait as long as it takes.
+        start_method: how processes are started; see :class:`~steppe.ParallelEnv`.
+        reset_at_each_iter, reset_when_done, exploration_type, set_truncated, max_frames_per_traj, trust_policy,
+            track_traj_ids, compile_policy, compact_obs, auto_register_policy_transforms, return_same_td: see
+            :class:`~steppe.Collector`.
+
+    Raises:
+        SpecError: a number is none, or lists have different lengths.
+        WorkerError: a worker could not make its environment or policy.
+        NotSupported: an argument that has no meaning yet.
+        TypeError: an argument that does not exist.
+    """
+
+    #: Arguments of each worker's collector that are handed on.
+    _HANDED_ON: ClassVar[tuple[str, ...]] = (
+        *("max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
+        *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy", "cudagraph_policy"),
+        *("compact_obs", "auto_register_policy_transforms"),
+    )
+
+    def __init__(
+        self,
+        create_env_fn: Any,
+        policy: Any = None,
+        *,
+        frames_per_batch: Any = 200,
+        total_frames: int | None = -1,
+        num_workers: int | None = None,
+        seed: int | None = None,
+        policy_factory: Any = None,
+        create_env_kwargs: Any = None,
+        init_random_frames: int | None = 0,
+        split_trajs: bool | None = False,
+        postproc: Callable[[TensorDictBase], TensorDictBase] | None = None,
+        storing_device: Any = None,
+        replay_buffer: Any = None,
+        pre_collect_hook: Callable[[], Any] | None = None,
+        post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
+        device: Any = None,
+        devices: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
+        update_at_each_batch: bool = False,
+        preemptive_threshold: float | None = None,
+        num_threads: int | None = None,
+        num_sub_threads: int = 1,
+        batch_timeout: float | None = None,
+        start_method: str | None = None,
+        return_same_td: bool = False,
+        **others: Any,
+    ) -> None:
+        name = type(self).__name__
+        self.closed = True
+        handed_on = {key: others.pop(key) for key in self._HANDED_ON if key in others}
+        if others:
+            known = [*(MultiCollector.__init__.__kwdefaults__ or ()), *self._HANDED_ON, *self._own_arguments]
+            vars(self).update(arguments.take_others(name, others, known))
+        if policy is not None and policy_factory is not None:
+            raise TypeError("Give a policy or a policy_factory, not both.")
+        if num_threads is not None:
+            ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
+        makers = self._makers(name, create_env_fn, num_workers)
+        n = self.num_workers = len(makers)
+        frames, total = self._frames_of_workers(name, frames_per_batch, total_frames)
+        threshold = 1.0 if preemptive_threshold is None else float(preemptive_threshold)
+        if not 0.0 <= threshold <= 1.0:
+            raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {preemptive_threshold!r}.")
+        self.preemptive_threshold = threshold
+        random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
+        device = devices if device is None else device
+        each = {
+            "create_env_kwargs": _each(name, "create_env_kwargs", create_env_kwargs, n),
+            "device": _each(name, "device", device, n),
+            "env_device": _each(name, "env_device", env_device, n),
+            "policy_device": _each(name, "policy_device", policy_device, n),
+        }
+        factories = _each(name, "policy_factory", policy_factory, n)
+        jobs = [
+            Job(
+                maker,
+                policy,
+                factories[w],
+                {
+                    **handed_on,
+                    **{key: values[w] for key, values in each.items()},
+                    "frames_per_batch": frames[w],
+                    "init_random_frames": -(-random_frames // n),
+                    "storing_device": "cpu" if each["device"][w] is not None else None,
+                },
+                threshold < 1.0,
+            )
+            for w, maker in enumerate(makers)
+        ]
+        self._source = policy
+        self.crew = Crew(jobs, num_threads=num_sub_threads, timeout=batch_timeout, method=start_method)
+        try:
+            reports = self.crew.reports
+            sizes = {report.batch_size for report in reports}
+            if len(sizes) > 1:
+                raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
+            self.env_batch_size = torch.Size(reports[0].batch_size)
+            self.frames_per_worker = [report.frames for report in reports]
+            self.frames_per_batch = self.requested_frames_per_batch = self._frames_of_batch()
+            asked = arguments.whole_number(frames_per_batch)
+            if asked is not None and asked != self.frames_per_batch:
+                warnings.warn(
+                    f"{name}: frames_per_batch={asked} is rounded up to {self.frames_per_batch}: "
+                    f"{self.frames_per_worker} frames of {n} workers.",
+                    stacklevel=2,
+                )
+            self.total_frames = total
+            if total > 0 and total % self.frames_per_batch:
+                whole = -(-total // self.frames_per_batch) * self.frames_per_batch
+                warnings.warn(
+                    f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {self.frames_per_batch}.",
+                    stacklevel=2,
+                )
+            self.update_at_each_batch = update_at_each_batch
+            self.init_random_frames = random_frames
+            self.exploration_type = handed_on.get("exploration_type") or ExplorationType.RANDOM
+            self.split_trajs, self.postproc = bool(split_trajs), postproc
+            self.storing_device = None if storing_device is None else torch.device(storing_device)
+            self.replay_buffer, self.return_same_td = replay_buffer, return_same_td
+            self.pre_collect_hook = pre_collect_hook
+            self._deliver = Delivery(
+                split_trajs=self.split_trajs,
+                storing_device=self.storing_device,
+                postproc=arguments.moved(postproc, self.storing_device),
+                hook=post_collect_hook,
+                replay_buffer=replay_buffer,
+            )
+            self._frames = self._iterations = 0
+            self._seconds = 0.0
+            if seed is not None:
+                self.set_seed(seed)
+        except BaseException:
+            self.crew.stop(0.5, "after an error")
+            raise
+        self.closed = False
+
+    _own_arguments: ClassVar[tuple[str, ...]] = ()
+
+    def _makers(self, name: str, create_env_fn: Any, num_workers: int | None) -> list[Any]:
+        if isinstance(create_env_fn, (list, tuple)):
+            makers = list(create_env_fn)
+            if num_workers is not None and num_workers != len(makers):
+                raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
+        else:
+            makers = [create_env_fn] * (num_workers or self._default_workers(name))
+        if not makers:
+            raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
+        return [env_factory(maker) if isinstance(maker, str) else maker for maker in makers]
+
+    @staticmethod
+    def _default_workers(name: str) -> int:
+        raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
+
+    def _frames_of_workers(self, name: str, frames_per_batch: Any, total_frames: Any) -> tuple[list[int], int]:
+        """How many frames each worker is asked for, and how many there are in all (-1 for no end)."""
+        total = -1 if total_frames is None else arguments.whole_number(total_frames)
+        if total is None:
+            raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
+        listed = isinstance(frames_per_batch, Sequence)
+        numbers = [arguments.whole_number(each) for each in (frames_per_batch if listed else [frames_per_batch])]
+        if any(each is None or each < 1 for each in numbers):
+            raise SpecError(f"frames_per_batch is a whole number >= 1, found {frames_per_batch!r}.")
+        if not listed:
+            return [self._share(numbers[0] or 1)] * self.num_workers, total
+        if len(numbers) != self.num_workers:
+            raise SpecError(f"{name}: frames_per_batch lists {len(numbers)} numbers for {self.num_workers} workers.")
+        return [each or 1 for each in numbers], total
+
+    def _share(self, frames: int) -> int:
+        """A worker's part of ``frames_per_batch``."""
+        return frames
+
+    @abstractmethod
+    def _frames_of_batch(self) -> int:
+        """Frames of what is delivered, from those of the workers."""
+
+    @abstractmethod
+    def _collect(self) -> tuple[TensorDictBase, int]:
+        """One batch, the caller's to keep, and how many frames it has."""
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def next(self) -> TensorDictBase | None:
+        """Deliver one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
+
+        Raises:
+            ClosedError: after ``shutdown``.
+            WorkerError: a worker raised, or ended.
+        """
+        return next(self, None)
+
+    def __next__(self) -> Any:
+        self.crew.check(self)
+        if 0 <= self.total_frames <= self._frames:
+            raise StopIteration
+        if self.pre_collect_hook is not None:
+            self.pre_collect_hook()
+        start = time.perf_counter()
+        if not self.crew.prepared:
+            self.crew.prepare()
+        batch, frames = self._collect()
+        self._frames += frames
+        self._iterations += 1
+        self._seconds += time.perf_counter() - start
+        return self._deliver(batch)
+
+    def _joined(self, batches: list[TensorDictBase], dim: int) -> TensorDictBase:
+        joined = cat_tds(batches, dim) if len(batches) > 1 else batches[0].clone()
+        return _named(joined)
+
+    def stats(self) -> dict[str, float]:
+        """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``seconds`` of waiting for
+        batches, ``frames_per_second``, ``policy_version``.
+        """
+        return {
+            "frames": self._frames,
+            "iterations": self._iterations,
+            "batches": self._iterations,
+            "seconds": self._seconds,
+            "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
+            "policy_version": self.policy_version,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.num_workers} workers, frames_per_batch={self.frames_per_batch}, "
+            f"total_frames={self.total_frames}, frames={self._frames})"
+        )
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    @property
+    def policy_version(self) -> int:
+        """How often weights were updated."""
+        return self.crew.weights.version
+
+    def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
+        """Seed the workers one after another, each with the seed that follows: environments from their next reset on,
+        and all random numbers of its process.
+
+        Args:
+            seed: a whole number >= 0, or None to seed from the operating system.
+            static_seed: give all the same seed.
+
+        Returns:
+            The seed for whatever comes next.
+        """
+        self.crew.check(self)
+        following = seed
+        for worker in range(self.num_workers):
+            following = self.crew.ask({worker: ("seed", seed, static_seed)})[worker]
+            seed = seed if static_seed else following
+        return following
+
+    def reset(self, **kwargs: Any) -> None:
+        """Begin new episodes in all rows of all workers, with their next batch."""
+        self.crew.check(self)
+        self.crew.ask_all("reset", kwargs)
+
+    def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of the policy in each worker, and return what they return."""
+        self.crew.check(self)
+        return self.crew.ask_all("policy", name, args, kwargs)
+
+    def update_policy_weights_(self, policy_or_weights: Any = None, **kwargs: Any) -> None:
+        """Hand new weights to the workers, who take them over before their next batch.
+
+        Nothing is sent: they are written to memory that all share, while workers may collect.
+
+        Args:
+            policy_or_weights: a module, a TensorDict of parameters, or a state dict. None: those of the policy given.
+            **kwargs: the same by another name: ``weights``, ``policy``, ``policy_weights``,
+                ``weights_dict={"policy": ...}``.
+
+        Raises:
+            PolicyError: the weights do not fit.
+            ClosedError: after ``shutdown``.
+        """
+        self.crew.check(self)
+        given = arguments.weights_given(f"{type(self).__name__}.update_policy_weights_", policy_or_weights, kwargs)
+        if given is None:
+            given = self._source
+            if given is None and self.crew.weights.fields:
+                raise PolicyError(
+                    "The policy was made in the workers, by policy_factory: say which weights they are to take, "
+                    "update_policy_weights_(policy)."
+                )
+        self.crew.weights.write(given if self.crew.weights.fields or policy_or_weights is not None else None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``load_state_dict`` needs to go on elsewhere: the state of each worker, and counts."""
+        self.crew.check(self)
+        states = self.crew.ask_all("state")
+        return {
+            **{f"worker{worker}": state for worker, state in enumerate(states)},
+            "iter": self._iterations,
+            "frames": self._frames,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
+        """Take over what ``state_dict`` returned, and begin new episodes with the next batch.
+
+        Args:
+            state_dict: from a collector with as many workers.
+            strict: refuse weights that do not fit.
+
+        Raises:
+            SpecError: it is of another number of workers.
+        """
+        self.crew.check(self)
+        names = [f"worker{worker}" for worker in range(self.num_workers)]
+        found = sorted(key for key in state_dict if key.startswith("worker"))
+        if found != sorted(names):
+            raise SpecError(f"A state of {self.num_workers} workers is needed, found {found}.")
+        states = {worker: ("load", state_dict[name], strict) for worker, name in enumerate(names)}
+        self.crew.ask(states)
+        weights = state_dict[names[0]]["policy_state_dict"]
+        if weights and self.crew.weights.fields:
+            self.crew.weights.write(weights)
+        self._iterations, self._frames = state_dict["iter"], state_dict["frames"]
+
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """End the workers. Calling it again does nothing.
+
+        Args:
+            timeout: seconds that they may take to end by themselves.
+            close_env: for compatibility: environments end with their workers.
+            raise_on_error: for compatibility.
+        """
+        self.closed = True
+        crew = self.__dict__.get("crew")
+        if crew is not None:
+            crew.stop(*([] if timeout is None else [timeout]))
+
+
+class MultiSyncDataCollector(MultiCollector):
+    """Delivers a batch when all workers have theirs, which then wait: all data is made with the newest weights.
+
+    ``frames_per_batch`` is that of all workers together, rounded up to whole rows of each with a warning; or a list,
+    one for each worker. With B workers of T steps each:
+
+    | | ``"stack"`` | 0 | -1 |
+    |---|---|---|---|
+    | one environment each | ``[B, T]`` | ``[B * T]`` | ``[B * T]`` |
+    | P environments each | ``[B, P, T]`` | ``[B * P, T]`` | ``[P, B * T]`` |
+
+    Args:
+        cat_results: ``"stack"``, the default, 0 or -1: how batches of workers are put together.
+        *args, **kwargs: see :class:`MultiCollector`.
+    """
+
+    _own_arguments = ("cat_results",)
+
+    def __init__(self, *args: Any, cat_results: str | int | None = None, **kwargs: Any) -> None:
+        if cat_results not in (None, "stack", 0, -1):
+            raise SpecError(f"{type(self).__name__}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
+        self.cat_results = "stack" if cat_results is None else cat_results
+        super().__init__(*args, **kwargs)
+
+    def _share(self, frames: int) -> int:
+        return -(-frames // self.num_workers)
+
+    def _frames_of_batch(self) -> int:
+        own = set(self.frames_per_worker)
+        if len(own) > 1 and (self.cat_results == "stack" or (self.cat_results == 0 and self.env_batch_size)):
+            raise SpecError(
+                f"{type(self).__name__}: batches of {self.frames_per_worker} frames cannot be put together with "
+                f"cat_results={self.cat_results!r}: take -1."
+            )
+        return sum(self.frames_per_worker)
+
+    def _collect(self) -> tuple[TensorDictBase, int]:
+        if self.update_at_each_batch and self._source is not None:
+            self.update_policy_weights_()
+        crew = self.crew
+        everyone = set(range(self.num_workers))
+        crew.begin(everyone)
+        needed = math.ceil(self.preemptive_threshold * self.num_workers)
+        if needed < self.num_workers:
+            crew.wait(count=max(needed, 1))
+            crew.interrupt()
+        crew.wait(everyone)
+        rows = self.env_batch_size.numel()
+        whole = crew.take_all() if self.cat_results != -1 and self.preemptive_threshold == 1.0 else None
+        if whole is not None:
+            # One copy, of all workers at once; what it is called afterwards costs nothing.
+            batch = whole if self.return_same_td else whole.clone()
+            if self.cat_results == 0:
+                batch = batch.flatten(0, 1)
+            return _named(batch), self.frames_per_batch
+        batches, steps = crew.take(sorted(everyone))
+        frames = sum(steps) * rows
+        if self.cat_results == "stack":
+            return _named(stack_tds(batches, 0)), frames
+        along_time = self.cat_results == -1 or not self.env_batch_size
+        if along_time:
+            batches = [batch[..., :count] for batch, count in zip(batches, steps, strict=True)]
+        return self._joined(batches, -1 if along_time else 0), frames
+
+
+class MultiaSyncDataCollector(MultiCollector):
+    """Delivers the batch of whichever worker has one, ``[T]`` or ``[P, T]``, and lets it go on at once.
+
+    ``frames_per_batch`` is that of one worker. Data may have been made with weights that are a batch old:
+    ``("collector", "policy_version")`` says which.
+
+    Args:
+        *args, **kwargs: see :class:`MultiCollector`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._turn = 0
+        super().__init__(*args, **kwargs)
+
+    def _frames_of_batch(self) -> int:
+        return max(self.frames_per_worker)
+
+    def _collect(self) -> tuple[TensorDictBase, int]:
+        crew = self.crew
+        crew.begin(range(self.num_workers))
+        have = crew.wait()
+        # Who waited longest comes first, so that a fast worker does not keep the others from being heard.
+        worker = min(have, key=lambda each: (each - self._turn) % self.num_workers)
+        self._turn = worker + 1
+        (batch,), (count,) = crew.take([worker])
+        batch = _named(batch.clone())
+        if self.update_at_each_batch and self._source is not None:
+            self.update_policy_weights_()
+        crew.begin([worker])
+        return batch, count * self.env_batch_size.numel()
+
+
+class aSyncDataCollector(MultiaSyncDataCollector):
+    """One worker that collects while the caller learns.
+
+    Args:
+        create_env_fn: what makes its environment.
+        policy: see :class:`MultiCollector`.
+        **kwargs: see there.
+    """
+
+    def __init__(self, create_env_fn: Any, policy: Any = None, **kwargs: Any) -> None:
+        makers = create_env_fn if isinstance(create_env_fn, (list, tuple)) else [create_env_fn]
+        if len(makers) != 1:
+            raise SpecError(f"{type(self).__name__} has one worker, and was given {len(makers)} environments.")
+        super().__init__(list(makers), policy, **kwargs)
+
+
+def _each(name: str, argument: str, value: Any, n: int) -> list[Any]:
+    """A value for each worker, from one for all or a list of them."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * n
+    if len(value) != n:
+        raise SpecError(f"{name}: {argument} lists {len(value)} values for {n} workers.")
+    return list(value)
+
+
+def _named(batch: TensorDictBase) -> TensorDictBase:
+    batch.names = [None] * (batch.batch_dims - 1) + ["time"]
+    return batch

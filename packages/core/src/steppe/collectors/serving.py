@@ -1,0 +1,180 @@
+"""What a worker of a collector does: it makes environments and a policy, and collects whole batches with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.collectors.engine import Collector
+from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
+from steppe.storage import Storage, StorageHandle
+from steppe.workers import SubjectError, Words, Worker
+
+__all__ = ["ENTRY", "PER_WORKER", "PROGRESS", "STOP", "Job", "Report", "serve"]
+
+#: Where a pool of workers finds this.
+ENTRY = f"{__name__}:serve"
+
+#: Words that each worker has beside those of its orders: the caller's wish that it stop, and the frames of this batch.
+STOP, PROGRESS, PER_WORKER = 0, 1, 8
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is sent.
+
+    Attributes:
+        create_env_fn: what a :class:`~steppe.Collector` takes.
+        policy, policy_factory: the same.
+        settings: further arguments of it.
+        interruptible: whether the caller may stop it within a batch.
+    """
+
+    create_env_fn: Any
+    policy: Any
+    policy_factory: Callable[[], Any] | None
+    settings: dict[str, Any]
+    interruptible: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says when it is ready.
+
+    Attributes:
+        batch_size: that of its environment.
+        frames: in each of its batches.
+        fields: the weights of its policy.
+        weights: their values, where the caller has none.
+        modules: what plugins it has loaded.
+    """
+
+    batch_size: tuple[int, ...]
+    frames: int
+    fields: list[Field]
+    weights: dict[str, torch.Tensor] | None
+    modules: list[str]
+
+
+def serve(worker: Worker, job: Job) -> None:
+    """Make a collector, say what it is, and collect until the caller is done."""
+    service = _Collecting(worker, job)
+    try:
+        worker.say(service.report())
+        worker.serve(service)
+    finally:
+        service.collector.shutdown(raise_on_error=False)
+
+
+class _Collecting:
+    """A :class:`~steppe.workers.Service`: one collector."""
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        self.worker, self.job = worker, job
+        self.collector = Collector(
+            job.create_env_fn,
+            job.policy,
+            policy_factory=job.policy_factory,
+            return_same_td=True,
+            interruptor=self if job.interruptible else None,
+            **job.settings,
+        )
+        self.n_workers = 1
+        self.weights: SharedWeights | None = None
+        self.storage: Storage | None = None
+
+    def report(self) -> Report:
+        """Say what there is."""
+        collector, policy = self.collector, self.collector.policy
+        state = policy.state_dict() if self.job.policy_factory is not None and fields_of(policy) else None
+        modules = self.worker.new_modules() if self.worker.index == 0 else []
+        size = tuple(collector.env.batch_size)
+        return Report(size, collector.frames_per_batch, fields_of(policy), state, modules)
+
+    # -- what the caller asks for ---------------------------------------------------------------------------------
+
+    def share(self, worker: Worker, words: Words, message: Any, fds: list[int]) -> None:
+        self.n_workers, fields = message
+        self.flags = words.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
+        self.weights = SharedWeights(fields, fds[0])
+
+    def take(self, message: Any, fds: list[int]) -> None:
+        """Be given the memory where batches go."""
+        spec, rows, nbytes = message
+        self.storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
+
+    def call(self, message: Any) -> Any:
+        kind, *given = message
+        doing = {"prepare": "the first step", "batch": "a batch"}.get(kind, kind)
+        try:
+            return getattr(self, f"_{kind}")(*given)
+        except Exception as error:
+            raise SubjectError(self.worker.index, doing) from error
+
+    def order(self, order: int, argument: int) -> int:
+        """Collect a batch into shared memory; returns how many steps it has."""
+        try:
+            assert self.storage is not None
+            batch = self._collected()
+            row = self.worker.index
+            for key, target in self.storage.tensors.items():
+                target[row].copy_(batch.get(key))
+            return self.collector.steps_of_batch
+        except Exception as error:
+            raise SubjectError(self.worker.index, "a batch") from error
+
+    def collection_stopped(self) -> bool:
+        """Whether the caller wishes that the batch end here; asked between steps."""
+        self.flags[PROGRESS] += 1
+        return bool(self.flags[STOP])
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> Any:
+        """Take the first step of the first batch, and say what a batch holds; None where that has no fixed place."""
+        self._take_weights()
+        return self.collector.prepare()
+
+    def _batch(self) -> tuple[TensorDictBase, int]:
+        """Collect a batch that travels as a message."""
+        return self._collected().clone(), self.collector.steps_of_batch
+
+    def _seed(self, seed: int | None, static_seed: bool) -> int | None:
+        if seed is not None:
+            # The numbers that the policy draws are part of what a seed gives; nobody else uses this process.
+            torch.manual_seed(seed)
+        return self.collector.set_seed(seed, static_seed)
+
+    def _reset(self, kwargs: dict[str, Any]) -> None:
+        self.collector.reset(**kwargs)
+
+    def _state(self) -> dict[str, Any]:
+        return self.collector.state_dict()
+
+    def _load(self, state: dict[str, Any], strict: bool) -> None:
+        self.collector.load_state_dict(state, strict=strict)
+
+    def _policy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return getattr(self.collector.policy, name)(*args, **kwargs)
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def _take_weights(self) -> None:
+        assert self.weights is not None
+        version = self.weights.read_into(self.collector.policy, self.collector.policy_version)
+        self.collector.policy_version = version
+
+    def _collected(self) -> TensorDictBase:
+        self._take_weights()
+        if self.job.interruptible:
+            self.flags[PROGRESS] = 0
+        batch = self.collector.rollout()
+        ids = batch.get(("collector", "traj_ids"), None)
+        if ids is not None and self.n_workers > 1:
+            # Each worker numbers its own; together they use each number once.
+            batch.set(("collector", "traj_ids"), torch.where(ids < 0, ids, ids * self.n_workers + self.worker.index))
+        return batch

@@ -1,0 +1,537 @@
+"""Collectors whose batches are made by worker processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import NonTensorData, TensorDict
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from steppe import (
+    Composite,
+    EnvBase,
+    MultiaSyncDataCollector,
+    MultiSyncDataCollector,
+    NonTensor,
+    SerialEnv,
+    StepCounter,
+    SyncDataCollector,
+    TransformedEnv,
+    Unbounded,
+    aSyncDataCollector,
+)
+from steppe.errors import ClosedError, PolicyError, SpecError, WorkerError, WorkerTimeout
+from steppe_testing import CountingEnv, assert_equal_data
+from tests.limits import ANSWER, AT_ONCE, CHILD
+
+CART = "gym:CartPole-v1"
+KEYS = {
+    *("observation", "action", "done", "terminated", "truncated"),
+    *(("next", key) for key in ("observation", "reward", "done", "terminated", "truncated")),
+    *(("collector", key) for key in ("traj_ids", "policy_version")),
+}
+
+
+def counting() -> EnvBase:
+    return CountingEnv(3)
+
+
+def pair() -> EnvBase:
+    return SerialEnv(2, counting)
+
+
+class Scaled(nn.Module):
+    """Writes its weight, so that data says which weights were used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        action = torch.zeros(*observation.shape[:-1], 3, dtype=torch.bool)
+        action[..., 0] = True
+        return action, self.weight.expand(observation.shape[:-1])
+
+
+def scaled() -> TensorDictModule:
+    return TensorDictModule(Scaled(), ["observation"], ["action", "weight"])
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of some processes that run."""
+    found = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            found.append(pid)
+    return found
+
+
+def all_gone(pids: list[int]) -> bool:
+    """Whether some processes have ended, or do so at once."""
+    end = time.monotonic() + AT_ONCE
+    while alive(pids) and time.monotonic() < end:
+        os.sched_yield()
+    return not alive(pids)
+
+
+@pytest.mark.parametrize(
+    ("one", "cat_results", "shape"),
+    [
+        (counting, "stack", (2, 8)),
+        (counting, 0, (16,)),
+        (counting, -1, (16,)),
+        (pair, "stack", (2, 2, 4)),
+        (pair, 0, (4, 4)),
+        (pair, -1, (2, 8)),
+    ],
+)
+def test_batches_of_all_workers_are_put_together(one: Any, cat_results: Any, shape: tuple[int, ...]) -> None:
+    with MultiSyncDataCollector([one] * 2, frames_per_batch=16, cat_results=cat_results, seed=0) as collector:
+        batch = next(collector)
+    assert batch.batch_size == shape
+    assert batch.names[-1] == "time"
+    ids = batch["collector", "traj_ids"]
+    parts = ids.unbind(0) if cat_results == "stack" else ids.chunk(2, cat_results)
+    assert [part.remainder(2).unique().tolist() for part in parts] == [[0], [1]]
+
+
+@pytest.mark.parametrize(("one", "shape"), [(counting, (8,)), (pair, (2, 4))])
+@pytest.mark.parametrize("kind", [SyncDataCollector, MultiaSyncDataCollector, aSyncDataCollector])
+def test_a_batch_of_one_worker_is_one_row_or_one_for_each_environment(kind: Any, one: Any, shape: Any) -> None:
+    makers = [one] * 2 if kind is MultiaSyncDataCollector else one
+    with kind(makers, frames_per_batch=8) as collector:
+        batch = next(collector)
+    assert batch.batch_size == shape
+    assert batch.names[-1] == "time"
+
+
+def test_one_seed_gives_the_data_of_a_collector_in_this_process() -> None:
+    for policy in (None, nn.Linear(4, 2)):
+        wrapped = None if policy is None else TensorDictModule(Greedy(policy), ["observation"], ["action"])
+        here = SyncDataCollector(CART, wrapped, frames_per_batch=40, seed=3)
+        several = MultiSyncDataCollector([CART], wrapped, frames_per_batch=40, seed=3)
+        alone = aSyncDataCollector(CART, wrapped, frames_per_batch=40, seed=3)
+        with here, several, alone:
+            for _ in range(3):
+                expected = next(here)
+                assert set(expected.keys(True, True)) == KEYS
+                assert_equal_data(next(several)[0], expected)
+                assert_equal_data(next(alone), expected)
+
+
+class Greedy(nn.Module):
+    """One-hot actions."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return nn.functional.one_hot(self.net(observation).argmax(-1), 2)
+
+
+def test_a_seed_is_handed_on_from_worker_to_worker() -> None:
+    def batches(seed: int) -> list[Any]:
+        with MultiSyncDataCollector([CART] * 2, frames_per_batch=20) as collector:
+            following = collector.set_seed(seed)
+            return [following, next(collector)]
+
+    first, second, other = batches(1), batches(1), batches(2)
+    assert first[0] == second[0] != other[0]
+    assert_equal_data(first[1], second[1])
+    assert not torch.equal(first[1]["observation"][0], first[1]["observation"][1])
+    assert not torch.equal(first[1]["observation"], other[1]["observation"])
+
+
+@pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
+def test_a_batch_says_which_weights_made_it(kind: Any) -> None:
+    policy = scaled()
+    with kind([pair] * 2, policy, frames_per_batch=16) as collector:
+        seen = []
+        for number in range(1, 6):
+            batch = next(collector)
+            version = batch["collector", "policy_version"]
+            assert torch.equal(batch["weight"], version.float()), "the weights are those of the version"
+            seen.append(int(version.max()))
+            assert collector.policy_version == number - 1
+            policy.module.weight.data.fill_(number)
+            collector.update_policy_weights_()
+        if kind is MultiSyncDataCollector:
+            assert seen == [0, 1, 2, 3, 4]
+        else:
+            assert seen[-1] >= 2, "a worker is a batch behind, not more"
+
+
+def test_weights_are_taken_from_whatever_holds_them() -> None:
+    policy = scaled()
+    with MultiSyncDataCollector([counting], policy_factory=scaled, frames_per_batch=4) as collector:
+        assert next(collector)["weight"].eq(0).all()
+        for number, given in enumerate((policy, policy.state_dict(), TensorDict.from_module(policy).detach()), 1):
+            policy.module.weight.data.fill_(number)
+            collector.update_policy_weights_(given if number != 2 else policy.state_dict())
+            assert next(collector)["weight"].eq(number).all()
+        with pytest.raises(PolicyError, match="policy_factory"):
+            collector.update_policy_weights_()
+        with pytest.raises(PolicyError, match="fit"):
+            collector.update_policy_weights_({"other": torch.zeros(3)})
+        assert next(collector)["weight"].eq(3).all()
+
+
+def test_weights_follow_each_batch_where_that_is_asked_for() -> None:
+    policy = scaled()
+    with MultiSyncDataCollector([counting], policy, frames_per_batch=4, update_at_each_batch=True) as collector:
+        for number in range(3):
+            policy.module.weight.data.fill_(number)
+            assert next(collector)["weight"].eq(number).all()
+
+
+def test_total_frames_end_the_loop_and_numbers_are_rounded_up_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="rounded up to 20"):
+        collector = MultiSyncDataCollector([pair] * 2, frames_per_batch=17, total_frames=60)
+    with collector:
+        assert [batch.numel() for batch in collector] == [20, 20, 20]
+        assert collector.stats()["frames"] == 60
+
+
+def test_unequal_shares_are_put_together_along_time() -> None:
+    with MultiSyncDataCollector([counting] * 2, frames_per_batch=[4, 8], cat_results=-1) as collector:
+        assert next(collector)["collector", "traj_ids"].remainder(2).tolist() == [0] * 4 + [1] * 8
+    with pytest.raises(SpecError, match="take -1"):
+        MultiSyncDataCollector([counting] * 2, frames_per_batch=[4, 8])
+
+
+def test_arguments_reach_the_workers_and_what_is_done_with_batches_stays_here() -> None:
+    seen: list[Any] = []
+    pid = os.getpid()
+
+    def processed(batch: Any) -> Any:
+        assert os.getpid() == pid
+        return batch.exclude("observation")
+
+    with MultiSyncDataCollector(
+        [counting] * 2,
+        frames_per_batch=16,
+        max_frames_per_traj=2,
+        split_trajs=True,
+        postproc=processed,
+        post_collect_hook=seen.append,
+    ) as collector:
+        batch = next(collector)
+    assert batch.batch_size == (8, 2)
+    assert batch["collector", "mask"].all()
+    assert "observation" not in batch.keys()
+    assert len(seen) == 1
+
+
+class Buffer:
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def extend(self, data: Any) -> None:
+        self.held.append(data)
+
+
+def test_batches_go_to_a_replay_buffer() -> None:
+    buffer = Buffer()
+    with MultiaSyncDataCollector(
+        [counting] * 2, frames_per_batch=8, total_frames=24, replay_buffer=buffer
+    ) as collector:
+        assert list(collector) == [None] * 3
+    assert [held.batch_size for held in buffer.held] == [(8,)] * 3
+
+
+def test_data_without_a_fixed_place_travels_in_messages() -> None:
+    with (
+        MultiSyncDataCollector([Telling] * 2, frames_per_batch=8, seed=0) as collector,
+        SyncDataCollector(Telling(), frames_per_batch=4, seed=0) as alone,
+    ):
+        for _ in range(2):
+            batch, expected = next(collector), next(alone)
+            assert batch.batch_size == (2, 4)
+            assert batch[0]["text"] == expected["text"]
+            assert batch["collector", "traj_ids"].remainder(2).tolist() == [[0] * 4, [1] * 4]
+
+
+class Telling(EnvBase):
+    """Counts in words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Composite(text=NonTensor(()))
+        self.action_spec = Unbounded((1,))
+        self.reward_spec = Unbounded((1,))
+        self.number = 0
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        self.number = 0
+        return TensorDict({"text": NonTensorData("zero")})
+
+    def _step(self, tensordict: Any) -> Any:
+        self.number += 1
+        done = torch.tensor([self.number == 3])
+        return TensorDict(
+            {"text": NonTensorData(f"step {self.number}"), "reward": torch.ones(1), "done": done, "terminated": done}
+        )
+
+
+def test_a_batch_that_is_not_kept_may_be_written_over() -> None:
+    with MultiSyncDataCollector([counting] * 2, frames_per_batch=8, return_same_td=True) as collector:
+        first, second = next(collector), next(collector)
+        assert first["observation"].data_ptr() == second["observation"].data_ptr()
+    with MultiSyncDataCollector([counting] * 2, frames_per_batch=8) as collector:
+        first = next(collector)
+        kept = first.clone()
+        next(collector)
+        assert_equal_data(first, kept)
+
+
+class Waiting(CountingEnv):
+    """Cannot step beyond its third before a file is there."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(100)
+        self.file, self.number = file, 0
+
+    def _step(self, tensordict: Any) -> Any:
+        self.number += 1
+        while self.number > 3 and not os.path.exists(self.file):
+            os.sched_yield()
+        return super()._step(tensordict)
+
+
+class Touching(CountingEnv):
+    """Makes the file after ten steps."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(100)
+        self.file, self.number = file, 0
+
+    def _step(self, tensordict: Any) -> Any:
+        self.number += 1
+        if self.number == 50:
+            Path(self.file).touch()
+        return super()._step(tensordict)
+
+
+def test_workers_that_are_behind_are_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = str(tmp_path / "go")
+    with MultiSyncDataCollector(
+        [lambda: CountingEnv(100), lambda: Touching(file), lambda: Waiting(file)],
+        frames_per_batch=150,
+        preemptive_threshold=0.3,
+    ) as collector:
+        batch = next(collector)
+        mask, ids = batch["collector", "mask"], batch["collector", "traj_ids"]
+        assert mask[0].all() or mask[1].all()
+        assert not mask[2].all()
+        steps = int(mask[2].sum())
+        assert steps >= 1
+        assert mask[2, :steps].all()
+        assert (ids[2, steps:] == -1).all()
+        assert (batch["next", "observation"][2, steps:] == 0).all()
+        assert collector.stats()["frames"] == int(mask.sum())
+        follower = next(collector)
+        kept = torch.cat([batch["observation"][2, :steps], follower["observation"][2, :1]]).flatten()
+        assert torch.equal(kept, torch.arange(steps + 1).to(kept)), "the next batch goes on where this one stopped"
+
+
+class Interruptor:
+    def __init__(self, after: int) -> None:
+        self.after, self.asked = after, 0
+
+    def collection_stopped(self) -> bool:
+        self.asked += 1
+        return self.asked % self.after == 0
+
+
+@pytest.mark.parametrize("env", [lambda: CountingEnv(100), pair, lambda: CART])
+def test_an_interruptor_ends_a_batch_in_this_process_too(env: Any) -> None:
+    made = env()
+    with SyncDataCollector(made, frames_per_batch=20, interruptor=Interruptor(4), seed=0) as collector:
+        batch, follower = next(collector), next(collector)
+    mask = batch["collector", "mask"]
+    assert mask.reshape(-1, mask.shape[-1]).sum(-1).unique().tolist() == [4]
+    assert (batch["collector", "traj_ids"][~mask] == -1).all()
+    assert torch.equal(follower["observation"][..., 0, :], batch["next", "observation"][..., 3, :])
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+class Breaking(CountingEnv):
+    """Raises in its sixth step, or when it is reset."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(3)
+        self.where, self.number = where, 0
+        if where == "factory":
+            raise ValueError("broken in factory")
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        if self.where == "reset":
+            raise ValueError("broken in reset")
+        return super()._reset(tensordict, **kwargs)
+
+    def _step(self, tensordict: Any) -> Any:
+        self.number += 1
+        if self.where == "step" and self.number > 5:
+            raise ValueError("broken in step")
+        if self.where == "kill" and self.number > 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.where == "hang" and self.number > 5:
+            signal.pause()
+        return super()._step(tensordict)
+
+
+def broken_policy(tensordict: Any) -> Any:
+    raise ValueError("broken in policy")
+
+
+@pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
+@pytest.mark.parametrize("where", ["factory", "reset", "step", "policy"])
+def test_what_a_worker_raises_arrives_with_its_traceback(kind: Any, where: str) -> None:
+    makers = [counting, lambda: Breaking(where)]
+    with pytest.raises(WorkerError, match=f"broken in {where}") as caught:
+        several_batches(lambda: kind(makers, broken_policy if where == "policy" else None, frames_per_batch=16))
+    assert "ValueError" in caught.value.remote_traceback
+    assert caught.value.worker is not None
+
+
+def several_batches(make: Any) -> None:
+    """Collect until something is wrong, with what comes of that."""
+    collector = make()
+    pids = collector.crew.pool.pids
+    try:
+        for _ in range(5):
+            next(collector)
+    except WorkerError:
+        with pytest.raises(ClosedError, match="after an error"):
+            next(collector)
+        raise
+    finally:
+        collector.shutdown()
+        collector.shutdown()
+        assert all_gone(pids)
+
+
+@pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
+def test_a_worker_that_is_killed_is_noticed(kind: Any) -> None:
+    with pytest.raises(WorkerError, match=r"Worker 1 .* ended unexpectedly"):
+        several_batches(lambda: kind([counting, lambda: Breaking("kill")], frames_per_batch=16))
+
+
+def test_a_worker_that_is_killed_between_batches_is_noticed() -> None:
+    with MultiSyncDataCollector([counting] * 2, frames_per_batch=8) as collector:
+        next(collector)
+        os.kill(collector.crew.pool.pids[0], signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"Worker 0 .* ended unexpectedly"):
+            next(collector)
+
+
+def test_a_worker_that_hangs_is_given_up_after_the_time_that_is_asked_for() -> None:
+    with MultiSyncDataCollector(
+        [counting, lambda: Breaking("hang")], frames_per_batch=16, batch_timeout=ANSWER
+    ) as collector:
+        with pytest.raises(WorkerTimeout, match="Worker 1 did not finish a batch"):
+            next(collector)
+        pids = collector.crew.pool.pids
+    assert all_gone(pids)
+
+
+def test_an_error_of_a_call_leaves_the_workers_at_work() -> None:
+    with MultiSyncDataCollector([counting] * 2, scaled(), frames_per_batch=8) as collector:
+        assert collector.call_policy("get_submodule", "module")
+        with pytest.raises(WorkerError, match="no_such_method"):
+            collector.call_policy("no_such_method")
+        assert next(collector).numel() == 8
+
+
+def test_garbage_collection_ends_the_workers() -> None:
+    collector = MultiSyncDataCollector([counting] * 2, frames_per_batch=8)
+    next(collector)
+    pids = collector.crew.pool.pids
+    del collector
+    gc.collect()
+    assert all_gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"create_env_fn": counting}, SpecError, "num_workers="),
+        ({"create_env_fn": []}, SpecError, "empty list"),
+        ({"frames_per_batch": [1, 2, 3]}, SpecError, "lists 3 numbers for 2 workers"),
+        ({"frames_per_batch": 0}, SpecError, "whole number >= 1"),
+        ({"cat_results": 1}, SpecError, "'stack', 0 or -1"),
+        ({"preemptive_threshold": 1.5}, SpecError, "between 0 and 1"),
+        ({"env_device": ["cpu"] * 3}, SpecError, "env_device lists 3 values for 2 workers"),
+        ({"frames_per_bach": 3}, TypeError, "frames_per_batch"),
+        ({"num_workers": 3}, SpecError, "lists 2"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_worker_starts(arguments: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        MultiSyncDataCollector(**{"create_env_fn": [counting] * 2, **arguments})
+
+
+def test_environments_of_different_batch_sizes_are_refused() -> None:
+    with pytest.raises(SpecError, match="batch sizes"):
+        MultiSyncDataCollector([counting, pair])
+
+
+def test_a_state_goes_on_in_another_collector() -> None:
+    policy = scaled()
+    with MultiSyncDataCollector([counting] * 2, policy, frames_per_batch=8) as collector:
+        policy.module.weight.data.fill_(5)
+        collector.update_policy_weights_()
+        last = int(next(collector)["collector", "traj_ids"].max())
+        state = collector.state_dict()
+    with MultiSyncDataCollector([counting] * 2, scaled(), frames_per_batch=8) as other:
+        other.load_state_dict(state)
+        batch = next(other)
+        assert batch["weight"].eq(5).all()
+        assert int(batch["collector", "traj_ids"].min()) > last - 2
+        assert other.stats()["frames"] == 16
+        with pytest.raises(SpecError, match="state of 2 workers"):
+            other.load_state_dict({"worker0": {}})
+
+
+def test_episodes_begin_anew_on_reset() -> None:
+    def make() -> EnvBase:
+        return TransformedEnv(CountingEnv(100), StepCounter())
+
+    with MultiSyncDataCollector([make] * 2, frames_per_batch=8) as collector:
+        next(collector)
+        collector.reset()
+        assert next(collector)["step_count"][:, 0].eq(0).all()
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_workers_start_by_other_methods(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from steppe import MultiSyncDataCollector\n"
+        "from steppe_testing import CountingEnv\n"
+        "if __name__ == '__main__':\n"
+        f"    with MultiSyncDataCollector([CountingEnv] * 2, frames_per_batch=8, start_method={method!r}) as c:\n"
+        "        print(tuple(next(c).batch_size))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=CHILD)
+    assert done.stdout.strip() == "(2, 4)", done.stderr
