@@ -115,9 +115,9 @@ def torchrl(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check format and style; ``-- --fix`` fixes what can be."""
     session.install("-c", str(CONSTRAINTS), "ruff")
-    mend = "--fix" in session.posargs
-    session.run("ruff", "check", *(["--fix"] if mend else []), ".")
-    session.run("ruff", "format", *([] if mend else ["--check"]), ".")
+    fix = "--fix" in session.posargs
+    session.run("ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
 
 
 @nox.session

@@ -65,7 +65,7 @@ def test_skips_are_printed_and_counted(run):
 
     assert "steppe conformance" in printed
     assert "1 skipped by TestSound.supports_pixels=False" in printed
-    assert "not run before this is mended: TestDtype.test_data_fits_the_specs: CountingEnv" not in printed
+    assert "not run before this is fixed: TestDtype.test_data_fits_the_specs: CountingEnv" not in printed
     assert "TestDtype.test_data_fits_the_specs: wrong: the data does not fit the specs" in printed
     assert "skipped by capability flags" in printed
 

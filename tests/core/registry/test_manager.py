@@ -61,7 +61,7 @@ def test_a_broken_plugin_raises_the_same_error_again(registry, fake_dist):
     assert caught[0] is caught[1]
 
 
-def test_a_mended_plugin_works_after_refresh(registry, fake_dist):
+def test_a_fixed_plugin_works_after_refresh(registry, fake_dist):
     fake_dist("acme-sim", envs={"acme": "acme_sim"}, files={"acme_sim.py": "1 / 0"})
     with pytest.raises(errors.PluginBroken):
         make_env("acme:a")

@@ -10,7 +10,7 @@ __all__ = ["CAPABILITY", "GATE", "require", "skip_gated"]
 
 #: How the reason of a skip by a flag begins; the summary at the end of a run counts these.
 CAPABILITY = "capability "
-#: How the reason of a skip begins where an earlier test has to be mended first.
+#: How the reason of a skip begins where an earlier test has to be fixed first.
 GATE = "blocked by "
 
 

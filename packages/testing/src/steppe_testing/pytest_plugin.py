@@ -52,7 +52,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for reason, count in sorted(flags.items()):
         terminalreporter.line(f"{count} skipped by {reason}")
     for reason, count in sorted(gated.items()):
-        terminalreporter.line(f"{count} not run before this is mended: {reason}")
+        terminalreporter.line(f"{count} not run before this is fixed: {reason}")
     terminalreporter.line(f"{sum(flags.values())} skipped by capability flags, {sum(gated.values())} not run")
 
 

@@ -123,8 +123,8 @@ def bad_requirements(subject: str, *, cause: BaseException) -> str:
 
 def conflict(what: str, *, providers: Sequence[str], hide: Sequence[str]) -> str:
     count = _NUMBERS.get(len(providers), str(len(providers)))
-    mend = "Uninstall one, or hide it" if len(hide) == 1 else "Uninstall all but one, or hide them"
-    return f"{count} packages provide {what}: {_joined(providers)}. {mend}: STEPPE_DISABLE_PLUGINS={','.join(hide)}."
+    fix = "Uninstall one, or hide it" if len(hide) == 1 else "Uninstall all but one, or hide them"
+    return f"{count} packages provide {what}: {_joined(providers)}. {fix}: STEPPE_DISABLE_PLUGINS={','.join(hide)}."
 
 
 def blocked(kind: str, name: str, *, dist: str, version: str, setting: str) -> str:

@@ -134,7 +134,7 @@ class Compose(Transform):
 
     @property
     def only_ends(self) -> bool:  # type: ignore[override]
-        """Whether none of them takes back an end that the environment has found."""
+        """Whether none of them clears an end that the environment has found."""
         return all(transform.only_ends for transform in self if transform.writes_done)
 
     @property

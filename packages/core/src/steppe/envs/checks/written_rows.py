@@ -202,13 +202,13 @@ class _Watch:
         lost = _lost(given, kept)
         if lost is not None:
             found, left = lost
-            mend = "round it" if given.dtype.kind in "fc" and row.dtype.kind in "iu" else "cast it yourself"
+            fix = "round it" if given.dtype.kind in "fc" and row.dtype.kind in "iu" else "cast it yourself"
             kind = _torch_name(given)
             change = f", or give the spec dtype={kind}" if kind else ""
             self._note(
                 "cast",
                 f"{self.key!r} must have dtype {_torch_name(row)}, found {given.dtype} with the value {found!r}, of "
-                f"which the row keeps {left!r}: {mend}{change}.",
+                f"which the row keeps {left!r}: {fix}{change}.",
             )
 
     def refusal(self, error: Exception) -> SpecError:

@@ -1,4 +1,4 @@
-"""What a worker is given: each thing of its caller's surroundings, as it is when the worker starts."""
+"""What a worker is given of its caller's process: each thing as it is when the worker starts."""
 
 from __future__ import annotations
 
