@@ -1,0 +1,212 @@
+"""Making and using dm_control's environments: names, arguments, frames, seeds, errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("dm_control")
+
+from dm_control import suite
+from dm_control.suite.wrappers import action_scale, pixels
+
+from steppe import TransformedEnv, list_envs, make_env
+from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.transforms import DoubleToFloat, RewardSum, StepCounter
+from steppe_dm_control import DMControlEnv, DMControlWrapper
+from tests.limits import CHILD
+
+
+def test_names_with_a_dash_and_with_a_slash_are_the_same_environment():
+    found = []
+    for env in (
+        make_env("dm:ball_in_cup-catch"),
+        make_env("dm:ball_in_cup/catch"),
+        DMControlEnv("ball_in_cup", "catch"),
+    ):
+        env.set_seed(1)
+        found.append(env.reset())
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
+
+
+def test_names_of_all_tasks_are_listed():
+    names = list_envs("dm")
+
+    assert {"cheetah-run", "manipulation/reach_site_features", "locomotion/cmu_humanoid_run_walls"} <= set(names)
+    assert len([name for name in names if "/" not in name]) == len(suite.ALL_TASKS)
+    assert dict(DMControlEnv.available_envs)["cartpole"] == [
+        task for name, task in suite.ALL_TASKS if name == "cartpole"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("cheetah-runs", "cheetah-run"),
+        ("manipulation/reach_site", "manipulation/"),
+        ("locomotion/rodent", "locomotion/"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, meant):
+    with pytest.raises(EnvNotFound, match=f"Plugin 'dm'.*steppe-dm-control.*Did you mean '{meant}"):
+        make_env(f"dm:{name}")
+
+
+def test_dtypes_and_bounds_are_those_of_the_library():
+    env, raw = make_env("dm:cheetah-run"), suite.load("cheetah", "run")
+
+    assert env.observation_spec["position"].dtype is torch.float64
+    np.testing.assert_array_equal(env.action_spec.space.low.numpy(), raw.action_spec().minimum)
+    np.testing.assert_array_equal(env.action_spec.space.high.numpy(), raw.action_spec().maximum)
+    assert env.reward_spec.dtype is torch.float32
+
+
+def test_frames_are_those_that_the_library_renders():
+    size = {"height": 24, "width": 32}
+    env = DMControlEnv("cheetah", "run", from_pixels=True, camera_id=1, render_kwargs=size)
+    raw = suite.load("cheetah", "run", task_kwargs={"random": 2})
+    env.set_seed(2)
+
+    root = env.reset()
+    raw.reset()
+
+    assert root["pixels"].shape == (24, 32, 3)
+    np.testing.assert_array_equal(root["pixels"].numpy(), raw.physics.render(camera_id=1, **size))
+    action = np.full(6, 0.5)
+    for _ in range(3):
+        raw.step(action)
+        root = env.step(root.set("action", torch.from_numpy(action)))["next"]
+    np.testing.assert_array_equal(root["pixels"].numpy(), raw.physics.render(camera_id=1, **size))
+    assert "position" in root.keys()
+    assert env.render(height=8, width=8).shape == (8, 8, 3)
+
+
+def test_pixels_alone_and_repeated_actions_render_one_frame_a_step():
+    env = DMControlEnv("cartpole", "balance", from_pixels=True, pixels_only=True, frame_skip=4)
+    frames = []
+    physics = env.physics
+    render = physics.render
+    physics.render = lambda **kwargs: frames.append(1) or render(**kwargs)
+
+    env.rollout(3)
+
+    assert list(env.observation_spec.keys()) == ["pixels"]
+    assert env.observation_spec["pixels"].shape == (240, 320, 3)
+    assert len(frames) == 4  # the reset and three steps
+
+
+def test_frames_without_a_display_need_no_settings():
+    code = (
+        "from steppe import make_env\n"
+        "env = make_env('dm:cartpole-balance', from_pixels=True, render_kwargs={'height': 8, 'width': 8})\n"
+        "print(env.reset()['pixels'].shape)\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "DISPLAY")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=CHILD)
+
+    assert "torch.Size([8, 8, 3])" in done.stdout, done.stderr
+
+
+def test_a_wrapper_takes_environments_and_wrappers_of_the_library():
+    plain = DMControlWrapper(suite.load("cheetah", "run"))
+    scaled = DMControlWrapper(action_scale.Wrapper(suite.load("cheetah", "run"), minimum=-2.0, maximum=2.0))
+    framed = DMControlWrapper(pixels.Wrapper(suite.load("cheetah", "run"), render_kwargs={"height": 8, "width": 8}))
+
+    assert scaled.action_spec.space.high.max() == 2
+    assert framed.observation_spec["pixels"].shape == (8, 8, 3)
+    found = []
+    for env in (plain, scaled):
+        env.set_seed(3)
+        found.append(env.reset())
+    assert (found[0] == found[1]).all()
+
+
+def test_the_library_s_own_arguments_reach_it():
+    env = DMControlEnv("cheetah", "run", random=4, time_limit=0.05, environment_kwargs={"flat_observation": True})
+
+    raw = suite.load(
+        "cheetah", "run", task_kwargs={"random": 4, "time_limit": 0.05}, environment_kwargs={"flat_observation": True}
+    )
+    np.testing.assert_array_equal(env.reset()["observations"].numpy(), raw.reset().observation["observations"])
+    assert len(env.rollout(100)) == 5
+
+
+def test_attributes_are_those_of_the_library():
+    env = DMControlEnv("cheetah", "run")
+
+    assert env.physics.control().shape == (6,)
+    assert type(env.task).__name__ == "Cheetah"
+
+
+def test_transforms_run_on_its_rows():
+    env = TransformedEnv(make_env("dm:cheetah-run", time_limit=0.1))
+    env.append_transform(DoubleToFloat()).append_transform(RewardSum()).append_transform(StepCounter())
+    assert env.row_writer is not None
+
+    data = env.rollout(25, break_when_any_done=False)
+
+    assert data["position"].dtype is torch.float32
+    assert data["next", "step_count"].max() == 10
+    torch.testing.assert_close(data["next", "episode_reward"][9], data["next", "reward"][:10].sum(0))
+
+
+def test_the_discount_is_an_info():
+    env = DMControlEnv("cheetah", "run").set_info_dict_reader(["discount"])
+
+    assert env.rollout(2)["next", "discount"].flatten().tolist() == [1.0, 1.0]
+
+
+def test_several_players_are_refused():
+    from dm_control.locomotion import soccer
+
+    with pytest.raises(NotSupported, match="several players"):
+        DMControlWrapper(soccer.load(team_size=1))
+
+
+def test_an_observation_may_not_have_the_name_of_another_entry():
+    raw = suite.load("cheetah", "run")
+    get = raw.task.get_observation
+    raw.task.get_observation = lambda physics: {"reward": np.zeros(2), **get(physics)}
+
+    with pytest.raises(SpecError, match=r"\['reward'\]"):
+        DMControlWrapper(raw)
+
+
+def test_an_environment_without_a_random_state_takes_no_seed():
+    import dm_env
+
+    class Still(dm_env.Environment):
+        def reset(self):
+            return dm_env.restart(np.zeros(2, np.float32))
+
+        def step(self, action):
+            return dm_env.transition(1.0, np.ones(2, np.float32))
+
+        def observation_spec(self):
+            return dm_env.specs.Array((2,), np.float32)
+
+        def action_spec(self):
+            return dm_env.specs.DiscreteArray(3)
+
+    env = DMControlWrapper(Still())
+
+    assert env.rollout(2)["action"].shape == (2, 3)
+    assert env.rollout(2)["next", "observation"].eq(1).all()
+    assert DMControlWrapper(Still(), categorical_action_encoding=True).rollout(2)["action"].shape == (2,)
+    with pytest.raises(NotSupported, match="no numpy RandomState"):
+        env.set_seed(0)
+
+
+def test_wrong_arguments_are_answered():
+    with pytest.raises(NotSupported, match=r"ParallelEnv\(4, 'dm:cheetah/run'\)"):
+        DMControlEnv("cheetah", "run", num_workers=4)
+    with pytest.raises(TypeError, match=r"does not take \['time_limit'\]"):
+        make_env("dm:manipulation/reach_site_features", time_limit=3)
+    with pytest.raises(TypeError, match=r"DMControlEnv\('cheetah', 'run'\)"):
+        DMControlWrapper("cheetah")
