@@ -43,9 +43,7 @@ TYPED = [
             "storage",
             "workers",
         ),
-        *("envs/array", "envs/rollout", "envs/masks", "envs/checks"),
-        *("envs/base.py", "envs/env_specs.py", "envs/state.py"),
-        *("transforms/compiled", "batched/backends", "batched/share.py"),
+        *("envs", "transforms/compiled", "batched/backends", "batched/share.py"),
     )
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import ParallelEnv, SerialEnv
+from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
 from steppe.envs import ArrayEnv
 from steppe.errors import ClosedError, WorkerError, WorkerTimeout
 from steppe.specs import Bounded, Categorical, Composite, Unbounded
@@ -260,6 +261,52 @@ def test_a_worker_killed_while_it_starts_is_missed() -> None:
         env.start()
 
     env.close()
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("make", [ArrayCountingEnv, "gym:CartPole-v1"])
+def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_batch_as_it_was(make: Any, share: bool) -> None:
+    with ParallelEnv(4, make, num_processes=2, caller_share=share) as env:
+        env.rollout(2)
+
+        with pytest.raises(WorkerError, match="colour"):
+            env.reset(colour="red")
+        each = [{}, {}, {}, {"colour": "red"}]
+        with pytest.raises(WorkerError, match=r"environment 3.*colour"):
+            env.reset(list_of_kwargs=each)
+
+        assert env.rollout(3).shape == (4, 3)
+
+
+@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
+def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_pool_as_it_was(backend: Any) -> None:
+    with AsyncEnvPool([ArrayCountingEnv] * 2, backend=backend) as pool:
+        with pytest.raises(WorkerError, match="colour"):
+            pool.reset(colour="red")
+
+        assert pool.rollout(3).shape == (2, 3)
+
+
+def test_a_program_ends_at_once_while_a_forked_child_of_it_lives() -> None:
+    program = """if True:
+        import atexit, os, signal, time
+        from steppe import ParallelEnv
+        from steppe_testing import ArrayCountingEnv
+        with ParallelEnv(2, ArrayCountingEnv, num_processes=1) as env:
+            env.reset()
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+            os._exit(0)
+        from steppe.workers import fork_server
+        server = fork_server()
+        atexit._run_exitfuncs()
+        print(server.process.returncode)
+        os.kill(child, signal.SIGKILL)
+        """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=CHILD, check=True)
+
+    assert done.stdout.split() == ["0"], done.stderr  # it was not killed after a wait
 
 
 def test_a_killed_fork_server_is_replaced_and_its_workers_go_on() -> None:

@@ -8,7 +8,17 @@ from steppe.batched.attributes import ask_row
 from steppe.batched.share import Share
 from steppe.workers import SubjectError
 
-__all__ = ["RESET", "RESET_BY_MASKS", "RESET_ON_DATA", "STEP", "STEP_AND_RESET", "ask_rows", "perform", "seed_rows"]
+__all__ = [
+    "RESET",
+    "RESET_BY_MASKS",
+    "RESET_ON_DATA",
+    "STEP",
+    "STEP_AND_RESET",
+    "ask_rows",
+    "has_arguments",
+    "perform",
+    "seed_rows",
+]
 
 # Orders to workers are numbers, and so are these everywhere.
 STEP, STEP_AND_RESET, RESET, RESET_ON_DATA, RESET_BY_MASKS = 1, 2, 3, 4, 5
@@ -23,6 +33,11 @@ def perform(share: Share, op: int, rows: list[int] | None) -> int:
     every = list(range(len(share.envs)))
     share.reset(every if rows is None else rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
     return 0
+
+
+def has_arguments(op: int, data: dict[int, Any]) -> bool:
+    """Whether rows are reset with arguments of the caller's, which an environment may refuse: a batch survives that."""
+    return op == RESET and any(arguments.keys() - {"select_reset_only"} for _, arguments in data.values())
 
 
 def ask_rows(envs: dict[int, Any], path: tuple[str, ...], calls: dict[int, Any]) -> list[Any]:

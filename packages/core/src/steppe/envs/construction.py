@@ -41,7 +41,7 @@ class EnvMeta(ABCMeta):
     @property
     def __signature__(cls) -> inspect.Signature:
         """What ``inspect.signature`` and ``help`` show: that of ``__init__``."""
-        _self, *others = inspect.signature(cls.__init__).parameters.values()
+        _self, *others = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
         return inspect.Signature(others)
 
 

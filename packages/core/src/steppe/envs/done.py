@@ -169,7 +169,7 @@ def reset_mask(tensordict: TensorDictBase, group: DoneGroup) -> torch.Tensor | N
     """
     for depth in range(len(group.prefix) + 1):
         key = (*group.prefix[:depth], "_reset") if depth else "_reset"
-        mask = tensordict.get(key, None)
+        mask: torch.Tensor | None = tensordict.get(key, None)
         if mask is not None:
             return mask
     return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -338,15 +337,6 @@ class SpecViews:
             spec.lock_() if self.is_spec_locked else spec.unlock_()
         self.specs_changed()
         return self
-
-    @contextmanager
-    def _unlocked_specs(self) -> Iterator[None]:
-        locked = self.is_spec_locked
-        self.set_spec_lock_(False)
-        try:
-            yield
-        finally:
-            self.set_spec_lock_(locked)
 
     def _check_disjoint(self) -> None:
         """Refuse a key that two of the specs claim. Runs once, when the environment is first used."""

@@ -97,6 +97,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         out = {}
         for key, spec in self._info_spec.items():
             value = info.get(key)
+            assert spec.dtype is not None  # these are numbers
             dtype = torch_to_numpy_dtype_dict[spec.dtype]
             if value is None:
                 self.missing.add(key)

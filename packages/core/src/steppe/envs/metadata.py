@@ -121,4 +121,6 @@ def make_tensordict(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictB
     with torch.no_grad():
         root = env.reset()
         root = env.rand_action(root) if policy is None else with_written(root, policy(root))
-        return env.step(root).apply(torch.zeros_like)
+        zeros = env.step(root).apply(torch.zeros_like)
+        assert zeros is not None  # it is None where nothing is kept
+        return zeros

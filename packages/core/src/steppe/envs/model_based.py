@@ -96,7 +96,7 @@ class ModelBasedEnvBase(EnvBase):
                 f"{type(self).__name__}: the world model does not write {missing}, which the specs have. It writes "
                 f"{written}. Add the keys to its out_keys, or drop them from the specs."
             )
-        following = data.select(*written)
+        following: TensorDictBase = data.select(*written)
         for key in self.full_done_spec.keys(include_nested=True, leaves_only=True):
             if following.get(key, None) is None and not any(k in written for k in self.done_keys):
                 leaf = self.full_done_spec[key]

@@ -75,6 +75,6 @@ def _mask(env: EnvBase, index: torch.Tensor) -> torch.Tensor:
 
 
 def _full_width(env: EnvBase, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
-    full = tensordict.new_zeros((env.batch_size[0], *tensordict.batch_size[1:]))
+    full: TensorDictBase = tensordict.new_zeros(torch.Size((env.batch_size[0], *tensordict.batch_size[1:])))
     full[index] = tensordict
     return full

@@ -51,7 +51,8 @@ class StepPlan:
                 "step_mdp: there is no 'next' entry in the data; call env.step(td) first. "
                 f"Found {sorted(map(str, tensordict.keys()))}."
             )
-        return self._level(tensordict, following, self._root, self._next, top=True)
+        root: TensorDictBase = self._level(tensordict, following, self._root, self._next, top=True)
+        return root
 
     @staticmethod
     def _flat_level(

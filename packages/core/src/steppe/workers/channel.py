@@ -123,6 +123,14 @@ class Connection:
         poller.register(self._sock, select.POLLIN | select.POLLHUP)
         return bool(poller.poll(None if timeout is None else max(0.0, timeout) * 1000))
 
+    def end(self) -> None:
+        """Close the connection at both ends, also where a forked child of this process has a copy of this one."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed already, at one end or the other
+        self.close()
+
     def close(self) -> None:
         """Close this end."""
         self._sock.close()

@@ -11,6 +11,7 @@ import cloudpickle
 from steppe.batched.backends.in_process import CallersShare
 from steppe.batched.backends.serving import ENTRY, ShareOfRows
 from steppe.batched.flags import Flags
+from steppe.batched.operations import has_arguments
 from steppe.errors import ClosedError, WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -113,7 +114,8 @@ class Processes:
             for answer in self.pool.ask(messages, self._step_timeout).values():
                 found.update(answer)
         except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE)
+            if not (self.pool.in_step and has_arguments(op, data)):
+                self.stop(PATIENCE_AFTER_FAILURE)
             raise
         return found
 

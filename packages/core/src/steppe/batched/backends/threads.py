@@ -7,14 +7,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, ClassVar
 
 from steppe.batched.attributes import ask_row
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
-from steppe.batched.operations import STEP_AND_RESET, perform, seed_rows
+from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
 from steppe.batched.share import Share
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import ClosedError, WorkerTimeout
@@ -137,13 +137,16 @@ class Threads:
         return int(self._flags.was_reset[list(wanted)].sum()) if op == STEP_AND_RESET else 0
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        return self._all({row: self._job(row, op, given) for row, given in data.items()})
+        calls = {row: self._job(row, op, given) for row, given in data.items()}
+        return self._all(calls, survives=has_arguments(op, data))
 
-    def _all(self, calls: dict[int, Callable[[], Any]]) -> dict[int, Any]:
-        """Have environments do something, and wait for all; after an error all is over."""
+    def _all(self, calls: dict[int, Callable[[], Any]], *, survives: bool = False) -> dict[int, Any]:
+        """Have environments do something, and wait for all; after an error all is over, unless it ``survives`` one."""
+        futures: dict[int, Future[Any]] = {}
         try:
-            futures = {row: self._submit(row, call) for row, call in calls.items()}
-            pending = wait(futures.values(), self._step_timeout, FIRST_EXCEPTION).not_done
+            futures.update((row, self._submit(row, call)) for row, call in calls.items())
+            until = ALL_COMPLETED if survives else FIRST_EXCEPTION
+            pending = wait(futures.values(), self._step_timeout, until).not_done
             for row, future in futures.items():
                 if future in pending and not any(one.done() and one.exception() for one in futures.values()):
                     raise WorkerTimeout(
@@ -156,7 +159,8 @@ class Threads:
                     future.result()
             return {row: future.result() for row, future in futures.items()}
         except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE)
+            if not (survives and all(future.done() for future in futures.values())):
+                self.stop(PATIENCE_AFTER_FAILURE)
             raise
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:

@@ -45,7 +45,7 @@ class ForkServer:
         self.pid = os.getpid()
         self._lock = threading.Lock()
         self._preloaded: set[str] = set(modules)
-        weakref.finalize(self, _end, self.connection, self.process)
+        weakref.finalize(self, _end, self.connection, self.process, self.pid)
 
     def preload(self, modules: Sequence[str]) -> None:
         """Let the server import modules, so that workers forked later have them."""
@@ -99,8 +99,11 @@ def new_interpreter(code: str, fds: list[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", begin + code], pass_fds=fds, stdin=subprocess.DEVNULL, env=env)
 
 
-def _end(connection: Connection, process: Any) -> None:
-    connection.close()
+def _end(connection: Connection, process: Any, owner: int) -> None:
+    if os.getpid() != owner:
+        connection.close()  # a forked child's copy: the server is its parent's
+        return
+    connection.end()
     try:
         process.wait(5)
     except subprocess.TimeoutExpired:
