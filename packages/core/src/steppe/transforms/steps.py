@@ -200,68 +200,32 @@ class TransformedSteps(EnvBase):
         self.check_batch(tensordict, "step_and_maybe_reset")
         if pipeline.on_batch is not None and type(tensordict) is TensorDict and "next" not in entries(tensordict):
             return pipeline.on_batch.step_and_maybe_reset(self, tensordict)
-        if pipeline.overlays and type(tensordict) is TensorDict:
-            return tensordict, self._overlay(pipeline, tensordict)
-        self.check_action(tensordict)  # the base is given a copy
-        views = pipeline.views(tensordict)
-        stepped, base_root = self._base.step_and_maybe_reset(pipeline.root(views[-1]))
-        following = stepped.get("next")
-        ended = pipeline.done_entries(following)
-        following = pipeline.outward(views, following)
-        if not pipeline.may_end:
-            self._check_ends(ended, pipeline.done_entries(following))
-        self.put_next(tensordict, following)
-        root = self.step_mdp(tensordict)
-        if self.any_done(root):
-            if pipeline.may_end:
-                base_root = self._reset_the_rest(base_root, pipeline.by_key(ended), root)
-            fresh = pipeline.outward_reset(pipeline.reset_views(root), pipeline.base_outputs(base_root))
-            root = self.settle_reset(root, fresh)
-        return tensordict, root
-
-    def _overlay(self, pipeline: Pipeline, tensordict: TensorDictBase) -> TensorDictBase:
-        """The same for data without levels, 20 us less for a batch: the base's next root, and what transforms changed.
-
-        Returns:
-            The root of the next step.
-        """
-        given = tensordict
-        if "next" in entries(tensordict) or tensordict.is_locked or pipeline.hidden:
-            self.check_action(tensordict)
-            given = pipeline.root(tensordict)
-        _, root = self._base.step_and_maybe_reset(given)
-        following = made = entries(given)["next"]
-        before = dict(entries(following))
-        versions = {name: version(value) for name, value in before.items()}
-        following = pipeline.outward([tensordict], following)
-        done = following.get("done")
-        ended = bool(done.any())
-        if done is not before["done"] and not pipeline.may_end:
-            self._check_ends([before["done"]], [done])
+        views, given = [tensordict], tensordict
+        if not pipeline.shows_all or not _takes_next(tensordict):
+            self.check_action(tensordict)  # the base is given a copy
+            views = pipeline.views(tensordict)
+            given = pipeline.root(views[-1])
+        stepped, base_root = self._base.step_and_maybe_reset(given)
+        made = stepped.get("next")
+        found = pipeline.done_entries(made)
+        following = pipeline.outward(views, made)
+        moved = [old is not new for old, new in zip(found, pipeline.done_entries(following), strict=True)]
+        if any(moved) and not pipeline.may_end:
+            self._check_ends(found, pipeline.done_entries(following))
         if given is not tensordict:
             self.put_next(tensordict, following)
         elif following is not made:
             tensordict.set("next", following)
-        outputs = pipeline.base_outputs(root) if ended else None
-        level = entries(root)
-        after = entries(following) if type(following) is TensorDict else dict(following.items())
-        for name, value in after.items():
-            kept = before.get(name) is value and versions[name] == version(value)
-            if not kept and name not in pipeline.left_behind:
-                level[name] = value
-        for name in before:
-            if name not in after:
-                level.pop(name, None)
-        if outputs is None:
-            return root
-        level["_reset"] = done.clone()
-        if done is not before["done"]:
-            outputs = self._reset_the_rest(outputs, {"done": before["done"]}, root)
-        known = {name: (value, version(value)) for name, value in entries(outputs).items()}
-        fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
-        if not self._merge_flat(root, fresh, known):
-            self.settle_reset(root, fresh)
-        return root
+        root = self.step_mdp(tensordict)
+        if self.any_done(root):
+            outputs = pipeline.base_outputs(base_root)
+            if any(moved):
+                outputs = self._reset_the_rest(outputs, pipeline.by_key(found), root)
+            known = pipeline.marked(outputs)
+            fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
+            if known is None or not self._merge_flat(root, fresh, known):
+                root = self.settle_reset(root, fresh)
+        return tensordict, root
 
     @staticmethod
     def _merge_flat(root: TensorDictBase, fresh: TensorDictBase, known: dict[str, Any]) -> bool:
@@ -329,6 +293,11 @@ class TransformedSteps(EnvBase):
         given = None if views[-1] is None else pipeline.without_outputs(views[-1])
         fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))
         return fresh if tensordict is None else tensordict.update(fresh)
+
+
+def _takes_next(tensordict: TensorDictBase) -> bool:
+    """Whether ``next`` can be written into data without a look at what is there."""
+    return type(tensordict) is TensorDict and not tensordict.is_locked and "next" not in entries(tensordict)
 
 
 def _alike(plans: list[Any]) -> bool:

@@ -122,16 +122,6 @@ class Pipeline:
                 for kind in (specs.observation, specs.reward, specs.done)
             )
         )
-        rewards = _leaf_keys(self.specs.reward) - _leaf_keys(self.specs.observation) - _leaf_keys(self.specs.state)
-        self.left_behind = rewards
-        self.overlays = (
-            self.flat
-            and not self.inverses
-            and not self.before_resets
-            and all(type(key) is str for key in rewards)
-            and not _leaf_keys(self.base_specs.state) - set(self._base_outputs)
-            and "done" in self.specs.groups[0].names
-        )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         self._refuse_changed_states(parts)
         self._own = self._keys_of_base(parts)
@@ -139,6 +129,11 @@ class Pipeline:
         self.hidden: set[Any] = set()
         for key in [key for key in self._own if self._is_replaced(key, parts)]:
             self._hide(key)
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether the base may be given the caller's data itself, which it then writes ``next`` into."""
+        return not self.inverses and not self.hidden
 
     def _refuse_changed_states(self, parts: list[Transform]) -> None:
         """Refuse a transform of what each step reads from the root, without an inverse of it."""
@@ -257,6 +252,12 @@ class Pipeline:
             level = entries(root)
             return build_td({key: level[key] for key in self._base_outputs}, root.batch_size, root.device)
         return root.select(*self._base_outputs, strict=False)
+
+    def marked(self, outputs: TensorDictBase) -> dict[str, Any] | None:
+        """What tells later which of the base's outputs no transform has touched; None for data with levels."""
+        if not self.flat or type(outputs) is not TensorDict:
+            return None
+        return {name: (value, version(value)) for name, value in entries(outputs).items()}
 
     def root(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A copy without ``next``, and without what the base must not see, for the base to write into."""
