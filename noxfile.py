@@ -43,7 +43,7 @@ TYPED = [
             "storage",
             "workers",
         ),
-        *("envs", "transforms/compiled", "batched/backends", "batched/share.py"),
+        *("envs", "transforms", "batched/backends", "batched/share.py"),
     )
 ]
 

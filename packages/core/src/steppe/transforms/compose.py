@@ -72,6 +72,7 @@ class Compose(Transform):
         transform.set_container(self)
         self.transforms.insert(index, transform)
         self._changed()
+        assert isinstance(transform, Transform)
         return transform
 
     def _refuse_cycle(self, transform: Transform) -> None:
@@ -99,7 +100,7 @@ class Compose(Transform):
             return
         self._refuse_cycle(transform)
         transform.set_container(self)
-        old = self.transforms[position]
+        old: Any = self.transforms[position]
         self.transforms[position] = transform.eval()
         old.reset_parent()
         self._changed()
@@ -112,7 +113,7 @@ class Compose(Transform):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Compose(*(transform.clone() for transform in list(self.transforms)[index]))
+            return Compose(*(transform.clone() for transform in list(self)[index]))
         return self.transforms[self._position(index)]
 
     def __iter__(self) -> Iterator[Any]:
@@ -128,7 +129,7 @@ class Compose(Transform):
     # -- all of them as one ---------------------------------------------------------------------------------------
 
     @property
-    def writes_done(self) -> bool:  # type: ignore[override]
+    def writes_done(self) -> bool:
         """Whether one of them may end an episode or skip a step."""
         return any(transform.writes_done for transform in self)
 
@@ -138,7 +139,7 @@ class Compose(Transform):
         return all(transform.only_ends for transform in self if transform.writes_done)
 
     @property
-    def writes_step(self) -> bool:  # type: ignore[override]
+    def writes_step(self) -> bool:
         """Whether one of them may leave rows out of a step."""
         return any(transform.writes_step for transform in self)
 
@@ -282,7 +283,7 @@ class Compose(Transform):
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         for transform in self:
             transform.set_container(self)
 

@@ -45,9 +45,13 @@ class TransformedEnv(TransformedSteps):
 
     * **rows**: where the base writes rows of arrays and no transform needs more, transforms run on these rows: in one
       call for all rows of a batch where the environments share them, without a TensorDict in between. ``row_problem``
-      says why an environment has no such route.
+      says why an environment has no such route. Around a batch, transforms that are written for blocks of rows
+      (``RowHooks``) run on the rows of its storage.
     * **TensorDicts**: transforms are called with the root and ``next``, one after another. A single ``step`` goes this
-      way too, unless all transforms are written for rows.
+      way too, unless all transforms are written for blocks of rows.
+
+    Rollouts, collectors and batches ask for ``row_writer``; ``step`` and ``step_and_maybe_reset`` choose by
+    ``row_steps``, and the latter by what the base is, where they are defined.
 
     What happens at the edges:
 
@@ -170,7 +174,7 @@ class TransformedEnv(TransformedSteps):
         self._pipeline = self._known_batch_size = None
         self._known_device = Unknown
         self.base_state.specs = {}
-        self._modules["transform"]._forget_parent()
+        self.transform._forget_parent()
         self.specs_changed()
         if self._base._is_described:
             _ = self.batch_size  # so that a transform that does not fit says so now, not at the first use
@@ -250,7 +254,7 @@ class TransformedEnv(TransformedSteps):
             "env.empty_cache(), or append a BatchSizeTransform."
         )
 
-    @property
+    @property  # type: ignore[misc]
     def device(self) -> torch.device | None:
         """Where data comes out: where the base environment is, unless a transform moves it."""
         device: Any = self._known_device
@@ -288,8 +292,8 @@ class TransformedEnv(TransformedSteps):
     def allow_done_after_reset(self, value: bool) -> None:
         self.base_state.allow_done_after_reset = value
 
-    @property
-    def is_closed(self) -> bool:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def is_closed(self) -> bool:
         """Whether the environment, or its base, is closed."""
         return self.base_state.is_closed or self._base.is_closed
 
@@ -377,14 +381,14 @@ class TransformedEnv(TransformedSteps):
             self.transform.train(mode)
         return self
 
-    def to(self, device: Any) -> TransformedEnv:
+    def to(self, device: Any) -> TransformedEnv:  # type: ignore[override]
         """Move the base environment and the transforms; returns the environment."""
         self._base.to(device)
         self.transform.to(device)
         self._changed()
         return self
 
-    def compile(self, warmup: int | None = None, **kwargs: Any) -> TransformedEnv:
+    def compile(self, warmup: int | None = None, **kwargs: Any) -> TransformedEnv:  # type: ignore[override]
         """Let the step of the base environment be compiled; see :meth:`~steppe.envs.EnvBase.compile`."""
         self._base.compile(warmup, **kwargs)
         return self
@@ -408,7 +412,7 @@ class TransformedEnv(TransformedSteps):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.transform.set_container(self)
 
     def __repr__(self) -> str:

@@ -266,7 +266,7 @@ class TensorDictPrimer(PlannedTransform):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         saved = self.__dict__["_generator"]
         if isinstance(saved, torch.Tensor):
             self.__dict__["_generator"] = torch.Generator()

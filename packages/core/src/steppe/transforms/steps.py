@@ -139,17 +139,18 @@ class TransformedSteps(EnvBase):
             if partial:
                 views[i].set("_step", mask)
         following = pipeline.outward(views, self._base_next(pipeline, views[-1]))
-        if not partial:
-            return following
-        return merge_rows(mask, following, self.unstepped(tensordict))
+        if partial:
+            following = merge_rows(mask, following, self.unstepped(tensordict))
+        return following
 
     def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
         base = self._base
+        following: TensorDictBase
         if "_step" in (entries(given) if type(given) is TensorDict else given.keys()):
-            return base.step(pipeline.without_outputs(given)).get("next")
+            following = base.step(pipeline.without_outputs(given)).get("next")
+            return following
         if pipeline.plain_step and not base.base_state.is_closed:
             # Its step would do no more than this, and put the result into a copy of the root.
-            following: TensorDictBase
             if not pipeline.hidden:
                 following = base._whole_step(given)
                 return following
@@ -186,7 +187,12 @@ class TransformedSteps(EnvBase):
         return root
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Act once, and reset the rows that ended: in one trip, unless a transform decides what has ended."""
+        """Act once, and reset the rows that ended.
+
+        Through rows where ``row_steps`` says so, or where they are in the storage of a batch (``pipeline.on_batch``);
+        otherwise on TensorDicts: in two trips where a transform decides what has ended, or the base resets nothing by
+        itself, and in one where it does.
+        """
         pipeline = self._compiled
         if (
             self.row_steps is not None

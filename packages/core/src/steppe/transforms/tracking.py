@@ -276,7 +276,7 @@ class InitTracker(PlannedTransform):
         return _at_levels(self, self.init_key)
 
     @property
-    def out_keys(self) -> list[Any]:  # type: ignore[override]
+    def out_keys(self) -> list[Any]:
         """The same as ``init_keys``."""
         return self.init_keys
 
