@@ -6,6 +6,7 @@ import abc
 import copy
 import inspect
 import pickle
+from functools import partialmethod
 
 import pytest
 import torch
@@ -330,3 +331,33 @@ def test_a_missing_super_init_is_named_where_the_environment_is_made(base):
 
     with pytest.raises(StateError, match=r"Forgetful.__init__ has not called super\(\).__init__\(\).*first line"):
         Forgetful()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("_reset", r"Pole\._reset\(self\) has no parameter .* write def _reset\(self, tensordict, \*\*kwargs\)\."),
+        ("_step", r"Pole\._step\(self\) has no parameter .* write def _step\(self, tensordict\)\."),
+        ("_set_seed", r"Pole\._set_seed\(self\) has no parameter .* write def _set_seed\(self, seed\)\."),
+    ],
+)
+@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
+def test_a_method_without_a_parameter_for_the_data_is_named_when_its_class_is_made(base, name, told):
+    with pytest.raises(SpecError, match=told):
+        exec(f"class Pole(base):\n    def {name}(self):\n        pass\n", {"base": base})
+
+
+def test_methods_may_be_static_take_anything_or_be_no_functions():
+    class Pole(CountingEnv):
+        def _reset(self, *args, **kwargs):
+            return super()._reset(*args, **kwargs)
+
+        @staticmethod
+        def _step(tensordict):
+            out = tensordict.select("observation").set("reward", torch.ones(1))
+            return out.set("done", torch.zeros(1, dtype=torch.bool))
+
+        _set_seed = partialmethod(lambda self, seed: None)
+
+    assert Pole(3).rollout(2).shape == (2,)
+    Pole(3).set_seed(1)

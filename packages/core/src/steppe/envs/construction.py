@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import inspect
 from abc import ABCMeta
+from types import FunctionType
 from typing import Any
+
+from steppe.errors import SpecError
 
 __all__ = ["EnvMeta"]
 
 #: Taken by every class, also where its ``__init__`` neither names them nor hands further keywords on.
 _FOR_ALL = frozenset({"spec_locked", "auto_reset", "auto_reset_replace", "policy", "compile"})
+
+#: What authors write, and what it is given in one place.
+_GIVEN = {
+    "_reset": "def _reset(self, tensordict, **kwargs)",
+    "_step": "def _step(self, tensordict)",
+    "_set_seed": "def _set_seed(self, seed)",
+}
 
 
 class EnvMeta(ABCMeta):
@@ -20,6 +30,10 @@ class EnvMeta(ABCMeta):
     come this way; they are as locked as what they were made from.
 
     It is an ABCMeta, so that an environment can be an abstract class as well.
+
+    Raises:
+        SpecError: when a class is made whose ``_reset``, ``_step`` or ``_set_seed`` has no parameter for what it is
+            given.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
@@ -28,6 +42,8 @@ class EnvMeta(ABCMeta):
             # As an attribute it would hide the property, which all checks would go past.
             namespace = {**namespace, "_batch_locked": locked}
             del namespace["batch_locked"]
+        for method, form in _GIVEN.items():
+            _check_takes_one(name, namespace.get(method), form)
         return super().__new__(mcs, name, bases, namespace, **kwargs)
 
     def __setattr__(cls, name: str, value: Any) -> None:
@@ -43,6 +59,19 @@ class EnvMeta(ABCMeta):
         """What ``inspect.signature`` and ``help`` show: that of ``__init__``."""
         _self, *others = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
         return inspect.Signature(others)
+
+
+def _check_takes_one(owner: str, method: Any, form: str) -> None:
+    bound = 0 if isinstance(method, staticmethod) else 1
+    function = getattr(method, "__func__", method)
+    if not isinstance(function, FunctionType):
+        return
+    code = function.__code__
+    if code.co_argcount <= bound and not code.co_flags & inspect.CO_VARARGS:
+        raise SpecError(
+            f"{owner}.{function.__name__}{inspect.signature(function)} has no parameter for what it is given: write "
+            f"{form}."
+        )
 
 
 def _taken(cls: type, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,40 @@ import cloudpickle
 
 from steppe.errors import WorkerError
 
-__all__ = ["pickled"]
+__all__ = ["for_caller", "for_worker", "pickled"]
+
+
+def for_worker(message: Any) -> bytes:
+    """Pickle a message to a worker, by value where it has something of the script, which workers do not run."""
+    payload = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    if b"__main__" not in payload:
+        return payload
+    return bytes(cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def for_caller(message: Any) -> bytes:
+    """Pickle an answer of a worker, in which classes of the caller's script, sent by value, become the script's own."""
+    try:
+        return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError):
+        buffer = io.BytesIO()
+        _CallersPickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(message)
+        return buffer.getvalue()
+
+
+class _CallersPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type) and value.__module__ == "__main__" and "<locals>" not in value.__qualname__:
+            return _of_script, (value.__qualname__,)
+        return super().reducer_override(value)
+
+
+def _of_script(name: str) -> Any:
+    """What the main module of this process calls so."""
+    value: Any = sys.modules["__main__"]
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def pickled(value: Any) -> bytes:

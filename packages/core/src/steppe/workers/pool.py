@@ -13,7 +13,7 @@ from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
 from steppe.workers.commands import ANSWERED, ARGUMENT, AT_WORK, FAILED, ORDER, ORDERED, PER_WORKER, RESULT, Words
 from steppe.workers.context import gather
-from steppe.workers.pickling import pickled
+from steppe.workers.pickling import for_worker, pickled
 from steppe.workers.start.fork_server import fork_server
 from steppe.workers.start.process import Process, check_method, launch
 
@@ -186,7 +186,7 @@ class Pool:
             WorkerError: the worker has ended.
         """
         try:
-            self._connections[worker].send(message, fds)
+            self._connections[worker].send_bytes(for_worker(message), fds)
         except Gone:
             self.receive(worker)  # what it said before it ended, if it said anything
             raise self._ended(worker) from None

@@ -14,6 +14,7 @@ from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
 from steppe.workers.commands import ANSWERED, ARGUMENT, AT_WORK, FAILED, ORDER, ORDERED, PER_WORKER, RESULT, Words
 from steppe.workers.context import apply
 from steppe.workers.failures import Failure
+from steppe.workers.pickling import for_caller
 from steppe.workers.start.preload import loaded_since
 
 __all__ = ["Service", "Worker", "work"]
@@ -75,7 +76,7 @@ class Worker:
 
     def say(self, value: Any) -> None:
         """Answer a call, or tell the caller that the work can begin."""
-        self._connection.send(("done", value))
+        self._connection.send_bytes(for_caller(("done", value)))
 
     def fail(self, error: BaseException, doing: str) -> None:
         """Tell the caller what was raised instead of an answer."""
