@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.batched import ParallelEnv, SerialEnv
+from steppe.collectors import Collector
 from steppe.errors import NotSupported
 from steppe.specs import Bounded, Composite, Unbounded
 from steppe.transforms import (
@@ -431,3 +432,27 @@ def test_specs_may_be_composites_of_the_environment_with_more():
 
     env.check_env_specs()
     assert env.rollout(2)["next", "extra", "mark"].shape == (2, 2, 1)
+
+
+@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv, lambda n: SerialEnv(2, lambda: CountingEnv(n))])
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("stop", [True, False])
+def test_what_a_hook_after_step_mdp_changes_in_the_data_of_a_step_is_in_the_rollout(base, in_place, stop):
+    class Noting(Transform):
+        def _post_step_mdp_hooks(self, tensordict, tensordict_):
+            noted = tensordict if in_place else tensordict.exclude("scratch")
+            noted.pop("scratch", None)
+            noted["twice"] = 2 * noted["next", "observation"]
+            return noted, tensordict_.exclude("scratch")
+
+    env = TransformedEnv(base(9), Noting())
+
+    def policy(td):
+        return env.rand_action(td).set("scratch", torch.ones(*td.batch_size, 1))
+
+    data = env.rollout(4, policy, break_when_any_done=stop)
+
+    assert "scratch" not in data.keys()
+    assert data["twice"].reshape(-1, 4)[0].tolist() == [2, 4, 6, 8]
+    collected = next(iter(Collector(env, policy, frames_per_batch=8, total_frames=8)))
+    assert torch.equal(collected["twice"], 2 * collected["next", "observation"])

@@ -87,6 +87,8 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
     _batch_locked: bool = True
     #: Whether its ``_step`` and ``_reset`` are those of other environments.
     steps_others: bool = False
+    #: Whether ``step_mdp`` may change the data of the step that it is given.
+    edits_frames: bool = False
     #: What this class keeps of the environment.
     base_state: BaseState
     #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.

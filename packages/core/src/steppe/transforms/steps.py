@@ -183,8 +183,18 @@ class TransformedSteps(EnvBase):
     def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
         root = super().step_mdp(tensordict)
         for change in self._compiled.after_step_mdp:
-            _, root = change(tensordict, root)
+            changed, root = change(tensordict, root)
+            if changed is not tensordict:
+                for key in set(tensordict.keys()).difference(changed.keys()):
+                    tensordict.pop(key)
+                for key in changed.keys():
+                    tensordict.set(key, changed.get(key))
         return root
+
+    @property
+    def edits_frames(self) -> bool:
+        """Whether a transform may change the data of a step where the next root is made."""
+        return bool(self._compiled.after_step_mdp)
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended.

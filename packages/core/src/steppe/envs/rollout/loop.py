@@ -112,6 +112,7 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     keep_going = not plan.break_any and not plan.break_all
     root: TensorDictBase = plan.start
     frames = Frames(plan.batch_dims)
+    edits = env.edits_frames
     for step in range(plan.max_steps):
         root = act(root)
         last = step == plan.max_steps - 1
@@ -120,7 +121,8 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
         else:
             if plan.break_all and step:
                 _skip_ended(env, root)
-            frame, following = env.step(root), None
+            frame = env.step(root)
+            following = env.step_mdp(frame) if edits else None
         if plan.callback is not None or plan.storing_device is not None:
             frames.append(_stored(frame, plan.storing_device))
         else:
@@ -129,11 +131,9 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
             plan.callback(env, frame)
         if last:
             break
-        if following is None:
-            if _ended(env, frame.get("next"), every=plan.break_all):
-                break
-            following = env.step_mdp(frame)
-        root = following
+        if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
+            break
+        root = env.step_mdp(frame) if following is None else following
     result = frames.stacked(contiguous=plan.contiguous)
     private = plan.private_keys
     return result.exclude(*private, *(below_next(key) for key in private)) if private else result
