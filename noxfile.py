@@ -177,7 +177,7 @@ def sync(session: nox.Session) -> None:
 def matrix(session: nox.Session, package: str, row: str) -> None:
     """Test a package with one version of its library: ``nox -s "matrix(gym, gym-0.21.0)"``, ``nox -s matrix -t gym``.
 
-    Of a plugin run the tests that are marked ``matrix``, of the core, whose library is tensordict, all.
+    Of a plugin run the tests that are marked ``matrix``, of the core, whose library is tensordict, all but the slow.
     """
     tested, chosen = next(found for found in all_rows() if (found[0].short, found[1].id) == (package, row))
     running = str(session.run_install("python", "-c", "import platform as p; print(p.python_version())", silent=True))
@@ -191,7 +191,7 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
-    marked = [] if tested.name == "steppe" else ["-m", "matrix"]
+    marked = ["-m", "not slow" if tested.name == "steppe" else "matrix"]
     session.run("python", "-m", "pytest", *marked, tested.tests, *session.posargs, env=HEADLESS)
 
 

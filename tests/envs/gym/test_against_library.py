@@ -85,7 +85,8 @@ def parts(space, value, prefix=()):
         for i, part in enumerate(space.spaces):
             yield from parts(part, value[i], (*(prefix or ("observation",)), str(i)))
     else:
-        key = prefix or ("observation",)
+        frames = prefix == () and space.shape[-1:] == (3,) and space.dtype == np.uint8
+        key = prefix or ("pixels" if frames else "observation",)
         yield (key[0] if len(key) == 1 else key), value
 
 

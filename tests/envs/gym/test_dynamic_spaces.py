@@ -141,9 +141,9 @@ def test_actions_with_text_and_elements_inside_a_dict():
     raw = Echo(BOX, space)
     env = GymWrapper(raw, categorical_action_encoding=True)
     root = env.reset()
-    root["action", "say"] = NonTensorData("abc")
-    root["action", "many", "n"] = torch.tensor([2, 0])
-    root["action", "many", "b"] = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    root["say"] = NonTensorData("abc")
+    root["many", "n"] = torch.tensor([2, 0])
+    root["many", "b"] = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     env.step(root)
 
     say, many = raw.actions[0]["say"], raw.actions[0]["many"]

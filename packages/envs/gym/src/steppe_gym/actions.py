@@ -26,7 +26,7 @@ def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | N
     Args:
         space: the action space.
         spec: the spec that it was converted to; without batch dimensions.
-        key: the key of the action in data; leaves of a Composite have tuple keys below it.
+        key: the key of the action in data; leaves of a Composite have tuple keys below it. ``()`` has them at the root.
     """
     if not isinstance(spec, Composite):
         return _decode_leaf(space, spec)
@@ -34,7 +34,8 @@ def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | N
     build = _decode_tree(space, spec, prefix)
     only = list(_leaf_keys(spec, prefix))
     if len(only) == 1:
-        return lambda native: build({only[0]: native})
+        name = _key(only[0])
+        return lambda native: build({name: native})
     return build
 
 
@@ -65,10 +66,10 @@ def _decode_tree(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[A
     if kind == "Sequence" and conversion_of(space).decode is None:
         return _decode_sequence(space, spec, prefix)
     if not isinstance(spec, Composite):
-        decode = _decode_leaf(space, spec)
+        decode, key = _decode_leaf(space, spec), _key(prefix)
         if decode is None:
-            return lambda native: native[prefix]
-        return lambda native: decode(native[prefix])
+            return lambda native: native[key]
+        return lambda native: decode(native[key])
     names = list(space.spaces) if kind == "Dict" else range(len(space.spaces))
     parts = [(name, _decode_tree(space.spaces[name], spec[str(name)], (*prefix, str(name)))) for name in names]
     if kind == "Dict":
@@ -122,9 +123,9 @@ def _decode_sequence(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callabl
     element = element_spec(space, spec)
     build = _decode_tree(space.feature_space, element, prefix)
     if isinstance(element, Composite):
-        decoders = [(prefix + _tuple(key), found.many) for key, found in ActionCodec(element).decoders.items()]
+        decoders = [(_key(prefix + _tuple(key)), found.many) for key, found in ActionCodec(element).decoders.items()]
     else:
-        decoders = [(prefix, ActionCodec(Composite(element=element)).decoders["element"].many)]
+        decoders = [(_key(prefix), ActionCodec(Composite(element=element)).decoders["element"].many)]
     stacked = bool(getattr(space, "stack", False))
 
     def decode(native: Any) -> Any:
@@ -134,6 +135,11 @@ def _decode_sequence(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callabl
         return batch_actions(space.feature_space, rows) if stacked else rows
 
     return decode
+
+
+def _key(path: tuple[Any, ...]) -> Any:
+    """The key in data: a name at the root."""
+    return path[0] if len(path) == 1 else path
 
 
 def _tuple(key: Any) -> tuple[Any, ...]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from typing import Any
+
+from steppe.batched import ParallelEnv
+from steppe.versions import set_gym_backend
 
 from .compat import Adapter, adapter_for
 from .making import make_batch, make_single
@@ -13,7 +17,17 @@ from .wrapper import GymWrapper
 __all__ = ["GymEnv"]
 
 # What EnvBase takes; everything else in GymEnv's keyword arguments is the library's.
-_OWN = ("batch_size", "run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace")
+_OWN = (
+    "batch_size",
+    "run_type_checks",
+    "allow_done_after_reset",
+    "spec_locked",
+    "auto_reset",
+    "auto_reset_replace",
+    "missing_obs_value",
+    "convert_actions_to_numpy",
+    "native_autoreset",
+)
 
 
 class GymEnv(GymWrapper):
@@ -26,8 +40,10 @@ class GymEnv(GymWrapper):
     torch.Size([3, 3])
 
     Args:
-        name: the id, as the library knows it: ``"CartPole-v1"``, ``"ALE/Pong-v5"``, ``"my.module:Env-v0"``.
+        env_name: the id, as the library knows it: ``"CartPole-v1"``, ``"ALE/Pong-v5"``, ``"my.module:Env-v0"``.
         num_envs: 0 makes one environment; more makes the library's vector environment, a batch ``[num_envs]``.
+        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead.
+        backend: the library to make it with, as ``set_gym_backend`` takes it; that in force where None.
         categorical_action_encoding: discrete values as integers instead of one-hot rows.
         frame_skip: how many times an action is repeated.
         from_pixels: render a frame at each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.
@@ -51,9 +67,11 @@ class GymEnv(GymWrapper):
 
     def __init__(
         self,
-        name: str,
-        num_envs: int = 0,
+        env_name: str,
+        num_envs: int | None = 0,
         *,
+        num_workers: int = 1,
+        backend: Any = None,
         categorical_action_encoding: bool = False,
         frame_skip: int | None = None,
         from_pixels: bool = False,
@@ -63,15 +81,16 @@ class GymEnv(GymWrapper):
         **kwargs: Any,
     ) -> None:
         own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
-        adapter = adapter_for()
+        with nullcontext() if backend is None else set_gym_backend(backend):
+            adapter = adapter_for()
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
         speaking = {"namespace": self.namespace, "list_names": self._list_names}
-        single = functools.partial(make_single, adapter, name, disable_env_checker=disable_env_checker, **speaking)
+        single = functools.partial(make_single, adapter, env_name, disable_env_checker=disable_env_checker, **speaking)
         if num_envs:
             env = make_batch(
                 adapter,
-                name,
+                env_name,
                 single,
                 num_envs,
                 classes=self._vector_classes(adapter),
@@ -92,7 +111,13 @@ class GymEnv(GymWrapper):
             device=device,
             **own,
         )
-        self.__dict__["name"] = name
+        self.__dict__["name"] = self.__dict__["env_name"] = env_name
+
+    def __new__(cls, *args: Any, num_workers: int = 1, **kwargs: Any) -> Any:
+        """Make the object, or of several workers a batch of environments."""
+        if num_workers == 1:
+            return super().__new__(cls)
+        return ParallelEnv(num_workers, functools.partial(cls, *args, **kwargs))
 
     @classmethod
     def _list_names(cls) -> list[str]:

@@ -10,13 +10,28 @@ from steppe.errors import NotSupported
 
 from .compat import Adapter
 
-__all__ = ["with_pixels"]
+__all__ = ["PIXELS", "are_frames", "observes_pixels", "with_pixels"]
 
-_KEY = "pixels"
+#: Where frames are in data.
+PIXELS = "pixels"
+
+
+def are_frames(space: Any) -> bool:
+    """Whether values of a space are RGB images: a Box from 0 to 255 whose last dimension is 3."""
+    low, high, shape = (getattr(space, name, None) for name in ("low", "high", "shape"))
+    return bool(shape) and shape[-1] == 3 and low is not None and bool((low == 0).all() and (high == 255).all())
+
+
+def observes_pixels(space: Any) -> bool:
+    """Whether an observation space is one of frames, or a Dict with ``"pixels"``."""
+    named = getattr(space, "spaces", None)
+    return PIXELS in named if hasattr(named, "keys") else are_frames(space)
 
 
 def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
     """Wrap an environment so that its observation is a dict with ``"pixels"``, a frame rendered at each step.
+
+    One that observes pixels already is returned as it is.
 
     The shape of a frame is mostly known only once one is rendered, so the environment is reset here.
 
@@ -31,9 +46,11 @@ def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
     """
     if hasattr(env, "num_envs") and hasattr(env, "single_action_space"):
         raise NotSupported("A vector environment renders no single frame: GymEnv(name, num_envs, from_pixels=True).")
+    if observes_pixels(env.observation_space):
+        return env
     shape = _frame_shape(env, adapter)
     spaces = adapter.submodule("spaces")
-    entries = {_KEY: spaces.Box(0, 255, shape=shape, dtype=np.uint8)}
+    entries = {PIXELS: spaces.Box(0, 255, shape=shape, dtype=np.uint8)}
     own = env.observation_space
     named = hasattr(own, "spaces") and hasattr(own.spaces, "keys")
     if not pixels_only:
@@ -53,7 +70,7 @@ def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
             return self._with_frame(observation), info
 
         def _with_frame(self, observation: Any) -> dict[str, Any]:
-            found = {_KEY: adapter.frame(self.env)}
+            found = {PIXELS: adapter.frame(self.env)}
             if not pixels_only:
                 found.update(observation if named else {"observation": observation})
             return found

@@ -67,12 +67,20 @@ class Batch:
         decode: turns one native action into one of the action space; None where they are the same.
     """
 
-    def __init__(self, env: Any, adapter: Adapter, reader: SpaceReader, decode: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self,
+        env: Any,
+        adapter: Adapter,
+        reader: SpaceReader,
+        decode: Callable[[Any], Any] | None,
+        missing_obs_value: Any = None,
+    ) -> None:
         self.env = env
         self.n = int(env.num_envs)
         self.adapter = adapter
         self.reader = reader
         self.decode = decode
+        self.missing_obs_value = missing_obs_value
         self.action_space = single_spaces(env)[1]
         self.autoreset, self.by_mask = _mode(env, adapter)
         self.keeps_ends = self.autoreset is Autoreset.NEXT_STEP and _has_private_memory(env, adapter)
@@ -189,8 +197,12 @@ class Batch:
             final = _final_observation(self.reader.space, info, int(row))
             values = None if final is None else self.reader.read(final)
             for key, value in found.items():
-                value[row] = _nothing(value.dtype) if values is None else values[key]
+                value[row] = self._in_place(value.dtype) if values is None else values[key]
         return found
+
+    def _in_place(self, dtype: torch.dtype) -> Any:
+        """What stands where the library has lost an observation."""
+        return _nothing(dtype) if self.missing_obs_value is None else self.missing_obs_value
 
     # -- conversions ----------------------------------------------------------------------------------------------
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
+from steppe.arguments import ignored_argument
 from steppe.envs import ActionCodec, GymLikeEnv, Module, default_info_dict_reader, has_class_attribute
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import LibraryMissing, NotSupported, SpecError
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
 
@@ -20,7 +21,7 @@ from .compat import StableBaselines, adapter_for
 from .kernels import Kernel, compile_kernel
 from .names import AvailableEnvs, available_names
 from .peeking import find_attribute, library_of
-from .pixels import with_pixels
+from .pixels import PIXELS, are_frames, observes_pixels, with_pixels
 from .skipping import repeated
 from .spaces import space_to_spec
 from .values import SpaceReader
@@ -37,8 +38,9 @@ class GymWrapper(GymLikeEnv):
     ====================  =========================================================================================
     ``"observation"``     the observation; the entries of a Dict space have their own names (``"state"`` becomes
                           ``"observation"`` where there is none), the parts of a Tuple ``("observation", "0")``, ...
-    ``"pixels"``          ``[H, W, 3]`` uint8, with ``from_pixels``
-    ``"action"``          the action; one-hot (int64) where the space is Discrete
+    ``"pixels"``          ``[H, W, 3]`` uint8, with ``from_pixels``, and where the observation is such a frame
+    ``"action"``          the action; one-hot (int64) where the space is Discrete. The entries of a Dict space have
+                          their own names at the root
     ``"reward"``          ``[1]`` float32, or what the environment's ``reward_space`` says
     ``"done"``            ``[1]`` bool, with ``"terminated"`` and ``"truncated"``
     ====================  =========================================================================================
@@ -54,7 +56,11 @@ class GymWrapper(GymLikeEnv):
         categorical_action_encoding: discrete values as integers instead of one-hot rows.
         frame_skip: how many times an action is repeated; rewards are summed, and the end of the episode stops it.
         from_pixels: render a frame at each step and add it as ``"pixels"``.
-        pixels_only: leave the library's own observation out where there are pixels.
+        pixels_only: with ``from_pixels``, leave the library's own observation out.
+        missing_obs_value: in a vector environment whose library has lost the last observation of an episode, what
+            stands in its place; NaN where None, 0 where there is no NaN.
+        convert_actions_to_numpy: taken without effect: actions reach the library as its spaces have them.
+        native_autoreset: False; other libraries' environments have it.
         device: where data comes out and goes in. The library computes on the CPU whatever is said here.
         **kwargs: for :class:`steppe.envs.EnvBase`: ``auto_reset``, ``allow_done_after_reset``, ...
 
@@ -70,14 +76,26 @@ class GymWrapper(GymLikeEnv):
     def __init__(
         self,
         env: Any,
-        *,
         categorical_action_encoding: bool = False,
+        *,
         frame_skip: int | None = None,
         from_pixels: bool = False,
-        pixels_only: bool = True,
+        pixels_only: bool = False,
+        missing_obs_value: Any = None,
+        convert_actions_to_numpy: bool | None = None,
+        native_autoreset: bool = False,
         device: Any = None,
         **kwargs: Any,
     ) -> None:
+        if convert_actions_to_numpy is not None:
+            ignored_argument(
+                type(self).__name__, "convert_actions_to_numpy", "actions reach the library as its spaces have them"
+            )
+        if native_autoreset:
+            raise NotSupported(
+                f"{type(self).__name__}: native_autoreset=True is for environments of Isaac Lab; vector environments "
+                "of gym and gymnasium reset themselves, or are reset, as their version does it."
+            )
         if not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
             raise TypeError(
                 f"GymWrapper wraps an environment of gym or gymnasium, which has spaces, not {env!r}. "
@@ -104,6 +122,9 @@ class GymWrapper(GymLikeEnv):
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
         self.__dict__["_adapter"] = adapter
         self.__dict__["categorical_action_encoding"] = categorical_action_encoding
+        self.__dict__["from_pixels"] = from_pixels or observes_pixels(single_spaces(env)[0])
+        self.__dict__["pixels_only"] = pixels_only
+        self.__dict__["_missing_obs_value"] = missing_obs_value
         self.__dict__["_vector"] = None
         self._make_specs()
         if vector:
@@ -123,20 +144,31 @@ class GymWrapper(GymLikeEnv):
                 f"{self!r} observes entries named {taken}, which are keys of other things in data. Give them other "
                 "names, in a wrapper of the library's kind around the environment."
             )
+        actions = dict(action.items()) if _by_name(action_space, action) else {"action": action}
+        clash = sorted((set(actions) - {"action"}) & (_TAKEN | set(entries)))
+        if clash:
+            raise SpecError(
+                f"{self!r} has actions named {clash}, which are keys of other things in data. Give them other names, "
+                "in a wrapper of the library's kind around the environment."
+            )
         self.observation_spec = self._batched(entries)
-        self.action_spec = self._batched({"action": action})
+        self.action_spec = self._batched(actions)
         self.reward_spec = self._batched({"reward": self._reward_spec()})
         self.done_spec = self._batched({"done": flag, "terminated": flag.clone(), "truncated": flag.clone()})
 
     def _compile_values(self, observation: Spec, action: Spec) -> None:
         """Make the functions between the library's values and the layout of the specs."""
         observation_space, action_space = single_spaces(self._env)
-        self.__dict__["_reader"] = SpaceReader(observation_space, observation, rename=_renamed(observation))
-        self.__dict__["_decode"] = action_decoder(action_space, action, "action")
+        self.__dict__["_reader"] = SpaceReader(
+            observation_space, observation, key=_key(observation_space), rename=_renamed(observation)
+        )
+        self.__dict__["_decode"] = action_decoder(
+            action_space, action, () if _by_name(action_space, action) else "action"
+        )
 
     def _make_batch(self) -> None:
         state = self.__dict__
-        state["_vector"] = Batch(self._env, self._adapter, self._reader, self._decode)
+        state["_vector"] = Batch(self._env, self._adapter, self._reader, self._decode, self._missing_obs_value)
         state["_row_codec"] = ActionCodec(self.full_action_spec_unbatched)
         if self._vector.has_invalid_rows:
             valid = Binary(shape=(self._vector.n, 1), dtype=torch.bool, device=self.device)
@@ -328,6 +360,20 @@ class GymWrapper(GymLikeEnv):
 
     # -- the library's own ----------------------------------------------------------------------------------------
 
+    git_url = "https://github.com/Farama-Foundation/Gymnasium"
+
+    @staticmethod
+    def get_library_name(env: Any) -> str:
+        """Return which library an environment belongs to, ``"gymnasium"`` or ``"gym"``: a name for ``set_gym_backend``.
+
+        Raises:
+            LibraryMissing: it is of neither.
+        """
+        name = library_of(env)
+        if name is None:
+            raise LibraryMissing(f"{env} belongs neither to gymnasium nor to gym: its spaces are of neither library.")
+        return name
+
     @property
     def lib(self) -> Any:
         """The library that the environment was made by."""
@@ -399,6 +445,16 @@ def _renamed(spec: Spec) -> dict[str, str]:
 
 def _rooted(space: Any, spec: Spec, names: Mapping[str, str]) -> dict[str, Spec]:
     """The observation spec's entries at the root."""
-    if isinstance(spec, Composite) and hasattr(getattr(space, "spaces", None), "keys"):
+    if _by_name(space, spec):
         return {names.get(str(key), str(key)): part for key, part in spec.items()}
-    return {"observation": spec}
+    return {_key(space): spec}
+
+
+def _by_name(space: Any, spec: Spec) -> TypeGuard[Composite]:
+    """Whether a space is a Dict, whose entries have names of their own."""
+    return isinstance(spec, Composite) and hasattr(getattr(space, "spaces", None), "keys")
+
+
+def _key(space: Any) -> str:
+    """What an observation without a name is called: frames are pixels."""
+    return PIXELS if are_frames(space) else "observation"

@@ -45,7 +45,7 @@ class MOGymEnv(GymEnv):
     MO-Gymnasium is built on gymnasium, which is used whatever ``set_gym_backend`` says.
 
     Args:
-        name: the id, such as ``"mo-halfcheetah-v5"``.
+        env_name: the id, such as ``"mo-halfcheetah-v5"``.
         num_envs: 0 makes one environment; more makes MO-Gymnasium's vector environment, a batch ``[num_envs]``.
         **kwargs: see :class:`steppe_gym.GymEnv`.
 
@@ -58,11 +58,11 @@ class MOGymEnv(GymEnv):
     libname = "mo-gymnasium"
     namespace = "mo-gym"
 
-    def __init__(self, name: str, num_envs: int = 0, **kwargs: Any) -> None:
+    def __init__(self, env_name: str, num_envs: int | None = 0, **kwargs: Any) -> None:
         import mo_gymnasium  # noqa: F401 - registers the environments
 
         with set_gym_backend("gymnasium"):
-            super().__init__(name, num_envs, **kwargs)
+            super().__init__(env_name, num_envs, **kwargs)
 
     @classmethod
     def _list_names(cls) -> list[str]:
