@@ -180,7 +180,11 @@ class GymLikeEnv(ArrayEnv):
         for _ in range(3):
             sample = self.full_action_spec.rand()
             action = sample[self.action_keys[0]] if len(self.action_keys) == 1 else sample
-            outputs = self._env_step(self.read_action(action) if self._convert_actions_to_numpy else action)
+            if self._convert_actions_to_numpy:
+                action = self.read_action(action)
+            elif len(self.action_keys) > 1:
+                action = action.to_dict()
+            outputs = self._env_step(action)
             _, _, terminated, truncated, done, info = self._output_transform(outputs)
             found.append(info)
             if self.read_done(terminated=terminated, truncated=truncated, done=done)[-1]:
@@ -251,6 +255,8 @@ class GymLikeEnv(ArrayEnv):
         action = tensordict[keys[0]] if len(keys) == 1 else tensordict.select(*keys)
         if self._convert_actions_to_numpy:
             action = self.read_action(action)
+        elif len(keys) > 1:
+            action = action.to_dict()
         total: Any = 0
         for _ in range(self.frame_skip):
             outputs = self._output_transform(self._env_step(action))

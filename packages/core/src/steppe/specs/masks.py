@@ -20,7 +20,8 @@ __all__ = ["allowed", "allowed_categories", "checked", "compressed", "draw", "mo
 def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
     """Return ``mask`` as a bool tensor of the shape ``full``, or None.
 
-    Zeros and ones of any dtype are taken, and the mask of one row in any number of dimensions.
+    Zeros and ones of any dtype are taken, and the mask of one row in any number of dimensions, also a grid of as many
+    elements as there are categories.
 
     Raises:
         SpecError: it holds other values, does not broadcast, or the shape is dynamic.
@@ -33,7 +34,7 @@ def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | No
     flags = given.to(torch.bool)
     if given.dtype is not torch.bool and bool((given != flags.to(given.dtype)).any()):
         raise SpecError(f"{name}: expected a mask of dtype torch.bool, found other values than 0 and 1 in {given}.")
-    if flags.ndim > len(full) and flags.numel() == flags.shape[-1]:
+    if flags.ndim > len(full) and flags.numel() in (flags.shape[-1], full[-1]):
         flags = flags.reshape(-1)
     try:
         out: torch.Tensor = flags.clone().expand(full)

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from steppe.envs import ActionCodec
 from steppe.specs import Categorical, Composite, NonTensor, OneHot, Spec
 
 from .conversions import conversion_of
-from .spaces import element_spec
+from .spaces import element_spec, torch_dtype
 from .values import kind_of, numpy_dtype
 
-__all__ = ["action_decoder", "batch_actions"]
+__all__ = ["action_decoder", "batch_actions", "joint_choice", "joint_decoder"]
 
 
 def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | None:
@@ -37,6 +38,37 @@ def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | N
         name = _key(only[0])
         return lambda native: build({name: native})
     return build
+
+
+def joint_choice(
+    space: Any, observation: Spec, categorical_action_encoding: bool = False, device: Any = None
+) -> Spec | None:
+    """One choice among all combinations of a MultiDiscrete, where the observation has an ``"action_mask"`` of them.
+
+    A mask of shape ``[n, m]`` allows pairs, which two choices apart from each other cannot be masked by.
+
+    Returns:
+        A Categorical or OneHot of ``n * m`` categories, in the order of the flattened mask; None where the space is no
+        MultiDiscrete, or no mask of its combinations is observed.
+    """
+    if kind_of(space) != "MultiDiscrete" or not isinstance(observation, Composite):
+        return None
+    counts = np.asarray(space.nvec)
+    mask = observation.get("action_mask", None)
+    if counts.ndim != 1 or mask is None or isinstance(mask, Composite) or tuple(mask.shape) != tuple(counts):
+        return None
+    n = int(counts.prod())
+    if categorical_action_encoding:
+        return Categorical(n, device=device, dtype=torch_dtype(space.dtype))
+    return OneHot(n, device=device, dtype=torch.bool)
+
+
+def joint_decoder(space: Any) -> Callable[[Any], Any]:
+    """Make the function from a category of :func:`joint_choice` to the action of the MultiDiscrete that it is."""
+    counts, dtype = tuple(int(n) for n in space.nvec), np.dtype(space.dtype)
+    start = getattr(space, "start", None)
+    offset = np.zeros(len(counts), dtype) if start is None else np.asarray(start, dtype)
+    return lambda native: np.array(np.unravel_index(int(native), counts), dtype) + offset
 
 
 def batch_actions(space: Any, rows: Sequence[Any]) -> Any:

@@ -6,12 +6,13 @@ import functools
 from contextlib import nullcontext
 from typing import Any
 
-from steppe.batched import ParallelEnv
+from steppe.errors import SpecError
 from steppe.versions import set_gym_backend
 
 from .compat import Adapter, adapter_for
-from .making import make_batch, make_single
+from .making import make_batch, make_single, repeats_actions
 from .names import available_names
+from .skipping import checked_frame_skip
 from .wrapper import GymWrapper
 
 __all__ = ["GymEnv"]
@@ -42,10 +43,12 @@ class GymEnv(GymWrapper):
     Args:
         env_name: the id, as the library knows it: ``"CartPole-v1"``, ``"ALE/Pong-v5"``, ``"my.module:Env-v0"``.
         num_envs: 0 makes one environment; more makes the library's vector environment, a batch ``[num_envs]``.
-        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead.
+        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead;
+            with ``num_envs``, of so many batches.
         backend: the library to make it with, as ``set_gym_backend`` takes it; that in force where None.
         categorical_action_encoding: discrete values as integers instead of one-hot rows.
-        frame_skip: how many times an action is repeated.
+        frame_skip: how many times an action is repeated. An environment that does so itself (those of ALE, four times
+            by default) is told the number; None leaves it as its library has it.
         from_pixels: render a frame at each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.
         pixels_only: leave the library's own observation out where there are pixels.
         device: where data comes out and goes in.
@@ -55,7 +58,8 @@ class GymEnv(GymWrapper):
         vector_kwargs: with ``num_envs``: for the library's vector environment, such as ``{"autoreset_mode": ...}``.
         disable_env_checker: False runs the library's own checker around the environment. None runs none: what the
             environment returns is checked against its spaces anyway.
-        **kwargs: for the library's ``make``; those of :class:`steppe.envs.EnvBase` (``auto_reset``, ...) go there.
+        **kwargs: for the library's ``make``; those of :class:`GymWrapper` (``missing_obs_value``, ...) and of
+            :class:`steppe.envs.EnvBase` (``auto_reset``, ...) go there.
 
     Raises:
         EnvNotFound: the library has no such environment.
@@ -81,43 +85,96 @@ class GymEnv(GymWrapper):
         **kwargs: Any,
     ) -> None:
         own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
-        with nullcontext() if backend is None else set_gym_backend(backend):
-            adapter = adapter_for()
-        if from_pixels:
-            kwargs.setdefault("render_mode", "rgb_array")
-        speaking = {"namespace": self.namespace, "list_names": self._list_names}
-        single = functools.partial(make_single, adapter, env_name, disable_env_checker=disable_env_checker, **speaking)
-        if num_envs:
-            env = make_batch(
-                adapter,
-                env_name,
-                single,
-                num_envs,
-                classes=self._vector_classes(adapter),
-                from_pixels=from_pixels,
-                pixels_only=pixels_only,
-                frame_skip=frame_skip,
-                **speaking,
-                **kwargs,
-            )
-        else:
-            env = single(**kwargs)
+        made_of = {
+            "env_name": env_name,
+            "num_envs": num_envs,
+            "backend": backend,
+            "frame_skip": frame_skip,
+            "from_pixels": from_pixels,
+            "pixels_only": pixels_only,
+            "disable_env_checker": disable_env_checker,
+            **kwargs,
+        }
+        env, frame_skip = self._make(**made_of)
         super().__init__(
             env,
             categorical_action_encoding=categorical_action_encoding,
-            frame_skip=None if num_envs else frame_skip,
+            frame_skip=frame_skip,
             from_pixels=from_pixels and not num_envs,
             pixels_only=pixels_only,
             device=device,
             **own,
         )
-        self.__dict__["name"] = self.__dict__["env_name"] = env_name
+        self._remember(made_of)
 
     def __new__(cls, *args: Any, num_workers: int = 1, **kwargs: Any) -> Any:
         """Make the object, or of several workers a batch of environments."""
-        if num_workers == 1:
-            return super().__new__(cls)
+        if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
+            raise SpecError(f"num_workers is a whole number >= 0, found {num_workers!r}.")
+        if num_workers < 2:
+            return super().__new__(cls, *args, **kwargs)
+        from steppe.batched import ParallelEnv  # most environments are made without
+
         return ParallelEnv(num_workers, functools.partial(cls, *args, **kwargs))
+
+    def _make(
+        self,
+        env_name: str,
+        num_envs: int | None,
+        backend: Any,
+        frame_skip: int | None,
+        from_pixels: bool,
+        pixels_only: bool,
+        **kwargs: Any,
+    ) -> tuple[Any, int | None]:
+        """Make the library's environment; returns it, and how often its wrapper repeats an action."""
+        with nullcontext() if backend is None else set_gym_backend(backend):
+            adapter = adapter_for()
+        if from_pixels:
+            kwargs.setdefault("render_mode", "rgb_array")
+        speaking = {"namespace": self.namespace, "list_names": self._list_names}
+        if frame_skip is not None and repeats_actions(adapter, env_name):
+            # ALE's games repeat actions themselves, four times unless they are told otherwise.
+            if "frameskip" in kwargs:
+                raise TypeError(
+                    f"{env_name!r} repeats actions itself, frameskip={kwargs['frameskip']!r} times; frame_skip="
+                    f"{frame_skip!r} says the same in another way: give one of them."
+                )
+            checked_frame_skip(frame_skip)
+            kwargs["frameskip"], frame_skip = frame_skip, None
+        checker = kwargs.pop("disable_env_checker", None)
+        single = functools.partial(make_single, adapter, env_name, disable_env_checker=checker, **speaking)
+        if not num_envs:
+            return single(**kwargs), frame_skip
+        batch = make_batch(
+            adapter,
+            env_name,
+            single,
+            num_envs,
+            classes=self._vector_classes(adapter),
+            from_pixels=from_pixels,
+            pixels_only=pixels_only,
+            frame_skip=frame_skip,
+            **speaking,
+            **kwargs,
+        )
+        return batch, None
+
+    def rebuild_with_kwargs(self, **kwargs: Any) -> None:
+        made_of = {**self._constructor_kwargs, **kwargs}
+        old = self._env
+        env, frame_skip = self._make(**made_of)
+        pixels = made_of["from_pixels"] and not made_of["num_envs"]
+        self._take_another(env, from_pixels=pixels, pixels_only=made_of["pixels_only"])
+        self.frame_skip = frame_skip or 1
+        self._remember(made_of)
+        old.close()
+
+    rebuild_with_kwargs.__doc__ = GymWrapper.rebuild_with_kwargs.__doc__
+
+    def _remember(self, made_of: dict[str, Any]) -> None:
+        self.__dict__["_constructor_kwargs"] = made_of
+        self.__dict__["name"] = self.__dict__["env_name"] = made_of["env_name"]
 
     @classmethod
     def _list_names(cls) -> list[str]:

@@ -18,7 +18,7 @@ from .own_batch import OwnBatch
 from .pixels import with_pixels
 from .skipping import with_frame_skip
 
-__all__ = ["make_batch", "make_single"]
+__all__ = ["make_batch", "make_single", "repeats_actions"]
 
 # What the environments of the two libraries import, and the extra that brings it.
 _EXTRAS = {
@@ -68,6 +68,18 @@ def make_single(
         _choose_headless_rendering()
     with _explained(adapter, name, namespace, list_names):
         return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
+
+
+def repeats_actions(adapter: Adapter, name: str) -> bool:
+    """Whether the environment of this name repeats actions itself, as its argument ``frameskip`` says."""
+    if not isinstance(name, str):
+        return False
+    try:
+        _register(adapter, name)
+        spec = adapter.submodule("envs.registration").spec(name)
+    except Exception:  # what is wrong with the name is said where the environment is made
+        return False
+    return "frameskip" in (getattr(spec, "kwargs", None) or getattr(spec, "_kwargs", None) or {})
 
 
 def make_batch(

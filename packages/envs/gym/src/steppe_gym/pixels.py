@@ -17,9 +17,11 @@ PIXELS = "pixels"
 
 
 def are_frames(space: Any) -> bool:
-    """Whether values of a space are RGB images: a Box from 0 to 255 whose last dimension is 3."""
+    """Whether values of a space are RGB images: a Box from 0 to 255 of shape ``[H, W, 3]``."""
     low, high, shape = (getattr(space, name, None) for name in ("low", "high", "shape"))
-    return bool(shape) and shape[-1] == 3 and low is not None and bool((low == 0).all() and (high == 255).all())
+    if low is None or shape is None or len(shape) != 3 or shape[-1] != 3:
+        return False
+    return bool((low == 0).all() and (high == 255).all())
 
 
 def observes_pixels(space: Any) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from steppe.errors import SpecError
+
 from .compat import Adapter
 
-__all__ = ["repeated", "with_frame_skip"]
+__all__ = ["checked_frame_skip", "repeated", "with_frame_skip"]
 
 
 def repeated(step: Any, times: int) -> Any:
@@ -32,11 +34,16 @@ def with_frame_skip(env: Any, adapter: Adapter, times: int) -> Any:
         adapter: how its library is talked to.
         times: how many of its steps one step is.
     """
-    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise ValueError(f"frame_skip is a whole number >= 1, found {times!r}.")
+    checked_frame_skip(times)
 
     class FrameSkip(adapter.module.Wrapper):  # type: ignore[name-defined,misc]
         def step(self, action: Any) -> Any:
             return adapter.unsort_step(repeated(adapter.stepper(self.env), times)(action))
 
     return FrameSkip(env)
+
+
+def checked_frame_skip(times: int) -> None:
+    """Raise a SpecError unless this is how many times an action can be repeated."""
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        raise SpecError(f"frame_skip is a whole number >= 1, found {times!r}.")

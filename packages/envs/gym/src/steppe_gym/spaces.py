@@ -49,8 +49,8 @@ def space_to_spec(space: Any, *, categorical_action_encoding: bool = False, devi
     Graph, OneOf              refused
     ========================  =====================================================================================
 
-    Discrete values count from zero in the spec, wherever the space starts. The dtype is the space's; unsigned integers
-    wider than 8 bits become the next wider signed ones.
+    Discrete values count from zero in the spec, wherever the space starts. The dtype is the space's, of one-hot rows
+    int64; unsigned integers wider than 8 bits become the next wider signed ones.
 
     Args:
         space: a space of gym or gymnasium, of any version, or of a class that has a registered conversion.
@@ -93,10 +93,9 @@ def _box(space: Any, *, device: Any) -> Spec:
 
 @register_gym_spec_conversion("spaces.Discrete")
 def _discrete(space: Any, *, categorical_action_encoding: bool, device: Any) -> Spec:
-    dtype = torch_dtype(getattr(space, "dtype", None) or np.int64)
     if categorical_action_encoding:
-        return Categorical(int(space.n), device=device, dtype=dtype)
-    return OneHot(int(space.n), device=device, dtype=dtype)
+        return Categorical(int(space.n), device=device, dtype=torch_dtype(getattr(space, "dtype", None) or np.int64))
+    return OneHot(int(space.n), device=device, dtype=torch.int64)
 
 
 @register_gym_spec_conversion("spaces.MultiDiscrete")
@@ -107,14 +106,14 @@ def _multi_discrete(space: Any, *, categorical_action_encoding: bool, device: An
         n = int(counts.flat[0])
         if categorical_action_encoding:
             return Categorical(n, shape=counts.shape, device=device, dtype=dtype)
-        return OneHot(n, shape=(*counts.shape, n), device=device, dtype=dtype)
+        return OneHot(n, shape=(*counts.shape, n), device=device, dtype=torch.int64)
     if counts.ndim > 1:
         # No one-hot layout of a grid of unequal counts is a rectangle.
         high = torch.from_numpy(counts - 1).to(dtype)
         return Bounded(torch.zeros_like(high), high, shape=counts.shape, device=device, dtype=dtype)
     if categorical_action_encoding:
         return MultiCategorical(counts.tolist(), device=device, dtype=dtype)
-    return MultiOneHot(counts.tolist(), device=device, dtype=dtype)
+    return MultiOneHot(counts.tolist(), device=device, dtype=torch.int64)
 
 
 @register_gym_spec_conversion("spaces.MultiBinary")

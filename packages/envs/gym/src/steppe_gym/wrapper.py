@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.arguments import ignored_argument
+from steppe.arguments import ignored_argument, unknown_argument
 from steppe.envs import ActionCodec, GymLikeEnv, Module, default_info_dict_reader, has_class_attribute
 from steppe.errors import LibraryMissing, NotSupported, SpecError
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
 
-from .actions import action_decoder
-from .compat import StableBaselines, adapter_for
+from .actions import action_decoder, joint_choice, joint_decoder
+from .compat import Adapter, StableBaselines, adapter_for
 from .kernels import Kernel, compile_kernel
 from .names import AvailableEnvs, available_names
 from .peeking import find_attribute, library_of
@@ -40,7 +40,8 @@ class GymWrapper(GymLikeEnv):
                           ``"observation"`` where there is none), the parts of a Tuple ``("observation", "0")``, ...
     ``"pixels"``          ``[H, W, 3]`` uint8, with ``from_pixels``, and where the observation is such a frame
     ``"action"``          the action; one-hot (int64) where the space is Discrete. The entries of a Dict space have
-                          their own names at the root
+                          their own names at the root. A MultiDiscrete is one choice among all combinations where an
+                          observation ``"action_mask"`` says which of them are allowed
     ``"reward"``          ``[1]`` float32, or what the environment's ``reward_space`` says
     ``"done"``            ``[1]`` bool, with ``"terminated"`` and ``"truncated"``
     ====================  =========================================================================================
@@ -59,8 +60,9 @@ class GymWrapper(GymLikeEnv):
         pixels_only: with ``from_pixels``, leave the library's own observation out.
         missing_obs_value: in a vector environment whose library has lost the last observation of an episode, what
             stands in its place; NaN where None, 0 where there is no NaN.
-        convert_actions_to_numpy: taken without effect: actions reach the library as its spaces have them.
-        native_autoreset: False; other libraries' environments have it.
+        convert_actions_to_numpy: False gives the library's ``step`` the action as it is in the data, a tensor: for
+            environments that compute with torch. Such an environment is stepped on TensorDicts.
+        native_autoreset: taken without effect: it is about other libraries' environments.
         device: where data comes out and goes in. The library computes on the CPU whatever is said here.
         **kwargs: for :class:`steppe.envs.EnvBase`: ``auto_reset``, ``allow_done_after_reset``, ...
 
@@ -82,59 +84,89 @@ class GymWrapper(GymLikeEnv):
         from_pixels: bool = False,
         pixels_only: bool = False,
         missing_obs_value: Any = None,
-        convert_actions_to_numpy: bool | None = None,
+        convert_actions_to_numpy: bool = True,
         native_autoreset: bool = False,
         device: Any = None,
         **kwargs: Any,
     ) -> None:
-        if convert_actions_to_numpy is not None:
-            ignored_argument(
-                type(self).__name__, "convert_actions_to_numpy", "actions reach the library as its spaces have them"
-            )
+        for name in kwargs:
+            if name not in _OF_THE_BASE:
+                raise unknown_argument(type(self).__name__, name, [*_OWN, *_OF_THE_BASE])
         if native_autoreset:
-            raise NotSupported(
-                f"{type(self).__name__}: native_autoreset=True is for environments of Isaac Lab; vector environments "
-                "of gym and gymnasium reset themselves, or are reset, as their version does it."
-            )
+            instead = "vector environments of gym and gymnasium are reset as their version does it"
+            ignored_argument(type(self).__name__, "native_autoreset", instead)
         if not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
             raise TypeError(
                 f"GymWrapper wraps an environment of gym or gymnasium, which has spaces, not {env!r}. "
                 "GymEnv('CartPole-v1') makes one by its name."
             )
-        library = library_of(env)
-        if library is not None:
-            with set_gym_backend(library):
-                adapter = adapter_for()
-        else:
-            adapter = adapter_for()
-        vector = is_vector(env)
-        if vector:
+        if is_vector(env):
             kwargs["batch_size"] = (int(env.num_envs),)
-            if not hasattr(env, "single_action_space"):
-                adapter = StableBaselines()
             if (frame_skip or 1) > 1:
                 raise NotSupported(
                     "The rows of a vector environment cannot repeat their actions each on its own: "
                     "GymEnv(name, num_envs, frame_skip=...) makes one whose environments do."
                 )
-        if from_pixels:
-            env = with_pixels(env, adapter, pixels_only=pixels_only)
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
-        self.__dict__["_adapter"] = adapter
-        self.__dict__["categorical_action_encoding"] = categorical_action_encoding
-        self.__dict__["from_pixels"] = from_pixels or observes_pixels(single_spaces(env)[0])
-        self.__dict__["pixels_only"] = pixels_only
-        self.__dict__["_missing_obs_value"] = missing_obs_value
-        self.__dict__["_vector"] = None
+        state = self.__dict__
+        state["categorical_action_encoding"] = categorical_action_encoding
+        state["_missing_obs_value"] = missing_obs_value
+        state["_convert_actions_to_numpy"] = convert_actions_to_numpy
+        self._take(env, from_pixels=from_pixels, pixels_only=pixels_only)
+
+    def _take(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
+        """Take an environment of the library, and all that follows from it."""
+        adapter = _adapter_of(env)
+        wrapped = with_pixels(env, adapter, pixels_only=pixels_only) if from_pixels else env
+        state = self.__dict__
+        state["_constructor_kwargs"] = {"env": env, "from_pixels": from_pixels, "pixels_only": pixels_only}
+        state["_env"] = wrapped
+        state["_adapter"] = adapter
+        state["from_pixels"] = from_pixels or observes_pixels(single_spaces(wrapped)[0])
+        state["pixels_only"] = pixels_only
+        state["_vector"] = None
         self._make_specs()
-        if vector:
+        if is_vector(wrapped):
             self._make_batch()
+
+    def rebuild_with_kwargs(self, **kwargs: Any) -> None:
+        """Wrap anew, with other arguments than the environment was made with; the specs follow.
+
+        >>> env.rebuild_with_kwargs(from_pixels=True, pixels_only=False)  # doctest: +SKIP
+
+        The next call is a reset, and a seed is given again. Info readers stay.
+
+        Args:
+            **kwargs: ``env``, ``from_pixels`` or ``pixels_only``; of :class:`GymEnv` all that decides what is made.
+
+        Raises:
+            NotSupported: the environment would be a batch of another size.
+        """
+        for name in kwargs:
+            if name not in self._constructor_kwargs:
+                raise unknown_argument(f"{type(self).__name__}.rebuild_with_kwargs", name, self._constructor_kwargs)
+        self._take_another(**{**self._constructor_kwargs, **kwargs})
+
+    def _take_another(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
+        batch = (int(env.num_envs),) if is_vector(env) else ()
+        if batch != tuple(self.batch_size):
+            raise NotSupported(
+                f"{self!r} has the batch size {tuple(self.batch_size)}, which rebuild_with_kwargs cannot make {batch}: "
+                "make another environment."
+            )
+        self._take(env, from_pixels=from_pixels, pixels_only=pixels_only)
+        entries = self.full_observation_spec.clone()
+        for reader in self.info_dict_reader:
+            for key, leaf in getattr(reader, "info_spec", {}).items():
+                entries[key] = leaf
+        self.full_observation_spec = entries
+        self.specs_changed()
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def _make_specs(self) -> None:
         observation_space, action_space = single_spaces(self._env)
-        observation, action = self._to_spec(observation_space), self._to_spec(action_space)
+        observation, action = self._specs_of_values()
         self._compile_values(observation, action)
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
         entries = _rooted(observation_space, observation, _renamed(observation))
@@ -156,12 +188,22 @@ class GymWrapper(GymLikeEnv):
         self.reward_spec = self._batched({"reward": self._reward_spec()})
         self.done_spec = self._batched({"done": flag, "terminated": flag.clone(), "truncated": flag.clone()})
 
+    def _specs_of_values(self) -> tuple[Spec, Spec]:
+        """What one observation and one action are, without a batch."""
+        observation_space, action_space = single_spaces(self._env)
+        observation = self._to_spec(observation_space)
+        joint = joint_choice(action_space, observation, self.categorical_action_encoding, self.device)
+        return observation, self._to_spec(action_space) if joint is None else joint
+
     def _compile_values(self, observation: Spec, action: Spec) -> None:
         """Make the functions between the library's values and the layout of the specs."""
         observation_space, action_space = single_spaces(self._env)
         self.__dict__["_reader"] = SpaceReader(
             observation_space, observation, key=_key(observation_space), rename=_renamed(observation)
         )
+        if joint_choice(action_space, observation) is not None:
+            self.__dict__["_decode"] = joint_decoder(action_space)
+            return
         self.__dict__["_decode"] = action_decoder(
             action_space, action, () if _by_name(action_space, action) else "action"
         )
@@ -235,6 +277,8 @@ class GymWrapper(GymLikeEnv):
             return "the library's environment is a batch itself."
         if not self._reader.fixed:
             return "its observations have no fixed size."
+        if not self._convert_actions_to_numpy:
+            return "its actions reach the library as tensors (convert_actions_to_numpy=False)."
         return super().rows_problem()
 
     def specs_changed(self) -> None:
@@ -263,7 +307,11 @@ class GymWrapper(GymLikeEnv):
         if self._vector is None:
             return super()._step(tensordict)
         keys = self.action_keys
-        action = self.read_action(tensordict.get(keys[0]) if len(keys) == 1 else tensordict.select(*keys))
+        action = tensordict.get(keys[0]) if len(keys) == 1 else tensordict.select(*keys)
+        if self._convert_actions_to_numpy:
+            action = self.read_action(action)
+        elif len(keys) > 1:
+            action = action.to_dict()
         values, reward, terminated, truncated, info, valid = self._vector.step(action, step_mask(tensordict))
         data = self.new_data(values)
         data.set("reward", self.read_reward(reward))
@@ -337,6 +385,8 @@ class GymWrapper(GymLikeEnv):
     def _sample_infos(self) -> list[Mapping[str, Any]]:
         if self._vector is not None:
             return self._sample_rows()
+        if not self._convert_actions_to_numpy:
+            return super()._sample_infos()
         adapter, env = self._adapter, self._env
         step = adapter.stepper(env)
         found = [adapter.reset(env)[1]]
@@ -351,7 +401,11 @@ class GymWrapper(GymLikeEnv):
         batch = self._vector
         found = batch.rows_of_info(batch.reset(None, None, None)[1])
         for _ in range(3):
-            actions = self.read_action(self.full_action_spec.rand())
+            sample = self.full_action_spec.rand()
+            if self._convert_actions_to_numpy:
+                actions = self.read_action(sample)
+            else:
+                actions = sample[self.action_key] if len(self.action_keys) == 1 else sample.to_dict()
             found += batch.rows_of_info(batch.step(actions, None)[4])
             if batch.ended.any():
                 batch.reset(batch.ended.copy(), None, None)
@@ -416,7 +470,7 @@ class GymWrapper(GymLikeEnv):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._compile_values(*(self._to_spec(space) for space in single_spaces(self._env)))
+        self._compile_values(*self._specs_of_values())
         self.__dict__["_kernel"] = self._first_kernel
 
     def __repr__(self) -> str:
@@ -426,6 +480,37 @@ class GymWrapper(GymLikeEnv):
         return f"{type(self).__name__}({named}{batch})"
 
 
+def _adapter_of(env: Any) -> Adapter:
+    """How the library of an environment is talked to."""
+    if is_vector(env) and not hasattr(env, "single_action_space"):
+        return StableBaselines()
+    library = library_of(env)
+    if library is None:
+        return adapter_for()
+    with set_gym_backend(library):
+        return adapter_for()
+
+
+# What is said where an argument is neither: those of this class, and those of EnvBase.
+_OWN = (
+    "env",
+    "categorical_action_encoding",
+    "frame_skip",
+    "from_pixels",
+    "pixels_only",
+    "missing_obs_value",
+    "convert_actions_to_numpy",
+    "native_autoreset",
+    "device",
+)
+_OF_THE_BASE = (
+    "batch_size",
+    "run_type_checks",
+    "allow_done_after_reset",
+    "spec_locked",
+    "auto_reset",
+    "auto_reset_replace",
+)
 _CPU = torch.device("cpu")
 _MISSING = object()
 # Keys at the root of data that are no observations.

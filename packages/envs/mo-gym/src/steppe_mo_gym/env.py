@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from steppe_gym import GymEnv, GymWrapper, set_gym_backend
+from steppe_gym import GymEnv, GymWrapper
 
 from .names import available_names
 
@@ -34,6 +34,7 @@ class MOGymWrapper(GymWrapper):
 
     available_envs = _AvailableEnvs()
     libname = "mo-gymnasium"
+    git_url = "https://github.com/Farama-Foundation/MO-Gymnasium"
 
 
 class MOGymEnv(GymEnv):
@@ -56,13 +57,20 @@ class MOGymEnv(GymEnv):
 
     available_envs = _AvailableEnvs()
     libname = "mo-gymnasium"
+    git_url = "https://github.com/Farama-Foundation/MO-Gymnasium"
     namespace = "mo-gym"
 
     def __init__(self, env_name: str, num_envs: int | None = 0, **kwargs: Any) -> None:
         import mo_gymnasium  # noqa: F401 - registers the environments
 
-        with set_gym_backend("gymnasium"):
-            super().__init__(env_name, num_envs, **kwargs)
+        super().__init__(env_name, num_envs, **{**kwargs, "backend": "gymnasium"})
+
+    @property
+    def lib(self) -> Any:
+        """MO-Gymnasium."""
+        import mo_gymnasium
+
+        return mo_gymnasium
 
     @classmethod
     def _list_names(cls) -> list[str]:
