@@ -39,8 +39,16 @@ def members(owner: type) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in found.items()
-        if isinstance(value, (property, staticmethod, classmethod)) or inspect.isfunction(value)
+        if (isinstance(value, (property, staticmethod, classmethod)) or inspect.isfunction(value))
+        and is_written_here(value)
     ]
+
+
+def is_written_here(value: Any) -> bool:
+    """Whether its source is in this repository; a tensorclass is given the methods of a TensorDict."""
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code is None or str(ROOT) in code.co_filename
 
 
 def has_own_or_inherited_text(owner: type, name: str) -> bool:

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from .batched import SerialEnv as SerialEnv
     from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .batched import env_creator as env_creator
+    from .collectors import Agent as Agent
     from .collectors import CategoricalActor as CategoricalActor
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
+    from .collectors import Job as Job
     from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
     from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
     from .collectors import NormalActor as NormalActor
     from .collectors import SyncDataCollector as SyncDataCollector
+    from .collectors import Trajectories as Trajectories
     from .collectors import aSyncDataCollector as aSyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
@@ -207,13 +210,16 @@ _EXPORTS: dict[str, str] = {
             "env_creator",
         ),
         "collectors": (
+            "Agent",
             "CategoricalActor",
             "Collector",
             "DataCollectorBase",
+            "Job",
             "MultiSyncDataCollector",
             "MultiaSyncDataCollector",
             "NormalActor",
             "SyncDataCollector",
+            "Trajectories",
             "aSyncDataCollector",
             "split_trajectories",
         ),

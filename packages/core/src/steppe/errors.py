@@ -18,7 +18,8 @@ Each class is also the built-in that a caller would catch::
     ├── NoImplementation        (NotImplementedError)  implement_for has no row for this version
     ├── NotSupported            (NotImplementedError)  something that this object cannot do
     ├── SpecError               (ValueError)           data that is not what its spec says
-    │   └── ActionError                                the action is missing, of another shape, or none that there is
+    │   ├── ActionError                                the action is missing, of another shape, or none that there is
+    │   └── InfoError           (KeyError)             what a request says lacks an entry, or has an unknown one
     ├── PolicyError             (ValueError)           a policy that does not fit its environment
     ├── ClosedError             (RuntimeError)         use after close
     ├── StateError              (RuntimeError)         calls in an order that has no meaning
@@ -39,6 +40,7 @@ __all__ = [
     "EnvIdError",
     "EnvNotFound",
     "IgnoredArgumentWarning",
+    "InfoError",
     "LibraryMissing",
     "LibraryVersionError",
     "NoImplementation",
@@ -133,6 +135,12 @@ class SpecError(SteppeError, ValueError):
 
 class ActionError(SpecError):
     """An action that is missing, has another shape, loses something in its spec's dtype, or is none that there is."""
+
+
+class InfoError(SpecError, KeyError):
+    """What a request tells agents or environments lacks an entry, or has one that nobody declares."""
+
+    __str__ = Exception.__str__  # that of KeyError would quote the text
 
 
 class PolicyError(SteppeError, ValueError):

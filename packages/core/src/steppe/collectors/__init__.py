@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from steppe.collectors.actors import CategoricalActor, NormalActor
+from steppe.collectors.agents import Agent
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.engine import Collector
 from steppe.collectors.presets import (
@@ -11,16 +12,21 @@ from steppe.collectors.presets import (
     SyncDataCollector,
     aSyncDataCollector,
 )
+from steppe.collectors.record import Trajectories
+from steppe.collectors.requests import Job
 from steppe.collectors.trajectories import split_trajectories
 
 __all__ = [
+    "Agent",
     "CategoricalActor",
     "Collector",
     "DataCollectorBase",
+    "Job",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "NormalActor",
     "SyncDataCollector",
+    "Trajectories",
     "aSyncDataCollector",
     "split_trajectories",
 ]

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.serving import ENTRY, PER_WORKER, STOP, Job, Report
 from steppe.collectors.shared_weights import SharedWeights
-from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
 from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
 
@@ -49,6 +49,7 @@ class Crew:
         self._storage: Storage | None = None
         self._tickets: dict[int, Ticket] = {}
         self._ready: dict[int, tuple[int, TensorDictBase | None]] = {}
+        self._requested: set[int] = set()
         self.prepared = False
         self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, noun="collector")
         self._finalizer = weakref.finalize(self, self.pool.stop)
@@ -83,6 +84,8 @@ class Crew:
         Raises:
             WorkerError: one raised; all go on. Or one ended; all are stopped.
         """
+        if self._requested:
+            raise StateError("A job is running: get() its result, or job.cancel() it.")
         for worker in messages:
             if worker in self._tickets:
                 self.wait({worker})
@@ -120,6 +123,8 @@ class Crew:
 
     def begin(self, workers: Iterable[int]) -> None:
         """Have workers begin a batch, those that have not."""
+        if self._requested:
+            raise StateError("A job is running: get() its result, or job.cancel() it.")
         for worker in workers:
             if worker in self._tickets or worker in self._ready:
                 continue
@@ -195,6 +200,62 @@ class Crew:
         self._ready.clear()
         return self._storage.td
 
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    @property
+    def requested(self) -> set[int]:
+        """Workers that run a request."""
+        return self._requested
+
+    def request(self, messages: dict[int, Any]) -> None:
+        """Have workers run something that they tell of piece by piece."""
+        for worker in messages:
+            if worker in self._tickets:
+                self.wait({worker})
+        self.pool.in_step = False
+        for worker, message in messages.items():
+            self._flags[worker * PER_WORKER + STOP] = 0
+            self.pool.call(worker, message)
+            self._requested.add(worker)
+
+    def hear(self, timeout: float | None) -> list[tuple[int, Any]]:
+        """What workers with a request have told, once one has: ``(kind, ...)``, the last of kind ``"end"``.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            WorkerError: one raised, or ended; all are stopped then.
+        """
+        try:
+            heard = self._heard()
+            if not heard and self._requested:
+                for worker in self.pool.wait_any(timeout):
+                    if worker not in self._requested:
+                        self.pool.unexpected(worker)
+                heard = self._heard()
+        except WorkerError:
+            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            raise
+        return heard
+
+    def _heard(self) -> list[tuple[int, Any]]:
+        heard = []
+        for worker in sorted(self._requested):
+            while worker in self._requested and self.pool.ended(Ticket(worker, None)):
+                told = self.pool.receive(worker)
+                heard.append((worker, told))
+                if told[0] == "end":
+                    self._requested.discard(worker)
+        if not self._requested:
+            self.pool.in_step = True
+        return heard
+
+    def interrupt_requests(self) -> None:
+        """Let the workers end their requests at the next step; they tell of that."""
+        for worker in self._requested:
+            self._flags[worker * PER_WORKER + STOP] = 1
+
     # -- the end --------------------------------------------------------------------------------------------------
 
     def stop(self, patience: float = PATIENCE, why: str = "by shutdown()") -> None:
@@ -204,6 +265,7 @@ class Crew:
         self._stopped = why
         self._tickets.clear()
         self._ready.clear()
+        self._requested.clear()
         self._finalizer.detach()
         flags = getattr(self, "_flags", None)
         if flags is not None and self.pool.is_ours:

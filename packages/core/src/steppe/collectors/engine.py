@@ -11,12 +11,15 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.collectors import arguments
+from steppe.collectors.agents import AgentFacts
 from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.delivery import split_and_processed
+from steppe.collectors.lanes import Lanes
 from steppe.collectors.planning import planned
+from steppe.collectors.requests import LocalRunner, RequestForm, Requests, spec_of_row
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.whole_trajectories import WholeTrajectories
@@ -29,7 +32,7 @@ from steppe.transforms import transforms_for_policy
 __all__ = ["Collector"]
 
 
-class Collector(DataCollectorBase):
+class Collector(RequestForm, DataCollectorBase):
     """Collects batches of transitions in this process.
 
     Each batch goes on where the one before stopped: episodes run over the border, rows that end begin anew. Data is
@@ -52,7 +55,8 @@ class Collector(DataCollectorBase):
         policy: what :func:`~steppe.envs.as_policy` takes; None for random actions. These are the ones that a rollout
             of the same environment and seed has.
         policy_factory: makes the policy, in place of ``policy``.
-        frames_per_batch: transitions in a batch, over all rows; rounded up to whole steps, with a warning.
+        frames_per_batch: transitions in a batch, over all rows; rounded up to whole steps, with a warning. Requests
+            (``execute``) need none.
         total_frames: when to stop; rounded up to whole batches, with a warning. None or negative for no end.
         seed: given to ``set_seed``.
         create_env_kwargs: keyword arguments for the function or id.
@@ -87,6 +91,10 @@ class Collector(DataCollectorBase):
         cudagraph_policy: record what acts as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
         auto_register_policy_transforms: append to the environment what the policy needs, see
             :func:`~steppe.transforms.transforms_for_policy`.
+        max_steps: of requests: truncate a row after so many steps.
+        auto_reset: of requests: slices begin anew in place where an episode ends, instead of leaving the lane.
+        store_agent_state: of requests: keep the agent's state of the ``"first"`` step of a row, of ``"all"``, or
+            ``"none"``.
         interruptor: an object with ``collection_stopped()``, which is asked between steps: where it says True the batch
             ends, with at least one step. Its other frames are marked False in ``("collector", "mask")``, with
             ``traj_ids`` -1 and zeros.
@@ -108,7 +116,7 @@ class Collector(DataCollectorBase):
         create_env_fn: Any,
         policy: Any = None,
         *,
-        frames_per_batch: int,
+        frames_per_batch: int | None = None,
         total_frames: int | None = -1,
         seed: int | None = None,
         policy_factory: Callable[[], Any] | None = None,
@@ -139,6 +147,9 @@ class Collector(DataCollectorBase):
         cudagraph_policy: bool | dict[str, Any] | None = None,
         auto_register_policy_transforms: bool | None = None,
         interruptor: Any = None,
+        max_steps: int | None = None,
+        auto_reset: bool = False,
+        store_agent_state: str = "first",
         pre_collect_hook: Callable[[], Any] | None = None,
         post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
         **others: Any,
@@ -160,7 +171,8 @@ class Collector(DataCollectorBase):
             return_same_td=return_same_td,
         )
         policy = arguments.policy_of(policy, policy_factory)
-        arguments.check_frames(frames_per_batch, total_frames, 1)
+        self._iterates, asked = frames_per_batch is not None, 1 if frames_per_batch is None else frames_per_batch
+        arguments.check_frames(asked, total_frames, 1)
         env, own = arguments.make(create_env_fn, create_env_kwargs, name)
         try:
             self.env: EnvBase = arguments.limit_steps(env, max_frames_per_traj)
@@ -182,8 +194,8 @@ class Collector(DataCollectorBase):
                 if hasattr(policy, "register_collector"):
                     policy.register_collector(self)
             rows = self.env.numel()
-            self._steps, self.total_frames, notes = arguments.check_frames(frames_per_batch, total_frames, rows)
-            for note in notes:
+            self._steps, self.total_frames, notes = arguments.check_frames(asked, total_frames, rows)
+            for note in notes if self._iterates else ():
                 warnings.warn(f"{name}: {note}", stacklevel=2)
             self.n_env = rows
             self.requested_frames_per_batch = self.frames_per_batch = self._steps * rows
@@ -204,6 +216,8 @@ class Collector(DataCollectorBase):
             self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
             self.compact_obs = compact_obs
             self.interruptor = interruptor
+            self.max_steps, self.auto_reset = max_steps, auto_reset
+            self.store_agent_state = store_agent_state
             self._is_stopped = arguments.asked_between_steps(name, interruptor)
             #: Steps of the batch that was collected last.
             self.steps_of_batch = self._steps
@@ -303,6 +317,8 @@ class Collector(DataCollectorBase):
         while True:
             if self.closed:
                 raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
+            if not self._iterates:
+                raise TypeError(f"{type(self).__name__} needs frames_per_batch= to be iterated over.")
             whole, number = self._whole, self.trajs_per_batch
             if whole is not None and number is not None and self.replay_buffer is None and len(whole) >= number:
                 return whole.take(number, padded=self.traj_format == "padded")
@@ -544,6 +560,33 @@ class Collector(DataCollectorBase):
             batch = split_trajectories(batch, prefix="collector")
         return batch if self.postproc is None else self.postproc(batch)
 
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _new_requests(self) -> Requests:
+        if self.closed:
+            raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
+        facts = AgentFacts(self.policy)
+        act: Any = self._policy
+        if act is None:
+            act = self._random = self._random or RandomActions(self.env)
+        lanes = Lanes(
+            self.env,
+            act,
+            facts,
+            max_steps=self.max_steps,
+            auto_reset=self.auto_reset,
+            store_agent_state=self.store_agent_state,
+        )
+        return Requests(
+            LocalRunner(lanes, self.acting, lambda: self._policy_version), facts, spec_of_row(self.env.env_info_spec)
+        )
+
+    def acting(self) -> Any:
+        """What is in force while the policy acts: a context."""
+        # Who iterates after a request begins anew.
+        self._root = self._first = None
+        return set_exploration_type(self.exploration_type)
+
     # -- in a thread ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -613,6 +656,7 @@ class Collector(DataCollectorBase):
         """
         following = self.env.set_seed(seed, static_seed=static_seed)
         self._random = None
+        self._requests = None
         return following
 
     def update_policy_weights_(

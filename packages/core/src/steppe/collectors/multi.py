@@ -16,9 +16,12 @@ from tensordict import stack as stack_tds
 
 from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
+from steppe.collectors.agents import AgentFacts
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.crew import Crew
+from steppe.collectors.crew_requests import CrewRunner
 from steppe.collectors.delivery import Delivery
+from steppe.collectors.requests import RequestForm, Requests, spec_of_row
 from steppe.collectors.serving import Job
 from steppe.envs import ExplorationType
 from steppe.errors import PolicyError, SpecError
@@ -26,8 +29,11 @@ from steppe.registry import env_factory
 
 __all__ = ["MultiCollector", "MultiSyncDataCollector", "MultiaSyncDataCollector", "aSyncDataCollector"]
 
+#: Frames of a batch where nobody says how many.
+_FRAMES = 200
 
-class MultiCollector(DataCollectorBase):
+
+class MultiCollector(RequestForm, DataCollectorBase):
     """Collects with several worker processes, each of which has environments and a copy of the policy.
 
     A worker collects whole batches by itself, as :class:`~steppe.Collector` does, and sends one word for each: the data
@@ -42,7 +48,7 @@ class MultiCollector(DataCollectorBase):
         policy: see :class:`~steppe.Collector`; each worker is sent a copy.
         policy_factory: makes the policy in each worker; or a list, one for each.
         num_workers: how many, where ``create_env_fn`` is no list.
-        frames_per_batch: see the class.
+        frames_per_batch: see the class; about 200 where it is not said. Requests (``execute``) need none.
         total_frames: when to stop; rounded up to whole batches. None or negative for no end.
         seed: given to ``set_seed``.
         create_env_kwargs: keyword arguments for what makes environments; or a list, one for each worker.
@@ -75,7 +81,7 @@ class MultiCollector(DataCollectorBase):
     _HANDED_ON: ClassVar[tuple[str, ...]] = (
         *("max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
         *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy", "cudagraph_policy"),
-        *("compact_obs", "auto_register_policy_transforms"),
+        *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state"),
     )
 
     def __init__(
@@ -83,7 +89,7 @@ class MultiCollector(DataCollectorBase):
         create_env_fn: Any,
         policy: Any = None,
         *,
-        frames_per_batch: Any = 200,
+        frames_per_batch: Any = None,
         total_frames: int | None = -1,
         num_workers: int | None = None,
         seed: int | None = None,
@@ -121,7 +127,8 @@ class MultiCollector(DataCollectorBase):
             ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
         makers = self._makers(name, create_env_fn, num_workers)
         n = self.num_workers = len(makers)
-        frames, total = self._frames_of_workers(name, frames_per_batch, total_frames)
+        wanted = _FRAMES if frames_per_batch is None else frames_per_batch
+        frames, total = self._frames_of_workers(name, wanted, total_frames)
         threshold = 1.0 if preemptive_threshold is None else float(preemptive_threshold)
         if not 0.0 <= threshold <= 1.0:
             raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {preemptive_threshold!r}.")
@@ -290,6 +297,15 @@ class MultiCollector(DataCollectorBase):
             f"{type(self).__name__}({self.num_workers} workers, frames_per_batch={self.frames_per_batch}, "
             f"total_frames={self.total_frames}, frames={self._frames})"
         )
+
+    def _new_requests(self) -> Requests:
+        self.crew.check(self)
+        sizes = self.env_batch_size
+        runner = CrewRunner(self.crew, sizes[0] if sizes else 1)
+        return Requests(runner, AgentFacts(self._facts_of()), spec_of_row(self.crew.reports[0].env_info_spec))
+
+    def _facts_of(self) -> Any:
+        return self._source if self._source is not None else self.crew.reports[0].facts
 
     # -- workers --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
+from steppe.collectors.agents import Declared
 from steppe.collectors.engine import Collector
+from steppe.collectors.lanes import Chunk, Lanes
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
+from steppe.specs import Composite
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import SubjectError, Words, Worker
 
@@ -21,6 +25,9 @@ ENTRY = f"{__name__}:serve"
 
 #: Words that each worker has beside those of its orders: the caller's wish that it stop, and the frames of this batch.
 STOP, PROGRESS, PER_WORKER = 0, 1, 8
+
+#: Seconds between two messages about rows that have ended.
+_TELL_EVERY = 0.02
 
 
 @dataclass(frozen=True)
@@ -48,16 +55,20 @@ class Report:
     Attributes:
         batch_size: that of its environment.
         frames: in each of its batches.
+        env_info_spec: what its environment may be told.
         fields: the weights of its policy.
         weights: their values, where the caller has none.
         modules: what plugins it has loaded.
+        facts: what its policy declares.
     """
 
     batch_size: tuple[int, ...]
     frames: int
+    env_info_spec: Composite
     fields: list[Field]
     weights: dict[str, torch.Tensor] | None
     modules: list[str]
+    facts: Declared
 
 
 def serve(worker: Worker, job: Job) -> None:
@@ -93,7 +104,15 @@ class _Collecting:
         state = policy.state_dict() if self.job.policy_factory is not None and fields_of(policy) else None
         modules = self.worker.new_modules() if self.worker.index == 0 else []
         size = tuple(collector.env.batch_size)
-        return Report(size, collector.frames_per_batch, fields_of(policy), state, modules)
+        return Report(
+            size,
+            collector.frames_per_batch,
+            collector.env.env_info_spec,
+            fields_of(policy),
+            state,
+            modules,
+            Declared.by(policy),
+        )
 
     # -- what the caller asks for ---------------------------------------------------------------------------------
 
@@ -160,6 +179,38 @@ class _Collecting:
 
     def _policy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return getattr(self.collector.policy, name)(*args, **kwargs)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _lanes(self) -> Lanes:
+        lanes: Any = self.collector.requests.runner
+        return lanes.lanes  # type: ignore[no-any-return]
+
+    def _reset_lanes(self, agent_info: Any, env_info: Any) -> None:
+        self._take_weights()
+        self._lanes().reset(agent_info, env_info)
+
+    def _drop(self) -> None:
+        self._lanes().drop()
+
+    def _request(self, chunk: Chunk, first_lane: int) -> tuple[str, Any, int]:
+        """Run a chunk, and tell of rows that have ended while others run on."""
+        self._take_weights()
+        lanes, version = self._lanes(), self.collector.policy_version
+        with self.collector.acting():
+            if chunk.rows is None:
+                lanes.begin_slice(chunk)
+            else:
+                lanes.begin_episodes(chunk)
+            told = time.monotonic()
+            while lanes.at_work:
+                lanes.step()
+                if self.flags[STOP]:
+                    lanes.cancel()
+                elif lanes.at_work and lanes.has_finished and time.monotonic() - told > _TELL_EVERY:
+                    self.worker.say(("rows", lanes.take(version, first_lane), 0))
+                    told = time.monotonic()
+        return "end", lanes.take(version, first_lane), len(lanes.live)
 
     # -- batches --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from steppe.errors import SpecError
 from steppe.specs import CPU
 from steppe.storage import build_td
 
-__all__ = ["TrajectoryIds", "row_ends", "split_trajectories"]
+__all__ = ["TrajectoryIds", "row_ends", "scatter", "split_trajectories"]
 
 
 class TrajectoryIds:
@@ -135,7 +135,7 @@ def split_trajectories(
         return _nested(flat, lengths.tolist(), layout)
     longest = int(lengths.max()) if count else 0
     slots = number * longest + torch.arange(count, device=data.device or CPU) - starts[number]
-    padded = _scatter(flat, slots, len(starts), longest)
+    padded = scatter(flat, slots, len(starts), longest)
     mask = torch.zeros(len(starts) * longest, dtype=torch.bool, device=data.device or CPU)
     mask[slots] = True
     padded.set((*ids_key[:-1], "mask"), mask.reshape(len(starts), longest))
@@ -169,7 +169,7 @@ def _keys(data: TensorDictBase) -> list[str]:
     return sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
 
 
-def _scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) -> TensorDict:
+def scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) -> TensorDict:
     """Lay ``[count, *S]`` entries out as ``[n, longest, *S]``; levels keep their batch dimensions below time."""
     out: dict[str, Any] = {}
     for name in flat.keys():
@@ -177,9 +177,9 @@ def _scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) ->
         if is_non_tensor(value):
             out[name] = _scatter_objects(value, slots, n, longest)
         elif isinstance(value, TensorDictBase):
-            out[name] = _scatter(value, slots, n, longest)
+            out[name] = scatter(value, slots, n, longest)
         elif is_tensor_collection(value):
-            out[name] = type(value).from_tensordict(_scatter(value.to_tensordict(), slots, n, longest))
+            out[name] = type(value).from_tensordict(scatter(value.to_tensordict(), slots, n, longest))
         else:
             padded = value.new_zeros((n * longest, *value.shape[1:]))
             padded[slots] = value

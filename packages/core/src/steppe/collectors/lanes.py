@@ -1,0 +1,420 @@
+"""Lanes: the environments of one process, each with the row of a request that it runs and the agent's state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict import cat as cat_tds
+
+from steppe.collectors.agents import AgentFacts
+from steppe.collectors.record import Trajectories
+from steppe.collectors.trajectories import row_ends, scatter
+from steppe.collectors.writer import public
+from steppe.envs import EnvBase, RandomActions, done_groups
+from steppe.errors import NotSupported, PolicyError, SpecError
+from steppe.specs import CPU
+
+__all__ = ["Chunk", "Lanes"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The part of a request that the lanes of one process run.
+
+    Attributes:
+        rows: numbers of the rows in the request; None for a slice: the lanes go on where they are.
+        n_steps: the length of a slice.
+        agent_info, env_info: of these rows; of a slice, of all lanes. None for nothing.
+    """
+
+    rows: list[int] | None
+    n_steps: int | None
+    agent_info: TensorDict | None
+    env_info: TensorDict | None
+
+
+@dataclass
+class _Row:
+    """A row at work: its place, and what is known from its beginning."""
+
+    place: int
+    lane: int
+    episode: int
+    length: int = 0
+    state: Any = None
+    frames: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Lanes:
+    """Runs rows of requests: what has no work costs nothing, and a lane whose row has ended takes the next.
+
+    Args:
+        env: one environment, or a batch of one dimension.
+        act: the policy, or random actions.
+        facts: what the policy declares.
+        max_steps: truncate a row after so many steps.
+        auto_reset: a slice begins anew in place where an episode ends, instead of leaving the lane.
+        store_agent_state: ``"first"`` in each row, in ``"all"`` steps, or ``"none"``.
+    """
+
+    def __init__(
+        self,
+        env: EnvBase,
+        act: Callable[[TensorDictBase], TensorDictBase],
+        facts: AgentFacts,
+        *,
+        max_steps: int | None = None,
+        auto_reset: bool = False,
+        store_agent_state: str = "first",
+    ) -> None:
+        if env.batch_dims > 1:
+            raise NotSupported(f"Requests need a batch of one dimension, and this one has {tuple(env.batch_size)}.")
+        if store_agent_state not in ("first", "all", "none"):
+            raise SpecError(f"store_agent_state is 'first', 'all' or 'none', found {store_agent_state!r}.")
+        self.env, self.act, self.facts = env, act, facts
+        self.max_steps, self.auto_reset, self.store_agent_state = max_steps, auto_reset, store_agent_state
+        self.n = env.batch_size[0] if env.batch_dims else 1
+        self.episodes = 0
+        self._groups = done_groups(env.full_done_spec)
+        self._limited = [group for group in self._groups if "truncated" in group.names]
+        if max_steps is not None and not self._limited:
+            raise SpecError("max_steps= needs a 'truncated' entry in the done spec: env.add_truncated_keys() adds one.")
+        self._block: Any = None
+        #: Lanes that can go on with a slice, with the data that they go on from.
+        self.live: list[int] = []
+        self._root: TensorDictBase | None = None
+        self._episode_of: dict[int, int] = {}
+        self._steps_of: dict[int, int] = {}
+        self._info_of: TensorDict | None = None
+        self._env_info_of: TensorDict | None = None
+        self._checked = False
+        self._stop()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def begin_episodes(self, chunk: Chunk) -> None:
+        """Begin rows of a request, as many as there are lanes."""
+        assert chunk.rows is not None
+        self.drop()
+        self._chunk, self._waiting, self._n_steps = chunk, list(range(len(chunk.rows))), None
+        self.total = len(chunk.rows)
+        self._enter(list(range(self.n)))
+
+    def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
+        """Begin an episode in every lane, for slices."""
+        self.drop()
+        lanes = list(range(self.n))
+        self._info_of, self._env_info_of = agent_info, env_info
+        self._root = self._fresh(lanes, lanes, agent_info, env_info)
+        self.live = lanes
+        for lane in lanes:
+            self._number(lane)
+
+    def begin_slice(self, chunk: Chunk) -> None:
+        """Go on for some steps with the lanes that are live."""
+        assert chunk.n_steps is not None
+        self._chunk, self._waiting, self._n_steps = chunk, [], chunk.n_steps
+        if chunk.agent_info is not None:
+            self._info_of = chunk.agent_info
+        self.total = len(self.live)
+        self._lanes = list(self.live)
+        root = self._root
+        assert root is not None
+        root = root.copy()
+        if self._info_of is not None:
+            root.set("agent_info", self._info_of[self._lanes])
+        self._carrier = root
+        self._rows = [_Row(at, lane, self._episode_of[lane]) for at, lane in enumerate(self._lanes)]
+        self._states(self._rows, root)
+
+    def drop(self) -> None:
+        """Forget the lanes that are live."""
+        self.live, self._root = [], None
+        self._info_of = self._env_info_of = None
+        self._stop()
+
+    def cancel(self) -> None:
+        """Forget the rows that have not ended."""
+        self._lanes, self._rows, self._waiting, self._carrier = [], [], [], None
+
+    def _stop(self) -> None:
+        self._chunk: Chunk = Chunk([], None, None, None)
+        self._lanes: list[int] = []
+        self._rows: list[_Row] = []
+        self._waiting: list[int] = []
+        self._carrier: TensorDictBase | None = None
+        self._n_steps: int | None = None
+        self._kept: list[TensorDictBase] = []
+        self._finished: list[tuple[_Row, bool]] = []
+        self.total = 0
+        self.finished = 0
+
+    @property
+    def at_work(self) -> bool:
+        """Whether some row has not ended."""
+        return bool(self._lanes)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether rows have ended that were not taken."""
+        return bool(self._finished)
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Let the policy and the environment act once in all rows that are at work."""
+        lanes, rows, carrier = self._lanes, self._rows, self._carrier
+        assert carrier is not None
+        td, state = self._acted(carrier, lanes)
+        ended = row_ends(td.get("next"), self._groups)
+        for row in rows:
+            self._steps_of[row.lane] += 1
+        if self.max_steps is not None:
+            ended = self._truncate(td, ended)
+        frame = public(td)
+        hidden = ["agent_info", "env_info"] + ([] if self.store_agent_state == "all" else ["agent_state"])
+        frame = frame.exclude(*hidden)
+        if state is not None and self.store_agent_state == "all":
+            following = frame.get("next").copy()
+            following.set("agent_state", state)
+            frame.set("next", following)
+        step = len(self._kept)
+        self._kept.append(frame)
+        for at, row in enumerate(rows):
+            row.frames.append((step, at))
+            row.length += 1
+        self._go_on(td, state, ended.tolist())
+
+    def _go_on(self, td: TensorDictBase, state: TensorDictBase | None, ended: list[bool]) -> None:
+        lanes, rows = self._lanes, self._rows
+        slice_over = self._n_steps is not None and rows[0].length == self._n_steps
+        goes_on = [at for at, end in enumerate(ended) if not end]
+        root = self._root_after(td, state)
+        restarted: list[int] = []
+        if self._n_steps is not None and self.auto_reset:
+            restarted = [at for at, end in enumerate(ended) if end]
+            goes_on = list(range(len(lanes)))
+            if restarted:
+                again = [lanes[at] for at in restarted]
+                fresh = self._fresh(again, again, self._info_of, self._env_info_of)
+                for key in root.keys(True, True):
+                    value = root.get(key).clone()
+                    value[_tensor(restarted)] = fresh.get(key)
+                    root.set(key, value)
+                for lane in again:
+                    self._number(lane)
+        kept = set(goes_on)
+        for at, row in enumerate(rows):
+            if at not in kept or slice_over:
+                alive = self._n_steps is not None and at in kept
+                self._finished.append((row, alive))
+                self.finished += 1
+        free = [lanes[at] for at in range(len(lanes)) if at not in kept]
+        if len(goes_on) < len(lanes):
+            root = root[_tensor(goes_on, dtype=torch.int64)] if goes_on else None
+        self._lanes, self._rows = [lanes[at] for at in goes_on], [rows[at] for at in goes_on]
+        self._carrier = root
+        if self._n_steps is not None:
+            if slice_over or not self._lanes:
+                self.live, self._root = self._lanes, root
+                self._lanes, self._rows, self._carrier = [], [], None
+        elif free and self._waiting:
+            self._enter(free)
+
+    def _enter(self, free: list[int]) -> None:
+        """Give rows that wait to lanes that have none."""
+        places, self._waiting = self._waiting[: len(free)], self._waiting[len(free) :]
+        lanes = free[: len(places)]
+        fresh = self._fresh(lanes, places, self._chunk.agent_info, self._chunk.env_info)
+        rows = []
+        for lane, place in zip(lanes, places, strict=True):
+            self._number(lane)
+            rows.append(_Row(place, lane, self._episode_of[lane]))
+        self._states(rows, fresh)
+        if self._carrier is None:
+            self._lanes, self._rows, self._carrier = lanes, rows, fresh
+            return
+        order = sorted(range(len(self._lanes) + len(lanes)), key=[*self._lanes, *lanes].__getitem__)
+        joined = cat_tds([self._carrier.select(*fresh.keys()), fresh])
+        self._carrier = joined[_tensor(order)]
+        self._lanes = [[*self._lanes, *lanes][at] for at in order]
+        self._rows = [[*self._rows, *rows][at] for at in order]
+
+    def _number(self, lane: int) -> None:
+        self._episode_of[lane] = self.episodes
+        self._steps_of[lane] = 0
+        self.episodes += 1
+
+    def _states(self, rows: list[_Row], root: TensorDictBase) -> None:
+        state = root.get("agent_state", None)
+        if state is not None and self.store_agent_state != "none":
+            for at, row in enumerate(rows):
+                row.state = state[at]
+
+    # -- the policy and the environment ---------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _fresh(
+        self, lanes: list[int], places: list[int], agent_info: TensorDict | None, env_info: TensorDict | None
+    ) -> TensorDictBase:
+        """Begin episodes in some lanes; returns their roots ``[k]``, with infos and state."""
+        env = self.env
+        told = None if env_info is None else env_info[_tensor(places)]
+        if not env.batch_dims:
+            one = None if told is None else told[0]
+            root = env.reset(env_info=one).unsqueeze(0) if one is not None else env.reset().unsqueeze(0)
+        elif len(lanes) == self.n:
+            root = env.reset(env_info=told) if told is not None else env.reset()
+        else:
+            root = env.reset_at(None, lanes, env_info=told)
+        root = root.copy()
+        root.batch_size = torch.Size([len(lanes)])
+        if "is_init" not in root.keys():
+            root.set("is_init", torch.ones(len(lanes), 1, dtype=torch.bool, device=CPU))
+        if agent_info is not None:
+            root.set("agent_info", agent_info[_tensor(places)])
+        if told is not None:
+            root.set("env_info", told)
+        self.facts.begin(root)
+        return root
+
+    def _acted(self, carrier: TensorDictBase, lanes: list[int]) -> tuple[TensorDictBase, TensorDictBase | None]:
+        """The step of some lanes ``[k]``, and the agent's next state."""
+        env = self.env
+        td = carrier.copy()
+        before = None if self._checked else {key: td.get(key) for key in td.keys(True, True)}
+        if isinstance(self.act, RandomActions):
+            self._random(td, lanes)
+        else:
+            acted = self.act(td)
+            if acted is not td:
+                if not isinstance(acted, TensorDictBase):
+                    raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
+                td.update(acted)
+        if before is not None:
+            self._check_written(before, td)
+        state = self.facts.next_state(td)
+        if "next" in td.keys():
+            td = td.exclude(("next", "agent_state"))
+            if td.get("next").is_empty():
+                td = td.exclude("next")
+        if not env.batch_dims:
+            one = env.step(td[0])
+            td.set("next", one.get("next").unsqueeze(0))
+        elif len(lanes) == self.n:
+            td = env.step(td)
+        else:
+            td = env.step_at(td, lanes)
+        return td, state
+
+    def _check_written(self, before: dict[Any, torch.Tensor], td: TensorDictBase) -> None:
+        self._checked = True
+        for key, value in before.items():
+            now = td.get(key, None)
+            owner = {"agent_info": "the request", "env_info": "the request", "agent_state": "the engine"}.get(
+                key[0] if isinstance(key, tuple) else key, "the environment"
+            )
+            if now is not value and not (now is not None and torch.equal(now, value)):
+                raise PolicyError(
+                    f"The policy {type(self.facts.policy).__name__} writes {key!r}, which belongs to {owner}. Let it "
+                    "write to a key of its own; the next state goes to ('next', 'agent_state', ...)."
+                )
+
+    def _random(self, td: TensorDictBase, lanes: list[int]) -> None:
+        """Random actions of all lanes are drawn, whichever are at work: one seed gives one data set."""
+        act: Any = self.act
+        env = self.env
+        if not act.in_blocks:
+            td.update(env.full_action_spec.rand()[_tensor(lanes)] if env.batch_dims else env.full_action_spec.rand())
+            return
+        for key, values in act.take(1).items():
+            value = values[0]
+            td.set(key, value[_tensor(lanes)] if env.batch_dims else value.unsqueeze(0))
+
+    def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
+        late = _tensor([self._steps_of[row.lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
+        if not bool(late.any()):
+            return ended
+        following = td.get("next")
+        for group in self._limited:
+            for name in ("truncated", "done"):
+                value = following.get(group.key(name)).clone()
+                value[late] = True
+                following.set(group.key(name), value)
+        return ended | late
+
+    def _root_after(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
+        """The root of the step after this one, for rows that go on."""
+        env = self.env
+        root = env.step_mdp(td.exclude("agent_info", "env_info", "agent_state", "is_init"))
+        root = root.select(*env.observation_keys, *env.done_keys, *env.state_keys, strict=False)
+        if "is_init" not in root.keys():
+            root.set("is_init", torch.zeros(len(self._lanes), 1, dtype=torch.bool, device=CPU))
+        for name in ("agent_info", "env_info"):
+            value = td.get(name, None)
+            if value is not None:
+                root.set(name, value)
+        if state is not None:
+            root.set("agent_state", state)
+        return root
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def take(self, version: int = 0, lane_offset: int = 0) -> Trajectories | None:
+        """Take the rows that have ended since the last time, in their order; None where there are none."""
+        taken, self._finished = sorted(self._finished, key=lambda each: each[0].place), []
+        if not taken:
+            return None
+        sizes = _tensor([0] + [len(frame) for frame in self._kept]).cumsum(0).tolist()
+        flat = cat_tds(self._kept) if len(self._kept) > 1 else self._kept[0]
+        lengths = [row.length for row, _ in taken]
+        longest = max(lengths)
+        index, slots = [], []
+        for at, (row, _) in enumerate(taken):
+            index += [sizes[step] + place for step, place in row.frames]
+            slots += range(at * longest, at * longest + row.length)
+        steps = scatter(flat[_tensor(index)], _tensor(slots), len(taken), longest)
+        steps.names = [None, "time"]
+        self._forget(flat, sizes)
+        rows, chunk = [row for row, _ in taken], self._chunk
+        numbers = [row.lane if chunk.rows is None else chunk.rows[row.place] for row in rows]
+        slices = chunk.rows is None
+        places = _tensor([row.lane if slices else row.place for row in rows])
+        agent_info = self._info_of if slices else chunk.agent_info
+        env_info = self._env_info_of if slices else chunk.env_info
+        states = [row.state for row in rows]
+        size = [len(rows)]
+        return Trajectories(
+            steps=steps,
+            length=_tensor(lengths),
+            alive=_tensor([alive for _, alive in taken]),
+            row=_tensor(numbers) + (lane_offset if slices else 0),
+            lane=_tensor([row.lane + lane_offset for row in rows]),
+            episode=_tensor([row.episode for row in rows]),
+            policy_version=torch.full(size, version, dtype=torch.int64, device=CPU),
+            agent_info=None if agent_info is None else agent_info[places],
+            env_info=None if env_info is None else env_info[places],
+            agent_state=None if states[0] is None else torch.stack(states),
+            batch_size=size,
+        )
+
+    def _forget(self, flat: TensorDictBase, sizes: list[int]) -> None:
+        """Keep the frames of rows that are still at work, and no others."""
+        if not self._rows:
+            self._kept = []
+            return
+        index: list[int] = []
+        for row in self._rows:
+            places = [sizes[step] + place for step, place in row.frames]
+            row.frames = [(0, len(index) + at) for at in range(len(places))]
+            index += places
+        self._kept = [flat[_tensor(index, dtype=torch.int64)]] if index else []
+
+
+def _tensor(values: Any, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=CPU)
