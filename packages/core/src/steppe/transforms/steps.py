@@ -180,15 +180,15 @@ class TransformedSteps(EnvBase):
             fresh = self._base.reset(given, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
-    def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
-        root = super().step_mdp(tensordict)
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        root = super().step_mdp(next_tensordict)
         for change in self._compiled.after_step_mdp:
-            changed, root = change(tensordict, root)
-            if changed is not tensordict:
-                for key in set(tensordict.keys()).difference(changed.keys()):
-                    tensordict.pop(key)
+            changed, root = change(next_tensordict, root)
+            if changed is not next_tensordict:
+                for key in set(next_tensordict.keys()).difference(changed.keys()):
+                    next_tensordict.pop(key)
                 for key in changed.keys():
-                    tensordict.set(key, changed.get(key))
+                    next_tensordict.set(key, changed.get(key))
         return root
 
     @property
