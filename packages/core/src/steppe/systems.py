@@ -11,13 +11,20 @@ import select
 import socket
 import tempfile
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = [
     "HANG_UP",
     "HAS_EVENTS",
     "HAS_FORK",
+    "HAS_PROC",
     "HAS_WORKERS",
     "ORDERED_MEMORY",
     "anonymous_file",
+    "lock_file",
     "usable_cores",
 ]
 
@@ -27,6 +34,8 @@ HAS_EVENTS: bool = hasattr(select, "epoll") and hasattr(os, "eventfd")
 HANG_UP: int = getattr(select, "EPOLLRDHUP", 0)
 #: Whether a process can make a copy of itself.
 HAS_FORK: bool = hasattr(os, "fork")
+#: Whether a process can open what another one has open (Linux).
+HAS_PROC: bool = os.path.isdir("/proc/self/fd")
 #: Whether worker processes can be had: they are handed descriptors over a socket, which Windows has no means for.
 HAS_WORKERS: bool = hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds") and hasattr(select, "poll")
 #: Whether one processor sees another's writes in their order, and a process can give way while it looks for them.
@@ -55,3 +64,9 @@ def anonymous_file(nbytes: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def lock_file(fd: int, locked: bool) -> None:
+    """Take or give back the lock of an open file, against other processes where a system has worker processes."""
+    if fcntl is not None:
+        fcntl.flock(fd, fcntl.LOCK_EX if locked else fcntl.LOCK_UN)

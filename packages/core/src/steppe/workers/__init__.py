@@ -11,6 +11,7 @@ from steppe.workers.commands import Words
 from steppe.workers.failures import Failure, SubjectError
 from steppe.workers.pickling import pickled
 from steppe.workers.pool import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
+from steppe.workers.sharing import SharedLock
 from steppe.workers.start.fork_server import ForkServer, fork_server
 from steppe.workers.start.process import METHODS, check_method
 from steppe.workers.worker import Service, Worker
@@ -23,6 +24,7 @@ __all__ = [
     "ForkServer",
     "Pool",
     "Service",
+    "SharedLock",
     "SpinGate",
     "SubjectError",
     "Ticket",

@@ -12,6 +12,7 @@ from typing import Any
 import cloudpickle
 
 from steppe.errors import WorkerError
+from steppe.workers.sharing import reduced_if_shared
 
 __all__ = ["for_caller", "for_worker", "pickled"]
 
@@ -52,6 +53,8 @@ def _of_script(name: str) -> Any:
 def pickled(value: Any) -> bytes:
     """Pickle by value whatever another process could not import: lambdas, closures, ``__main__``, loose modules.
 
+    Tensors in shared memory (``tensor.share_memory_()``) stay where they are: the other process has the same memory.
+
     Raises:
         WorkerError: something in it cannot be pickled; the text says what.
     """
@@ -72,10 +75,16 @@ def pickled(value: Any) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        shared = reduced_if_shared(obj)
+        return super().reducer_override(obj) if shared is None else shared
+
+
 def _pickle(value: Any) -> bytes:
     buffer = io.BytesIO()
     try:
-        cloudpickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     except Exception as error:
         raise WorkerError(
             f"A factory cannot be sent to a worker process: {type(error).__name__}: {error}. "
