@@ -7,7 +7,9 @@ import weakref
 from typing import Any, ClassVar
 
 import cloudpickle
+import numpy as np
 import torch
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.attributes import HAS, NO_CALL, Dispatched
 from steppe.batched.backends.base import Backend
@@ -15,21 +17,21 @@ from steppe.batched.backends.in_process import InProcess
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
 from steppe.batched.layout import BatchLayout, EnvReport
+from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host
-from steppe.batched.steps import BatchSteps
+from steppe.batched.rows import BatchRows
+from steppe.batched.unbuffered import stack_rows
 from steppe.batched.view import BatchView, rows_of_index
-from steppe.envs import BaseState, has_class_attribute, next_seed
+from steppe.envs import BaseState, EnvBase, env_info_values, has_class_attribute, next_seed
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
-from steppe.specs import SPEC_KINDS, Composite
+from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Composite
+from steppe.storage import Storage, entries
 from steppe.workers import PATIENCE, pickled
 
 __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
-_OF_A_START = frozenset(
-    {"_storage", "_flags", "_carried", "_actions", "_root_out", "_next_out", "_layout"}
-    | {"_backend", "_finalizer", "_buffered", "_on_arrays", "_read"}
-)
+_OF_A_START = frozenset({"_rows", "_layout", "_on_arrays", "_backend", "_finalizer"})
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
     {"row_writer", "row_problem", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
@@ -40,7 +42,7 @@ _MADE_OF = ("_factories", "create_env_fn", "create_env_kwargs")
 _VARIADIC = ("self", "kwargs", "ignored")
 
 
-class BatchedEnv(BatchSteps):
+class BatchedEnv(EnvBase):
     """``num_workers`` environments as one, batch size ``[num_workers, *batch size of the environments]``.
 
     Environments are made at the first use (or by ``start``). Each writes its row of one storage; what a caller gets is
@@ -69,9 +71,19 @@ class BatchedEnv(BatchSteps):
         NotSupported: the environments have different batch sizes.
     """
 
-    _backend: Backend
     create_env_fn: list[Any]
     create_env_kwargs: list[dict[str, Any]]
+    num_workers: int
+
+    #: Whether gradients can pass: environments are in this process.
+    _differentiable = False
+    _running = True  # until __init__ has ended
+    # From the start on:
+    _backend: Any = None  # of steppe.batched.backends
+    _finalizer: weakref.finalize[Any, Any] | None = None
+    _rows: BatchRows | None = None  # None where data travels in messages
+    _layout: BatchLayout
+    _on_arrays: bool
 
     #: Arguments without an effect: name to (value that is read, what is done).
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = IGNORED
@@ -87,12 +99,16 @@ class BatchedEnv(BatchSteps):
             raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
         super().__init__(batch_size=(num_workers,), device=device)
         functions, arguments = each_of(create_env_fn, num_workers, create_env_kwargs)
-        self.__dict__["_factories"] = factories_of(functions, arguments)
-        self.__dict__["create_env_fn"], self.__dict__["create_env_kwargs"] = functions, arguments
-        self.__dict__["num_workers"] = num_workers
-        self.__dict__["_running"] = False
-        self.__dict__["_given"] = given
-        self.__dict__["_device_asked_for"] = self.base_state.device
+        self._factories = factories_of(functions, arguments)
+        self.create_env_fn, self.create_env_kwargs = functions, arguments
+        self.num_workers = num_workers
+        self._given = given
+        self._device_asked_for = self.base_state.device
+        self._running = False
+
+    @property
+    def row_problem(self) -> str | None:
+        return f"{type(self).__name__} is a batch, whose environments write their rows themselves."
 
     # -- who steps the environments -------------------------------------------------------------------------------
 
@@ -101,16 +117,17 @@ class BatchedEnv(BatchSteps):
         raise NotImplementedError
 
     def _open(self) -> None:
-        backend = self._make_backend()
-        state = self.__dict__
-        state["_backend"] = backend
+        backend = self._backend = self._make_backend()
         if backend.outlives:
-            state["_finalizer"] = weakref.finalize(self, backend.stop, self._patience)
+            self._finalizer = weakref.finalize(self, backend.stop, self._patience)
         try:
             row = self._adopt(backend.reports)
             if row is not None:
                 # What goes to a device goes there as one block.
-                self._use(*backend.attach(row, self.num_workers, staged=not is_host(self.device)))
+                storage, flags = backend.attach(row, self.num_workers, staged=not is_host(self.device))
+                # Rows say what they read of the root; for others a step is a function of all of it.
+                read = [key for one in backend.reports for key in one.carried or ()] if self._on_arrays else None
+                self._rows = BatchRows(self, storage, flags, read)
         except BaseException:
             self._stop()
             raise
@@ -145,9 +162,8 @@ class BatchedEnv(BatchSteps):
 
     def check_open(self, what: str) -> None:
         super().check_open(what)
-        backend = self.__dict__.get("_backend")
-        if backend is not None:
-            backend.check(self)
+        if self._backend is not None:
+            self._backend.check(self)
 
     def _after_error(self) -> None:
         if self._backend.stopped:
@@ -155,20 +171,240 @@ class BatchedEnv(BatchSteps):
 
     def _stop(self, patience: float | None = None) -> None:
         """Close the environments. The backend stays until ``close``, to say that it was stopped."""
-        backend = self.__dict__.get("_backend")
+        backend = self._backend
         if backend is None:
             return
-        finalizer = self.__dict__.pop("_finalizer", None)
-        if finalizer is not None:
-            finalizer.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
         if not backend.stopped:
             backend.stop(self._patience if patience is None else patience)
-        self._forget_storage()
+        self._rows = None
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
         self._stop()
-        self.__dict__.pop("_backend", None)
+        self._backend = None
+
+    # -- steps and resets -----------------------------------------------------------------------------------------
+
+    def _wants_gradients(self, tensordict: TensorDictBase) -> bool:
+        """Whether a step has to keep the graph of its inputs, which storage would cut."""
+        if not self._differentiable or self._on_arrays or not torch.is_grad_enabled():
+            return False
+        return self._rows is not None and self._rows.require_grad(tensordict)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.start()
+        mask = tensordict.get("_step", None)
+        rows = None if mask is None else _true_rows(mask)
+        own = self._rows
+        if own is None or self._wants_gradients(tensordict):
+            return self._stacked(STEP, tensordict, rows)[0]
+        own.write_checked_action(tensordict)
+        own.write_carried(tensordict)
+        if mask is not None and self._layout.masked:
+            own.storage.tensors["_step"].copy_(mask)
+        self._run(STEP, rows)
+        following = own.next_out.build(own.next_out.take())
+        before = tensordict.get("next", None)
+        if before is not None:
+            # A policy writes the state that it hands on (a recurrent one, say) itself: the environment only carries it.
+            for key in self.state_keys:
+                written = before.get(key, None)
+                if written is not None:
+                    following.set(key, written)
+        return following
+
+    def _reset(
+        self,
+        tensordict: TensorDictBase | None = None,
+        *,
+        list_of_kwargs: Any = None,
+        select_reset_only: bool = False,
+        **kwargs: Any,
+    ) -> TensorDictBase:
+        self.start()
+        masks = self.requested_masks(tensordict) if tensordict is not None else {}
+        rows = self._masked_rows(masks) if masks else list(range(self.num_workers))
+        own = self._rows
+        hidden = {"select_reset_only": True} if select_reset_only and own is None else {}
+        arguments = self._reset_arguments(list_of_kwargs, {**kwargs, **hidden})
+        if own is None or arguments is not None:
+            return self._stacked(RESET, tensordict, rows, arguments)[1]
+        own.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
+        known = (
+            not self._on_arrays
+            and not select_reset_only
+            and tensordict is not None
+            and any(tensordict.get(key, None) is not None for key, _, _ in own.carried)
+        )
+        if known and not own.write_carried(tensordict):
+            return self._stacked(RESET, tensordict, rows)[1]
+        by_masks = self._layout.masked and (known or bool(masks))
+        if by_masks:
+            own.write_masks(masks)
+        self._run(RESET_ON_DATA if known else RESET_BY_MASKS if by_masks else RESET, rows)
+        return own.root_out.build(own.root_out.take())
+
+    def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:
+        if each is None:
+            return [shared] * self.num_workers if shared else None
+        each = list(each)
+        if len(each) != self.num_workers:
+            raise SpecError(
+                f"list_of_kwargs needs {self.num_workers} dicts, one for each environment, found {len(each)}."
+            )
+        return [{**shared, **(one or {})} for one in each]
+
+    def _masked_rows(self, masks: dict[Any, torch.Tensor]) -> list[int]:
+        """Rows in which some mask is True. A mask at the root decides alone."""
+        deciding = [masks[()]] if () in masks else list(masks.values())
+        rows = np.zeros(self.num_workers, bool)
+        for mask in deciding:
+            rows |= mask.reshape(self.num_workers, -1).any(-1).cpu().numpy()
+        return [int(row) for row in np.flatnonzero(rows)]
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        state = self.base_state
+        given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
+        if "step" not in state.validated or "_step" in given or "next" in given:
+            return super().step_and_maybe_reset(tensordict)
+        if state.is_closed:
+            self.check_open("step_and_maybe_reset")
+        self._backend.check(self)
+        own = self._rows
+        if own is None or (self._differentiable and self._wants_gradients(tensordict)):
+            self.check_action(tensordict)
+            following, root = self._stacked(STEP_AND_RESET, tensordict)
+            tensordict.set("next", following)
+            return tensordict, root
+        own.write_action(tensordict)
+        if own.carried:
+            own.write_carried(tensordict)
+        n_reset = self._run(STEP_AND_RESET, None)
+        flat = own.next_out.take()
+        self.put_next(tensordict, own.next_out.build(flat))
+        root = self.step_mdp(tensordict)
+        if n_reset:
+            level = entries(root) if type(root) is TensorDict and not root.is_locked else None
+            for key, whole in own.root_out.overlay(flat, own.flags.was_reset).items():
+                if level is not None and type(key) is str:
+                    level[key] = whole
+                else:
+                    root.set(key, whole)
+        return tensordict, root
+
+    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        self.start()
+        index = self.checked_rows(rows, "step_at")
+        own = self._rows
+        if own is None or not index.numel() or not self.is_validated("step") or self.run_type_checks:
+            return super().step_at(tensordict, rows)
+        self.check_open("step_at")
+        at = index.numpy()
+        own.write_action(tensordict, at)
+        own.write_carried(tensordict, at)
+        if self._layout.masked:
+            own.storage.tensors["_step"][index] = True
+        self._run(STEP, at.tolist())
+        return self.put_next(tensordict, own.next_out.some(at))
+
+    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+        self.start()
+        index = self.checked_rows(rows, "reset_at")
+        own = self._rows
+        # Data that a reset depends on, and what a first reset is checked for, are left to the masks.
+        if (
+            own is None
+            or not index.numel()
+            or self._layout.masked
+            or not self.is_validated("reset")
+            or (own.carried and tensordict is not None and not tensordict.is_empty())
+        ):
+            return super().reset_at(tensordict, rows, env_info=env_info)
+        self.check_open("reset_at")
+        at = index.numpy()
+        if env_info is not None:
+            own.write_info(env_info_values(self, env_info, rows=len(at)), at.tolist(), whole=True)
+        self._run(RESET, at.tolist())
+        fresh = own.root_out.some(at)
+        return fresh if tensordict is None else tensordict.update(fresh)
+
+    def _stacked(
+        self,
+        op: int,
+        tensordict: TensorDictBase | None,
+        rows: list[int] | None = None,
+        arguments: list[dict[str, Any]] | None = None,
+    ) -> tuple[Any, Any]:
+        """Exchange rows in messages; ``next`` and the following root."""
+        wanted = list(range(self.num_workers)) if rows is None else rows
+        given = tensordict.unbind(0) if tensordict is not None else [None] * self.num_workers
+        data = {row: (self._row_given(op, given[row]), arguments[row] if arguments else {}) for row in wanted}
+        found = self._exchange(op, data)
+        results = []
+        for i, kinds in enumerate((OUTPUT_KINDS, ("observation", "done"))):
+            if found[wanted[0]][i] is None:
+                results.append(None)
+                continue
+            parts = [
+                found[row][i] if row in found else self._stand_in(kinds, row, found[wanted[0]][i])
+                for row in range(self.num_workers)
+            ]
+            stacked = stack_rows(parts)
+            results.append(stacked if self.device is None else stacked.to(self.device))
+        return results[0], results[1]
+
+    def _row_given(self, op: int, row: Any) -> Any:
+        if row is None:
+            return None
+        row = row.exclude("next")
+        if self._layout.masked:
+            return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
+        # The row itself was chosen by the mask.
+        return row.exclude("_step", "_reset")
+
+    def _stand_in(self, kinds: tuple[str, ...], row: int, other: Any) -> Any:
+        """Data for a row that was left out, which the caller replaces: another row's, where rows are alike."""
+        if self._layout.alike:
+            return other
+        out = self._full_spec(kinds[0])[row].zero()
+        for kind in kinds[1:]:
+            out.update(self._full_spec(kind)[row].zero())
+        return out
+
+    @property
+    def storage(self) -> Storage | None:
+        """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset."""
+        return None if self._rows is None else self._rows.storage
+
+    def step_in_storage(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
+        """Do what ``step_and_maybe_reset`` does, but leave the data in ``storage``.
+
+        Args:
+            tensordict: root data with the action.
+
+        Returns:
+            Which rows were reset, ``[num_workers]`` bool, valid until the next step, or None for none. Storage then has
+            their first data at the root; the other rows of its root are of no use.
+        """
+        self.check_open("step")
+        own = self._rows
+        assert own is not None  # steps_in_storage has been asked
+        own.write_action(tensordict)
+        if own.carried:
+            own.write_carried(tensordict)
+        return own.flags.was_reset if self._run(STEP_AND_RESET, None) else None
+
+    def reset_in_storage(self, rows: list[int]) -> None:
+        """Reset some rows, as ``step_in_storage`` does those that ended: the root of ``storage`` has their data."""
+        self._run(RESET, rows)
+
+    @property
+    def steps_in_storage(self) -> bool:
+        """Whether ``storage`` holds all there is of a step: environments write rows, and data comes out on the host."""
+        return self._running and self._rows is not None and self._on_arrays and is_host(self.device)
 
     # -- the environments' own attributes -------------------------------------------------------------------------
 
@@ -177,7 +413,7 @@ class BatchedEnv(BatchSteps):
             return super().__getattr__(name)
         except AttributeError:
             if name in self._ignored:
-                return self.__dict__.get("_given", {}).get(name, self._ignored[name][0])
+                return vars(self).get("_given", {}).get(name, self._ignored[name][0])
             if name.startswith("_") or name in _OF_ONE_ENV or "_running" not in vars(self) or self.is_closed:
                 raise
             if has_class_attribute(self, name):
@@ -297,11 +533,11 @@ class BatchedEnv(BatchSteps):
         """Make the environments, unless they are there."""
         if not self._running:
             self.check_open("start")
-            self.__dict__["_running"] = True
+            self._running = True
             try:
                 self._open()
             except BaseException:
-                self.__dict__["_running"] = False
+                self._running = False
                 raise
         return self
 
@@ -315,8 +551,8 @@ class BatchedEnv(BatchSteps):
         self._check_not_started("update_kwargs")
         _, new = each_of(self.create_env_fn, self.num_workers, kwargs)
         arguments = [{**old, **more} for old, more in zip(self.create_env_kwargs, new, strict=True)]
-        self.__dict__["_factories"] = factories_of(self.create_env_fn, arguments)
-        self.__dict__["create_env_kwargs"] = arguments
+        self._factories = factories_of(self.create_env_fn, arguments)
+        self.create_env_kwargs = arguments
 
     def _check_not_started(self, what: str) -> None:
         if self._running:
@@ -326,7 +562,7 @@ class BatchedEnv(BatchSteps):
 
     @property
     def _is_described(self) -> bool:  # type: ignore[override]
-        return bool(self.__dict__.get("_running", True)) or self.is_closed
+        return self._running or self.is_closed
 
     @property
     def batch_size(self) -> torch.Size:
@@ -371,8 +607,8 @@ class BatchedEnv(BatchSteps):
             self.base_state.device = torch.device(device)
             return self
         super().to(device)
-        if self.storage is not None:
-            self._make_readouts()
+        if self._rows is not None:
+            self._rows.come_out(self)
         return self
 
     def _full_spec(self, kind: str) -> Composite:
@@ -383,18 +619,15 @@ class BatchedEnv(BatchSteps):
     def _adopt(self, reports: list[EnvReport]) -> Composite | None:
         """Take over what the environments say; the spec of a row of storage, None where data travels in messages."""
         layout = BatchLayout(reports)
-        state = self.__dict__
         self.base_state.batch_size = torch.Size((self.num_workers, *layout.size))
         if self.base_state.device is None:
             self.base_state.device = layout.device
         for kind in SPEC_KINDS:
             self.assign_spec(kind, layout.specs[kind])
         self.env_info_spec = layout.env_info
-        state["_layout"] = layout
-        state["_buffered"] = layout.row is not None
-        state["_on_arrays"] = all(one.carried is not None for one in reports)
-        state["_read"] = list(dict.fromkeys(key for one in reports for key in one.carried or ()))
-        state["_supports_set_state"] = all(one.supports_set_state for one in reports)
+        self._layout = layout
+        self._on_arrays = all(one.carried is not None for one in reports)
+        self._supports_set_state = all(one.supports_set_state for one in reports)
         return layout.row
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
@@ -410,3 +643,9 @@ class BatchedEnv(BatchSteps):
             seed = seed if static_seed or seed is None else next_seed(seed)
         self._seed_rows(seeds)
         return seed
+
+
+def _true_rows(mask: torch.Tensor) -> list[int]:
+    """Rows of a mask ``[n, ...]`` with a True in them."""
+    found: list[int] = mask.reshape(mask.shape[0], -1).any(-1).nonzero().squeeze(-1).tolist()
+    return found

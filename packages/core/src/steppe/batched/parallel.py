@@ -81,7 +81,7 @@ class ParallelEnv(BatchedEnv):
             num_sub_threads=num_sub_threads,
             shutdown_timeout=shutdown_timeout,
         )
-        self.__dict__.update(settings)
+        vars(self).update(settings)
 
     def configure_parallel(self, **kwargs: Any) -> ParallelEnv:
         """Change how the workers run, before they start.
@@ -104,8 +104,8 @@ class ParallelEnv(BatchedEnv):
         given = take_ignored(type(self), others, self._ignored, _OF_WORKERS)
         now = {name: getattr(self, name) for name in _OF_WORKERS}
         new = {name: kwargs[name] for name in _OF_WORKERS if name in kwargs}
-        self.__dict__.update(_settings(self.num_workers, **{**now, **new}))
-        self.__dict__["_given"].update(given)
+        vars(self).update(_settings(self.num_workers, **{**now, **new}))
+        self._given.update(given)
         return self
 
     def _make_backend(self) -> Processes:
@@ -133,7 +133,7 @@ class ParallelEnv(BatchedEnv):
 
 def worker_pids(batch: BatchedEnv) -> list[int]:
     """Process ids of the workers of a batch that has some."""
-    backend = batch.__dict__.get("_backend")
+    backend = batch._backend
     return backend.pool.pids if backend is not None and not backend.stopped else []
 
 

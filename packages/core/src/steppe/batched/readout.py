@@ -32,6 +32,7 @@ class HostReadout:
         self._known_false: frozenset[Any] = frozenset()
         self._flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
+        self._builders: dict[int, TensorDictBuilder] = {}
 
     def take(self, rows: Any = None) -> dict[Any, torch.Tensor]:
         """Copy the leaves; of some rows where ``rows``, ``[k]`` int64 numpy, says which."""
@@ -49,6 +50,15 @@ class HostReadout:
         if self._flat:
             return build_td(dict(flat), self.batch_size, self.device)
         return self._builder(flat)
+
+    def some(self, rows: np.ndarray[Any, Any], flat: dict[Any, torch.Tensor] | None = None) -> TensorDict:
+        """Make a TensorDict of some rows, of what ``take(rows)`` has returned where that was called already."""
+        n = len(rows)
+        builder = self._builders.get(n)
+        if builder is None:
+            spec = self.spec[:n] if n < self.spec.shape[0] else self.spec
+            builder = self._builders[n] = TensorDictBuilder(spec, device=self.device)
+        return builder(self.take(rows) if flat is None else flat)
 
     def overlay(self, flat: dict[Any, torch.Tensor], rows: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
         """The leaves where ``rows``, ``[n]`` bool, is True, and ``flat`` elsewhere."""

@@ -31,7 +31,7 @@ class SerialEnv(BatchedEnv):
         """
         self._check_not_started("configure_parallel")
         given = take_ignored(type(self), kwargs, self._ignored, [])
-        self.__dict__["_given"].update(given)
+        self._given.update(given)
         return self
 
     def _make_backend(self) -> InProcess:

@@ -35,8 +35,8 @@ class BatchView(EnvBase):
     def __init__(self, batch: BatchedEnv, index: Any) -> None:
         rows = rows_of_index(index, batch.num_workers)
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
-        state = self.__dict__
-        state["_batch"], state["_rows"] = batch, torch.tensor(rows, dtype=torch.int64, device=CPU)
+        object.__setattr__(self, "_batch", batch)  # no part of this module
+        self._rows = torch.tensor(rows, dtype=torch.int64, device=CPU)
         for kind in SPEC_KINDS:
             spec = batch._full_spec(kind)
             self.assign_spec(kind, torch.stack([spec[row] for row in rows], 0))
@@ -77,7 +77,7 @@ class BatchView(EnvBase):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("_") or "_batch" not in self.__dict__ or has_class_attribute(self, name):
+            if name.startswith("_") or "_batch" not in vars(self) or has_class_attribute(self, name):
                 raise
         value = getattr(self._batch, name)
         return value.of(self._rows.tolist()) if isinstance(value, Dispatched) else value

@@ -15,6 +15,7 @@ from steppe.batched.async_pool.rows import indices_of, rows_of, stack_as
 from steppe.batched.backends.base import AsyncBackend
 from steppe.batched.base import BatchedEnv
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP, STEP_AND_RESET
+from steppe.batched.rows import BatchRows
 from steppe.envs import missing_action
 from steppe.errors import ActionError, ClosedError, SpecError, StateError, WorkerTimeout
 from steppe.specs import CPU
@@ -56,13 +57,11 @@ class AsyncWork(BatchedEnv):
     _backend: AsyncBackend
 
     def _begin_work(self) -> None:
-        state = self.__dict__
-        state["_jobs"] = {}
+        self._jobs: dict[int, Job] = {}
         # Reentrant, because making environments asks for specs, which makes environments.
-        state["_change"] = threading.Condition(threading.RLock())
-        state["_failure"] = None
-        state["_over"] = ""
-        state["_builders"] = {}
+        self._change = threading.Condition(threading.RLock())
+        self._failure: BaseException | None = None
+        self._over = ""  # the error that has ended it
 
     def _look(self) -> None:
         """Mark the jobs that have ended; put the first error in ``_failure``."""
@@ -76,7 +75,7 @@ class AsyncWork(BatchedEnv):
                 try:
                     job.outcome = backend.result(job.ticket)
                 except Exception as error:
-                    self.__dict__["_failure"] = error
+                    self._failure = error
                     return
                 job.ended, job.ticket = True, None
 
@@ -85,7 +84,7 @@ class AsyncWork(BatchedEnv):
         self._backend.check(self)
         failure = self._backend.wait(self._jobs, timeout)
         if failure is not None:
-            self.__dict__["_failure"] = self._failure or failure
+            self._failure = self._failure or failure
 
     # -- who is free ----------------------------------------------------------------------------------------------
 
@@ -166,21 +165,22 @@ class AsyncWork(BatchedEnv):
     def _written(self, op: int, row: int, td: Any) -> tuple[int, tuple[Any, dict[str, Any]] | None]:
         """Write a row into storage; what to order, and the message where storage does not do."""
         by_message = (td.exclude("next") if td is not None else None), {}
-        if not self._buffered:
+        own = self._rows
+        if own is None:
             return op, by_message
         if op != RESET:
-            self._put_row(row, td, (*self._actions, *self._carried))
+            self._put_row(row, td, (*own.actions, *own.carried))
             return op, None
-        self._write_info(td.unsqueeze(0) if td is not None else None, [row], whole=True)
-        known = [td is not None and td.get(key, None) is not None for key, *_ in self._carried]
+        own.write_info(td.unsqueeze(0).get("env_info", None) if td is not None else None, [row], whole=True)
+        known = [td is not None and td.get(key, None) is not None for key, *_ in own.carried]
         if not any(known):
             return op, None
         if not all(known):
             return op, by_message
-        self._put_row(row, td, self._carried)
+        self._put_row(row, td, own.carried)
         if self._layout.masked:
             for group in self.done_groups:
-                self._storage.tensors[group.reset_key][row] = True
+                own.storage.tensors[group.reset_key][row] = True
         return RESET_ON_DATA, None
 
     def _put_row(self, row: int, td: Any, leaves: Any) -> None:
@@ -268,7 +268,7 @@ class AsyncWork(BatchedEnv):
             if not job.ended:
                 left = job.since + self.step_timeout - now
                 if left <= 0:
-                    self.__dict__["_failure"] = self._too_late(row)
+                    self._failure = self._too_late(row)
                 limit = left if limit is None else min(limit, left)
         return limit
 
@@ -282,8 +282,7 @@ class AsyncWork(BatchedEnv):
     def _give_up(self, error: BaseException) -> None:
         """Stop everything after an error."""
         with self._change:
-            state = self.__dict__
-            state["_over"], state["_failure"] = type(error).__name__, None
+            self._over, self._failure = type(error).__name__, None
             self._jobs.clear()
             self._change.notify_all()
         # Threads that end a job need what was held.
@@ -301,20 +300,22 @@ class AsyncWork(BatchedEnv):
         if op == RESET:
             data = stack_as(self.stack, [td.update(new) for td, new in zip(sent, self._fresh(rows, jobs), strict=True)])
             return data.set("env_index", index)
-        if self._buffered:
-            flat = self._next_out.take(np.asarray(rows))
-            following = self._nested("_next_out", flat, len(rows))
-        if not self._buffered or any("next" in td.keys() for td in sent):
+        own = self._rows
+        if own is not None:
+            at = np.asarray(rows)
+            flat = own.next_out.take(at)
+            following = own.next_out.some(at, flat)
+        if own is None or any("next" in td.keys() for td in sent):
             # Entries that the environment does not write, such as the state that a policy hands on, stay.
-            parts = following.unbind(0) if self._buffered else [self._placed(outcome[0]) for outcome in outcomes]
+            parts = following.unbind(0) if own is not None else [self._placed(outcome[0]) for outcome in outcomes]
             data = stack_as(self.stack, [self.put_next(td, part) for td, part in zip(sent, parts, strict=True)])
         else:
             data = stack_as(self.stack, sent).set("next", following)
         data.set("env_index", index)
         if op == STEP:
             return data
-        if self._buffered:
-            return data, self._root_after(data, flat, rows)
+        if own is not None:
+            return data, self._root_after(own, data, flat, at)
         roots = []
         for row, td, outcome in zip(rows, sent, outcomes, strict=True):
             kept = td.select(*(rule.key for rule in self._row_actions[row]))  # as step_mdp does
@@ -323,29 +324,21 @@ class AsyncWork(BatchedEnv):
 
     def _fresh(self, rows: list[int], jobs: list[Job]) -> list[TensorDictBase]:
         """The first data of each row."""
-        if all(job.outcome is None for job in jobs):
-            return list(self._nested("_root_out", self._root_out.take(np.asarray(rows)), len(rows)).unbind(0))
+        if self._rows is not None and all(job.outcome is None for job in jobs):
+            return list(self._rows.root_out.some(np.asarray(rows)).unbind(0))
         return [
             self._placed(job.outcome[1]) if job.outcome is not None else self._fresh([row], [job])[0]
             for row, job in zip(rows, jobs, strict=True)
         ]
 
-    def _root_after(self, data: TensorDictBase, flat: dict[Any, torch.Tensor], rows: list[int]) -> TensorDictBase:
+    def _root_after(self, own: BatchRows, data: TensorDictBase, flat: dict[Any, torch.Tensor], at: Any) -> Any:
         root = self.step_mdp(data)
-        at = np.asarray(rows)
-        anew = self._flags.was_reset[at]
+        anew = own.flags.was_reset[at]
         if anew.any():
             mask = torch.from_numpy(anew).to(self.device)
-            for key, first in self._root_out.take(at).items():
+            for key, first in own.root_out.take(at).items():
                 root.set(key, torch.where(mask.view((-1,) + (1,) * (first.ndim - 1)), first, flat[key]))
         return root
-
-    def _nested(self, name: str, flat: dict[Any, torch.Tensor], n: int) -> TensorDict:
-        known = self._builders.get((name, n, self.device))
-        if known is None:
-            known = self._builders[name, n, self.device] = self._row_builder(name, n)
-        nested: TensorDict = known(flat)
-        return nested
 
     def _placed(self, data: TensorDictBase) -> TensorDictBase:
         return data if self.device is None else data.to(self.device)

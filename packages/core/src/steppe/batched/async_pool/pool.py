@@ -23,7 +23,7 @@ Stack = Literal["dense", "maybe_dense", "lazy"]
 _STACKS = ("dense", "maybe_dense", "lazy")
 _BACKENDS = ("threading", "multiprocessing")
 # What there is of a pool from its start on, or is not for other processes.
-_OF_A_START = frozenset({"_jobs", "_change", "_failure", "_over", "_builders", "_row_actions"})
+_OF_A_START = frozenset({"_jobs", "_change", "_failure", "_over", "_row_actions"})
 
 
 class AsyncEnvPool(AsyncWork):
@@ -122,11 +122,10 @@ class AsyncEnvPool(AsyncWork):
         self._check_start_method(mp_start_method)
         factories = given_envs(makers)
         super().__init__(len(makers), factories, create_env_kwargs=create_env_kwargs, device=device, **ignored)
-        state = self.__dict__
-        state["env_makers"], state["min_get"] = makers, 1
-        state["mp_start_method"] = mp_start_method
-        state["stack"] = stack
-        state["step_timeout"] = step_timeout
+        self.env_makers, self.min_get = makers, 1
+        self.mp_start_method = mp_start_method
+        self.stack = stack
+        self.step_timeout = step_timeout
         self._begin_work()
 
     def _check_start_method(self, method: str | None) -> None:
@@ -254,7 +253,7 @@ class AsyncEnvPool(AsyncWork):
                     f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
                     "the pool with stack='lazy' or stack='maybe_dense'."
                 )
-        self.__dict__["_row_actions"] = [action_rules(one.specs["action"], one.specs["done"]) for one in reports]
+        self._row_actions = [action_rules(one.specs["action"], one.specs["done"]) for one in reports]
         return super()._adopt(reports)
 
     def close(self, *, raise_if_closed: bool = False) -> None:

@@ -1,0 +1,138 @@
+"""The rows of a batch in its storage: what a step is given goes in, and what it gives comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.batched.flags import Flags
+from steppe.batched.readout import readout
+from steppe.envs import EnvBase, action_rules, missing_action
+from steppe.specs import CPU, OUTPUT_KINDS, below_next, union
+from steppe.storage import Storage, entries
+
+__all__ = ["BatchRows"]
+
+_Tensor = torch.Tensor
+
+
+class BatchRows:
+    """Writes the inputs of steps and resets into storage, and copies their data out of it.
+
+    Args:
+        batch: whose specs they follow.
+        storage: ``[n]`` rows of root and ``("next", ...)`` leaves.
+        flags: of these rows.
+        read: what the environments read of the root beside the action; None where a step is a function of all of it.
+
+    Attributes:
+        actions: for each action its key, the rule for it, the shape of all rows, and its array and tensor.
+        carried: for each other input its key, array and tensor.
+        root_out: copies the root out.
+        next_out: copies ``next`` out.
+    """
+
+    def __init__(self, batch: EnvBase, storage: Storage, flags: Flags, read: list[Any] | None) -> None:
+        self.storage, self.flags, self._on_arrays = storage, flags, read is not None
+        carried = (*batch.state_keys, *batch.observation_keys, *batch.done_keys) if read is None else read
+        self.carried = [(key, storage.arrays.get(key), storage.tensors[key]) for key in dict.fromkeys(carried)]
+        size = batch.batch_size
+        self.actions = [
+            (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
+            for rule in action_rules(batch.full_action_spec, batch.full_done_spec, batch_dims=len(size))
+        ]
+        self._info_keys = list(batch.env_info_spec.keys())
+        self._reset_masks = [(group.prefix, storage.tensors.get(group.reset_key)) for group in batch.done_groups]
+        self.come_out(batch)
+
+    def come_out(self, batch: EnvBase) -> None:
+        """Let data come out on the batch's device, from now on."""
+        obs, done, reward = batch.observation_keys, batch.done_keys, batch.reward_keys
+        root = union(batch.full_observation_spec, batch.full_done_spec)
+        following = union(*(batch._full_spec(kind) for kind in OUTPUT_KINDS))
+        self.root_out = readout(self.storage, {key: key for key in (*obs, *done)}, root, batch.device)
+        if self._on_arrays:
+            # What has ended was reset, what was reset has not ended.
+            self.root_out.know_false(done)
+        keys = dict.fromkeys((*obs, *reward, *done))
+        self.next_out = readout(self.storage, {key: below_next(key) for key in keys}, following, batch.device)
+
+    def write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
+        """Write actions into storage, after holding them against the rule for actions."""
+        level = entries(tensordict) if type(tensordict) is TensorDict else None
+        for key, rule, whole, array, tensor in self.actions:
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            if value is None:
+                raise missing_action(tensordict, key)
+            if rows is None and type(value) is _Tensor and value.dtype is rule.dtype and value.shape == whole:
+                # What it chooses is looked at where it is written, which is cheaper.
+                _put(value, array, tensor)
+                if rule.allows is None or (array is not None and rule.allows(array)):
+                    continue
+            fitted = rule.fit(value, tensordict.batch_size, rows=rows)
+            if fitted is not value:
+                tensordict.set(key, fitted)
+            _put(fitted, array, tensor, rows)
+
+    def write_checked_action(self, tensordict: TensorDictBase) -> None:
+        """Write actions that have been held against the rule."""
+        for key, *_, array, tensor in self.actions:
+            _put(tensordict.get(key), array, tensor)
+
+    def write_carried(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
+        """Write what else a step or reset depends on; whether all of it was there."""
+        level = entries(tensordict) if type(tensordict) is TensorDict else None
+        complete = True
+        for key, array, tensor in self.carried:
+            value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+            if value is None:
+                complete = False
+                continue
+            _put(value, array, tensor, rows)
+        return complete
+
+    def write_info(self, given: Any, rows: list[int], *, whole: bool) -> None:
+        """Note the ``env_info`` of rows to be reset: the one given, or for whole resets without one, none any more."""
+        if not self._info_keys:
+            return
+        at = np.asarray(rows, np.int64)
+        if given is None:
+            if whole:
+                self.flags.informed[at] = False
+            return
+        for key in self._info_keys:
+            value = given.get(key)
+            part = value if value.shape[0] == len(rows) else value[torch.from_numpy(at)]
+            _put(part, self.storage.arrays.get(("env_info", key)), self.storage.tensors["env_info", key], at)
+        self.flags.informed[at] = True
+
+    def write_masks(self, masks: dict[Any, torch.Tensor]) -> None:
+        """Write the reset mask of each level, by its prefix; a level without one is reset whole."""
+        for prefix, target in self._reset_masks:
+            assert target is not None
+            mask = masks.get(prefix)
+            if mask is None:
+                target.fill_(True)
+            else:
+                target.copy_(mask.reshape(mask.shape + (1,) * (target.ndim - mask.ndim)).expand(target.shape))
+
+    def require_grad(self, tensordict: TensorDictBase) -> bool:
+        """Whether an input requires grad, whose graph storage would cut."""
+        values = [tensordict.get(key, None) for key, *_ in (*self.actions, *self.carried)]
+        return any(value is not None and value.requires_grad for value in values)
+
+
+def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:
+    """Write into storage: through numpy where that is possible, which is faster for little data."""
+    if array is not None and value.device.type == "cpu" and not value.requires_grad:
+        if rows is None:
+            array[...] = value.numpy()
+        else:
+            array[rows] = value.numpy()
+    elif rows is None:
+        tensor.copy_(value.detach())
+    else:
+        tensor[torch.as_tensor(rows, device=CPU)] = value.detach().to(tensor.device)
