@@ -43,7 +43,7 @@ TYPED = [
             "storage",
             "workers",
         ),
-        *("envs", "transforms", "batched/backends", "batched/share.py"),
+        *("envs", "transforms", "batched"),
     )
 ]
 

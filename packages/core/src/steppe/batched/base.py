@@ -139,22 +139,25 @@ class BatchedEnv(EnvBase):
 
     def _run(self, op: int, rows: list[int] | None) -> int:
         try:
-            return self._backend.run(op, rows)
+            n_reset: int = self._backend.run(op, rows)
         except BaseException:
             self._after_error()
             raise
+        return n_reset
 
     def _exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         try:
-            return self._backend.exchange(op, data)
+            found: dict[int, Any] = self._backend.exchange(op, data)
         except BaseException:
             self._after_error()
             raise
+        return found
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
         self._backend.check(self)
-        return self._backend.ask(path, calls)
+        values: list[Any] = self._backend.ask(path, calls)
+        return values
 
     def _seed_rows(self, seeds: dict[int, Any]) -> None:
         self._backend.check(self)
@@ -196,18 +199,20 @@ class BatchedEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.start()
-        mask = tensordict.get("_step", None)
+        mask: Any = tensordict.get("_step", None)
         rows = None if mask is None else _true_rows(mask)
         own = self._rows
+        following: TensorDictBase
         if own is None or self._wants_gradients(tensordict):
-            return self._stacked(STEP, tensordict, rows)[0]
+            following, _ = self._stacked(STEP, tensordict, rows)
+            return following
         own.write_checked_action(tensordict)
         own.write_carried(tensordict)
         if mask is not None and self._layout.masked:
             own.storage.tensors["_step"].copy_(mask)
         self._run(STEP, rows)
         following = own.next_out.build(own.next_out.take())
-        before = tensordict.get("next", None)
+        before: Any = tensordict.get("next", None)
         if before is not None:
             # A policy writes the state that it hands on (a recurrent one, say) itself: the environment only carries it.
             for key in self.state_keys:
@@ -230,17 +235,17 @@ class BatchedEnv(EnvBase):
         own = self._rows
         hidden = {"select_reset_only": True} if select_reset_only and own is None else {}
         arguments = self._reset_arguments(list_of_kwargs, {**kwargs, **hidden})
+        root: TensorDictBase
         if own is None or arguments is not None:
-            return self._stacked(RESET, tensordict, rows, arguments)[1]
+            _, root = self._stacked(RESET, tensordict, rows, arguments)
+            return root
         own.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
-        known = (
-            not self._on_arrays
-            and not select_reset_only
-            and tensordict is not None
-            and any(tensordict.get(key, None) is not None for key, _, _ in own.carried)
-        )
-        if known and not own.write_carried(tensordict):
-            return self._stacked(RESET, tensordict, rows)[1]
+        known = False
+        if not self._on_arrays and not select_reset_only and tensordict is not None:
+            known = any(tensordict.get(key, None) is not None for key, _, _ in own.carried)
+            if known and not own.write_carried(tensordict):
+                _, root = self._stacked(RESET, tensordict, rows)
+                return root
         by_masks = self._layout.masked and (known or bool(masks))
         if by_masks:
             own.write_masks(masks)
@@ -343,7 +348,7 @@ class BatchedEnv(EnvBase):
         given = tensordict.unbind(0) if tensordict is not None else [None] * self.num_workers
         data = {row: (self._row_given(op, given[row]), arguments[row] if arguments else {}) for row in wanted}
         found = self._exchange(op, data)
-        results = []
+        results: list[Any] = []
         for i, kinds in enumerate((OUTPUT_KINDS, ("observation", "done"))):
             if found[wanted[0]][i] is None:
                 results.append(None)
@@ -521,7 +526,7 @@ class BatchedEnv(EnvBase):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, **cloudpickle.loads(state.pop("_made_of"))})
+        super().__setstate__({**state, **cloudpickle.loads(state.pop("_made_of"))})  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         started = f"batch_size={tuple(self.batch_size)}, device={self.device}" if self._running else "not started"
@@ -575,7 +580,7 @@ class BatchedEnv(EnvBase):
     def batch_size(self, value: Any) -> None:
         raise NotSupported("The batch size of a batch is the number of its environments and theirs.")
 
-    @property
+    @property  # type: ignore[misc]
     def device(self) -> torch.device | None:
         """Where data comes out: as asked for, otherwise where all environments are. Makes these, if need be."""
         if self.base_state.device is None and not self._is_described:
@@ -601,7 +606,7 @@ class BatchedEnv(EnvBase):
     def env_info_spec(self, spec: Composite) -> None:
         self.base_state.env_info_spec = spec
 
-    def to(self, device: Any) -> BatchedEnv:
+    def to(self, device: Any) -> BatchedEnv:  # type: ignore[override]
         """Let data come out on ``device`` from now on; the environments stay where they are."""
         if not self._running:
             self.base_state.device = torch.device(device)

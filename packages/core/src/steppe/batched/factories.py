@@ -96,7 +96,8 @@ def as_factory(value: Any) -> Callable[..., Any]:
         )
     if not callable(value):
         raise SpecError(f"A factory is an id or a callable, found {type(value).__name__}.")
-    return value
+    make: Callable[..., Any] = value
+    return make
 
 
 def each_of(create_env_fn: Any, n: int, kwargs: Any) -> tuple[list[Any], list[dict[str, Any]]]:

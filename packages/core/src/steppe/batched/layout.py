@@ -109,7 +109,8 @@ class BatchLayout:
         if self.alike:
             self.specs = {kind: spec.expand(torch.Size((n, *spec.shape))) for kind, spec in first.specs.items()}
         else:
-            self.specs = {kind: torch.stack([one.specs[kind] for one in reports], 0) for kind in SPEC_KINDS}
+            stack: Any = torch.stack  # of specs, which torch's types do not know
+            self.specs = {kind: stack([one.specs[kind] for one in reports], 0) for kind in SPEC_KINDS}
         self.env_info = first.env_info.expand(torch.Size((n, *first.env_info.shape)))
         devices = {one.device for one in reports}
         self.device = first.device if len(devices) == 1 else None

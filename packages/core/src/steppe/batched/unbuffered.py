@@ -47,8 +47,9 @@ def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
 
 def stack_rows(rows: list[TensorDictBase]) -> TensorDictBase:
     """Stack rows densely where shapes allow, lazily otherwise."""
+    stack: Any = torch.stack  # of TensorDicts, which torch's types do not know
     try:
-        return torch.stack(rows, 0)
+        stacked: TensorDictBase = stack(rows, 0)
     except (RuntimeError, KeyError, ValueError):
-        stacked: TensorDictBase = lazy_stack(rows, 0)
-        return stacked
+        stacked = lazy_stack(rows, 0)
+    return stacked

@@ -37,32 +37,36 @@ class BatchView(EnvBase):
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
         object.__setattr__(self, "_batch", batch)  # no part of this module
         self._rows = torch.tensor(rows, dtype=torch.int64, device=CPU)
+        stack: Any = torch.stack  # of specs, which torch's types do not know
         for kind in SPEC_KINDS:
             spec = batch._full_spec(kind)
-            self.assign_spec(kind, torch.stack([spec[row] for row in rows], 0))
+            self.assign_spec(kind, stack([spec[row] for row in rows], 0))
         info = batch.env_info_spec
         if not info.is_empty():
-            self.env_info_spec = torch.stack([info[row] for row in rows], 0)
+            self.env_info_spec = stack([info[row] for row in rows], 0)
+
+    _batch: BatchedEnv
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if kwargs:
             raise NotSupported("A view takes no arguments for a reset: use batch.reset(list_of_kwargs=[...]).")
-        info = tensordict.get("env_info", None) if tensordict is not None else None
-        mask = tensordict.get("_reset", None) if tensordict is not None else None
+        info: Any = tensordict.get("env_info", None) if tensordict is not None else None
+        mask: Any = tensordict.get("_reset", None) if tensordict is not None else None
         if mask is None:
             return self._batch.reset_at(None, self._rows, env_info=info)
         chosen = mask.reshape(len(self._rows), -1).any(-1)
         fresh = self._batch.reset_at(None, self._rows[chosen], env_info=None if info is None else info[chosen])
         # The caller replaces the rows that are left out.
-        out = self.full_observation_spec.zero().update(self.full_done_spec.zero())
+        out: TensorDictBase = self.full_observation_spec.zero().update(self.full_done_spec.zero())
         out[chosen] = fresh
         return out
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        mask = tensordict.get("_step", None)
+        mask: Any = tensordict.get("_step", None)
         given = tensordict.exclude("next", "_step")
         if mask is None:
-            return self._batch.step_at(given, self._rows).get("next")
+            outcome: TensorDictBase = self._batch.step_at(given, self._rows)["next"]
+            return outcome
         chosen = mask.reshape(len(self._rows), -1).any(-1)
         following = self.unstepped(tensordict)
         following[chosen] = self._batch.step_at(given[chosen], self._rows[chosen]).get("next")

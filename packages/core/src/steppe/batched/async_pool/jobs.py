@@ -164,7 +164,7 @@ class AsyncWork(BatchedEnv):
 
     def _written(self, op: int, row: int, td: Any) -> tuple[int, tuple[Any, dict[str, Any]] | None]:
         """Write a row into storage; what to order, and the message where storage does not do."""
-        by_message = (td.exclude("next") if td is not None else None), {}
+        by_message: tuple[Any, dict[str, Any]] = (td.exclude("next") if td is not None else None), {}
         own = self._rows
         if own is None:
             return op, by_message

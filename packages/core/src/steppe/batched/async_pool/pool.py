@@ -75,7 +75,7 @@ class AsyncEnvPool(AsyncWork):
         NotSupported: the environments' specs differ, with ``stack="dense"``.
     """
 
-    def __new__(cls, *args: Any, backend: str | None = None, **kwargs: Any) -> AsyncEnvPool:
+    def __new__(cls, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
         if cls is not AsyncEnvPool:
             return super().__new__(cls)
         # Both are subclasses, which import this module.
@@ -189,7 +189,8 @@ class AsyncEnvPool(AsyncWork):
         max_get: int | None = None,
     ) -> TensorDictBase:
         """Return the first data of the episodes that have begun, ``[k]``. See :meth:`async_step_recv`."""
-        return self._receive(RESET, min_get, env_index, timeout, max_get)
+        data: TensorDictBase = self._receive(RESET, min_get, env_index, timeout, max_get)
+        return data
 
     def async_step_recv(
         self,
@@ -217,7 +218,8 @@ class AsyncEnvPool(AsyncWork):
             WorkerError: an environment raised, or its process ended; any environment of the pool, not only those of
                 ``env_index``.
         """
-        return self._receive(STEP, min_get, env_index, timeout, max_get)
+        data: TensorDictBase = self._receive(STEP, min_get, env_index, timeout, max_get)
+        return data
 
     def async_step_and_maybe_reset_recv(
         self,
@@ -228,7 +230,10 @@ class AsyncEnvPool(AsyncWork):
         max_get: int | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
         """Return steps, and the roots to go on from, as ``step_and_maybe_reset`` does. See :meth:`async_step_recv`."""
-        return self._receive(STEP_AND_RESET, min_get, env_index, timeout, max_get)
+        data: tuple[TensorDictBase, TensorDictBase] = self._receive(
+            STEP_AND_RESET, min_get, env_index, timeout, max_get
+        )
+        return data
 
     # -- life -----------------------------------------------------------------------------------------------------
 

@@ -71,13 +71,12 @@ def stack_as(stack: str, rows: list[TensorDictBase]) -> TensorDictBase:
     Raises:
         SpecError: ``stack`` is ``"dense"`` and the rows differ.
     """
-    if stack == "lazy":
-        lazy: TensorDictBase = lazy_stack(rows, 0)
-        return lazy
     if stack == "maybe_dense":
         return stack_rows(rows)
+    join: Any = lazy_stack if stack == "lazy" else torch.stack
     try:
-        return torch.stack(rows, 0)
+        stacked: TensorDictBase = join(rows, 0)
+        return stacked
     except (RuntimeError, KeyError, ValueError) as error:
         raise SpecError(
             f"The rows differ, and cannot become one contiguous TensorDict: {error} Send rows with the same entries, "

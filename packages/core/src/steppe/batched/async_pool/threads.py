@@ -31,7 +31,7 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
         return Threads(self._change, self._factories, step_timeout=self.step_timeout)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        backend = self._backend
+        backend: Threads | None = self._backend  # type: ignore[assignment]
         super().close(raise_if_closed=raise_if_closed)
         if backend is None:
             return
