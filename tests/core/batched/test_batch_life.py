@@ -112,7 +112,7 @@ def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, mo
         held = found.clone()
         env.rollout(8, break_when_any_done=False)
 
-        assert isinstance(env._next_out, readout.StagedReadout)
+        assert isinstance(env._rows.next_out, readout.StagedReadout)
     assert_equal_data(found, expected)
     assert_equal_data(row, expected_row)
     assert_equal_data(found, held)
