@@ -21,8 +21,8 @@ pytest.importorskip("torchrl")
 PROGRAMS = Path(__file__).parent / "programs"
 # Where the names of TorchRL's users are.
 MODULES = {
-    "steppe": ["steppe"],
-    "torchrl": ["torchrl.envs", "torchrl.data", "torchrl.collectors", "torchrl.envs.utils"],
+    "steppe": ["steppe", "steppe_gym"],
+    "torchrl": ["torchrl.envs", "torchrl.data", "torchrl.collectors", "torchrl.envs.utils", "torchrl._utils"],
 }
 
 
@@ -45,12 +45,11 @@ def run(name: str, library: str) -> dict:
     module.__file__ = str(PROGRAMS / f"{name}.py")
     before = sys.modules.get("environments")
     sys.modules["environments"] = environments
-    sys.modules[module.__name__] = module
+    sys.modules[module.__name__] = module  # it stays: TorchRL's implement_for writes into it whenever a backend is set
     try:
         exec(compile(source, module.__file__, "exec"), module.__dict__)
         return module.run()
     finally:
-        sys.modules.pop(module.__name__)
         sys.modules.pop("environments")
         if before is not None:
             sys.modules["environments"] = before

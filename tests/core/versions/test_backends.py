@@ -94,12 +94,65 @@ def test_a_decorated_coroutine_runs_under_the_choice_beside_another(family):
     assert asyncio.run(both()) == ["acme_second", "acme_first"]
 
 
-def test_a_generator_cannot_be_decorated(family):
-    with pytest.raises(TypeError, match="is a generator"):
+def test_the_body_of_a_generator_has_the_choice_and_its_user_does_not(family):
+    @set_backend("acme", "acme_second")
+    def echo():
+        try:
+            sent = yield name()
+            yield sent, name()
+        except KeyError:
+            yield "caught", name()
+        return name()
+
+    with set_backend("acme", "acme_first"):
+        running = echo()
+        seen = [next(running), name(), running.send(3), name(), running.throw(KeyError), name()]
+        with pytest.raises(StopIteration) as end:
+            next(running)
+
+    assert seen == [
+        "acme_second",
+        "acme_first",
+        (3, "acme_second"),
+        "acme_first",
+        ("caught", "acme_second"),
+        "acme_first",
+    ]
+    assert end.value.value == "acme_second"
+
+
+def test_a_generator_that_is_given_up_ends_under_its_choice(family):
+    ended = []
+
+    @set_backend("acme", "acme_second")
+    def count():
+        try:
+            yield 1
+        finally:
+            ended.append(name())
+
+    running = count()
+    next(running)
+    running.close()
+
+    assert ended == ["acme_second"]
+
+
+def test_an_asynchronous_generator_cannot_be_decorated(family):
+    with pytest.raises(TypeError, match="is an asynchronous generator"):
 
         @set_backend("acme", "acme_second")
-        def fun():
+        async def fun():
             yield
+
+
+def test_the_library_that_a_choice_means_is_asked_for(family):
+    import acme_first
+
+    assert set_backend("acme", "acme_first").backend is acme_first
+    assert set_backend("acme", lambda: acme_first).backend is acme_first
+    with pytest.raises(BackendError, match=r"acme_third.*is not installed"):
+        set_backend("acme", "acme_third").backend  # noqa: B018
 
 
 def test_set_is_the_default_of_the_process_below_every_with(family):

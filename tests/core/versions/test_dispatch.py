@@ -8,7 +8,7 @@ import sys
 import cloudpickle
 import pytest
 
-from steppe.errors import BackendError, NoImplementation
+from steppe.errors import BackendError, IgnoredArgumentWarning, NoImplementation
 from steppe.versions import implement_for, implementation_of, register_backend_family, set_backend
 
 
@@ -50,6 +50,14 @@ class Outer:
         @implement_for("packaging", "1.0")
         @classmethod
         def over_classmethod(cls):
+            return "new", cls
+
+        @implement_for("packaging", None, "1.0", class_method=True)
+        def by_argument(cls):
+            return "old", cls
+
+        @implement_for("packaging", "1.0", class_method=True)
+        def by_argument(cls):
             return "new", cls
 
         @implement_for("packaging", None, "1.0")
@@ -116,8 +124,56 @@ def test_functions_methods_class_methods_and_nested_classes():
     assert at_module_level() == "new"
     assert inner.method(3) == ("new", 3)
     assert inner.under_classmethod() == Outer.Inner.over_classmethod() == ("new", Outer.Inner)
+    assert inner.by_argument() == Outer.Inner.by_argument() == ("new", Outer.Inner)
     assert inner.over_staticmethod(4) == Outer.Inner.over_staticmethod(value=4) == ("new", 4)
     assert inner.under_property == "new"
+
+
+class Registered:
+    @implement_for("packaging")
+    def method(self, value):
+        return "base", value
+
+    @method.register(to_version="1.0")
+    def _(self, value):
+        return "old", value
+
+    @method.register(from_version="1.0")
+    def _(self, value):
+        return "new", value
+
+
+def test_rows_are_registered_with_a_definition_under_any_name():
+    @implement_for("packaging")
+    def fun():
+        return "base"
+
+    assert fun() == "base"
+
+    @fun.register(from_version="999")
+    def _():
+        return "later"
+
+    assert fun() == "base"
+
+    @fun.register("1.0", "999")
+    def now():
+        return "now"
+
+    assert fun() == now() == "now"
+    assert Registered().method(2) == ("new", 2)
+    with pytest.raises(ValueError, match="would overlap"):
+        fun.register("998")(lambda: "too much")
+
+
+def test_compilable_has_no_effect_and_says_so():
+    with pytest.warns(IgnoredArgumentWarning, match="compilable has no effect.*looked up at each call"):
+
+        @implement_for("packaging", compilable=True)
+        def fun():
+            return 1
+
+    assert fun() == 1
 
 
 def test_a_subclass_has_rows_of_its_own_and_reaches_those_of_its_parent():

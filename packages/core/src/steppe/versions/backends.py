@@ -10,7 +10,7 @@ import difflib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from types import ModuleType, TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -186,16 +186,25 @@ class set_backend:
         _pop()
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a function, or a coroutine function, to run under this choice.
+        """Decorate a function, a generator or coroutine function to run under this choice, or a class to be made so.
+
+        What uses a generator keeps its own choice between two values.
 
         Raises:
-            TypeError: a generator function, whose body runs in its caller's context between two yields.
+            TypeError: an asynchronous generator function.
         """
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"{function.__qualname__} is a generator, which a decorator cannot hold in one backend: "
+                f"{function.__qualname__} is an asynchronous generator, which a decorator cannot hold in one backend: "
                 f"write 'with {type(self).__name__}(...):' between its yields."
             )
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generate(*args: P.args, **kwargs: P.kwargs) -> Any:
+                return (yield from _Held(function(*args, **kwargs), self))
+
+            return generate
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -215,6 +224,15 @@ class set_backend:
     def set(self) -> None:
         """Make this choice the default of the process."""
         _defaults[self.family] = self._resolve()
+
+    @property
+    def backend(self) -> ModuleType:
+        """The library that this chooses, imported at need.
+
+        Raises:
+            BackendError: it is not installed.
+        """
+        return importlib.import_module(self._resolve())
 
     def _resolve(self) -> str:
         backend = self._backend() if callable(self._backend) else self._backend
@@ -237,6 +255,22 @@ class set_gym_backend(set_backend):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__("gym", backend)
+
+
+class _Held(Generator[Any, Any, Any]):
+    """A generator whose body runs under a choice, and whose user does not."""
+
+    def __init__(self, generator: Generator[Any, Any, Any], choice: set_backend) -> None:
+        self._generator = generator
+        self._choice = choice
+
+    def send(self, value: Any) -> Any:
+        with self._choice:
+            return self._generator.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with self._choice:
+            return self._generator.throw(*error)
 
 
 def gym_backend(submodule: str | None = None) -> ModuleType:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+from steppe.arguments import ignored_argument
 from steppe.errors import BackendError, NoImplementation
 from steppe.versions import libraries
 from steppe.versions.backends import backend_name, family_of
@@ -24,6 +25,9 @@ def implement_for(
     library: str | ModuleType | Callable[[], ModuleType],
     from_version: str | None = None,
     to_version: str | None = None,
+    *,
+    class_method: bool = False,
+    compilable: bool = False,
 ) -> Callable[[F], F]:
     """Declare a function as the implementation for a range of versions of a library.
 
@@ -34,6 +38,9 @@ def implement_for(
 
     Declaring the same range again replaces it; several decorators over one definition give it several ranges.
     Functions, methods, class methods and static methods are all welcome, with ``@classmethod`` above or below.
+
+    What it returns has a method ``register(from_version=None, to_version=None)``, a decorator that adds a row for the
+    same library, whatever the function under it is called. The first definition then runs where no such row fits.
 
     >>> @implement_for("packaging", None, "23.0")
     ... def fun():
@@ -48,6 +55,8 @@ def implement_for(
         library: import name of the library, the module itself, or a callable that returns it (called at once).
         from_version: first version inside the range; None for no lower bound.
         to_version: first version after the range; None for no upper bound.
+        class_method: make a class method of it, as ``@classmethod`` does.
+        compilable: taken without effect: which row runs is looked up at each call.
 
     Returns:
         A decorator. Calling what it returns raises ``NoImplementation`` where no row fits what is installed.
@@ -58,8 +67,14 @@ def implement_for(
     name = _library_name(library)
     versions = VersionRange.parse(from_version, to_version)
 
+    if compilable:
+        ignored_argument("implement_for", "compilable", "which row runs is looked up at each call")
+
     def declare(function: F) -> F:
-        kind = type(function) if isinstance(function, classmethod | staticmethod) else None
+        kind: Any = type(function) if isinstance(function, classmethod | staticmethod) else None
+        if kind is None and class_method:
+            kind = classmethod
+            function = classmethod(function)  # type: ignore[assignment]
         body: Callable[..., Any] = function.__func__ if kind is not None else function  # type: ignore[attr-defined]
         rows = _rows_of(body)
         if rows is not None and rows.dispatcher is body:
@@ -98,6 +113,8 @@ class _Rows:
         self.name = first.__qualname__.rpartition("<locals>.")[2]
         self.bodies: dict[tuple[str, VersionRange], Callable[..., Any]] = {}
         self.latest = first
+        #: The row that runs where none of those that were registered does.
+        self.base: tuple[str, VersionRange] | None = None
         self.dispatcher = _make_dispatcher(self, first)
         self._chosen: dict[str, Callable[..., Any]] = {}
         self._epoch = libraries.epoch
@@ -106,6 +123,8 @@ class _Rows:
 
     def add(self, library: str, versions: VersionRange, body: Callable[..., Any]) -> None:
         for other, other_versions in self.bodies:
+            if (other, other_versions) == self.base:
+                continue
             if other == library and other_versions != versions and other_versions.overlaps(versions):
                 raise ValueError(
                     f"{self.name} is implemented for {_requirement(library, other_versions)} already; a row for "
@@ -116,6 +135,20 @@ class _Rows:
         self._single = library if len(named) == 1 else None
         self._family = None
         self._chosen.clear()
+
+    def register(
+        self, from_version: str | None = None, to_version: str | None = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Add a row for the library of the first definition, which becomes the one that runs where none fits."""
+        versions = VersionRange.parse(from_version, to_version)
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if self.base is None:
+                self.base = next(iter(self.bodies))
+            self.add(self.base[0], versions, function)
+            return self.dispatcher
+
+        return declare
 
     def select(self) -> Callable[..., Any]:
         if self._epoch != libraries.epoch:
@@ -145,7 +178,9 @@ class _Rows:
         version = libraries.library_version(library)
         if version is None:
             raise self._nothing_for(f"{library}, which is not installed")
-        for (candidate, versions), body in self.bodies.items():
+        # Those that were registered come before the definition that they were registered with.
+        for row, body in sorted(self.bodies.items(), key=lambda item: item[0] == self.base):
+            candidate, versions = row
             if candidate == library and version in versions:
                 return body
         raise self._nothing_for(f"{library} {version}")
@@ -163,6 +198,7 @@ def _make_dispatcher(rows: _Rows, first: Callable[..., Any]) -> Callable[..., An
         return select()(*args, **kwargs)
 
     setattr(dispatcher, _ROWS, rows)
+    dispatcher.register = rows.register  # type: ignore[attr-defined]
     return dispatcher
 
 
