@@ -338,12 +338,28 @@ class TestFrameSkip:
         one, batch = GymEnv("ALE/Pong-v5", frame_skip=3), GymEnv("ALE/Pong-v5", 2, frame_skip=3)
 
         assert self.frames(one, one.unwrapped) == 3
+        assert (one.frame_skip, one.wrapper_frame_skip) == (batch.frame_skip, batch.wrapper_frame_skip) == (3, 1)
         assert self.frames(batch, batch.unwrapped.envs[0].unwrapped) == 3
 
     def test_without_one_it_repeats_as_its_library_has_it(self):
         env = GymEnv("ALE/Pong-v5")
 
         assert self.frames(env, env.unwrapped) == 4
+
+    def test_it_can_be_changed_later(self):
+        env = GymEnv("CartPole-v1", frame_skip=2)
+        rewards = [env.rollout(1)["next", "reward"].item()]
+        env.rebuild_with_kwargs(frame_skip=3)
+        rewards.append(env.rollout(1)["next", "reward"].item())
+        env.frame_skip = 4
+        rewards.append(env.rollout(1)["next", "reward"].item())
+        env.wrapper_frame_skip = 1
+        rewards.append(env.rollout(1)["next", "reward"].item())
+        env.rebuild_with_kwargs(frame_skip=None)
+        rewards.append(env.rollout(1)["next", "reward"].item())
+
+        assert rewards == [2, 3, 4, 1, 1]
+        assert env.frame_skip == 1
 
     def test_the_two_ways_to_say_it_do_not_go_together(self):
         with pytest.raises(TypeError, match="give one of them"):

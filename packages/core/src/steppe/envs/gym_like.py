@@ -65,6 +65,7 @@ class GymLikeEnv(ArrayEnv):
         own = {name: kwargs.pop(name) for name in _OF_THE_BASE if name in kwargs} if builds else kwargs
         super().__init__(**own)
         self.frame_skip = frame_skip or 1
+        self._wrapper_frame_skip: int | None = None
         self.info_dict_reader: list[Any] = []
         self._convert_actions_to_numpy = True
         if not builds:
@@ -100,12 +101,15 @@ class GymLikeEnv(ArrayEnv):
 
     @property
     def wrapper_frame_skip(self) -> int:
-        """The same as ``frame_skip``."""
-        return self.frame_skip
+        """How often the wrapper repeats an action: ``frame_skip`` times, or 1 where that is left to the library.
+
+        A subclass whose library repeats actions sets it to 1; None makes it ``frame_skip`` again.
+        """
+        return self.frame_skip if self._wrapper_frame_skip is None else self._wrapper_frame_skip
 
     @wrapper_frame_skip.setter
-    def wrapper_frame_skip(self, value: int) -> None:
-        self.frame_skip = value
+    def wrapper_frame_skip(self, value: int | None) -> None:
+        self._wrapper_frame_skip = value
 
     def fast_encoding(self, mode: bool = True) -> None:
         """Do nothing but say so, once: what TorchRL prepares here is compiled from the specs anyway."""
@@ -258,11 +262,12 @@ class GymLikeEnv(ArrayEnv):
         elif len(keys) > 1:
             action = action.to_dict()
         total: Any = 0
-        for _ in range(self.frame_skip):
+        times = self.wrapper_frame_skip
+        for _ in range(times):
             outputs = self._output_transform(self._env_step(action))
             observation, reward, terminated, truncated, done, info = outputs
             terminated, truncated, done, stop = self.read_done(terminated=terminated, truncated=truncated, done=done)
-            total = reward if self.frame_skip == 1 else total + (0 if reward is None else reward)
+            total = reward if times == 1 else total + (0 if reward is None else reward)
             if stop:
                 break
         data = self.new_data(self.read_obs(observation))

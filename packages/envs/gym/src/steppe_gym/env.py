@@ -95,17 +95,17 @@ class GymEnv(GymWrapper):
             "disable_env_checker": disable_env_checker,
             **kwargs,
         }
-        env, frame_skip = self._make(**made_of)
+        env, repeats = self._make(**made_of)
         super().__init__(
             env,
             categorical_action_encoding=categorical_action_encoding,
-            frame_skip=frame_skip,
+            frame_skip=repeats,
             from_pixels=from_pixels and not num_envs,
             pixels_only=pixels_only,
             device=device,
             **own,
         )
-        self._remember(made_of)
+        self._remember(made_of, repeats)
 
     def __new__(cls, *args: Any, num_workers: int = 1, **kwargs: Any) -> Any:
         """Make the object, or of several workers a batch of environments."""
@@ -163,18 +163,19 @@ class GymEnv(GymWrapper):
     def rebuild_with_kwargs(self, **kwargs: Any) -> None:
         made_of = {**self._constructor_kwargs, **kwargs}
         old = self._env
-        env, frame_skip = self._make(**made_of)
+        env, repeats = self._make(**made_of)
         pixels = made_of["from_pixels"] and not made_of["num_envs"]
         self._take_another(env, from_pixels=pixels, pixels_only=made_of["pixels_only"])
-        self.frame_skip = frame_skip or 1
-        self._remember(made_of)
+        self._remember(made_of, repeats)
         old.close()
 
     rebuild_with_kwargs.__doc__ = GymWrapper.rebuild_with_kwargs.__doc__
 
-    def _remember(self, made_of: dict[str, Any]) -> None:
+    def _remember(self, made_of: dict[str, Any], repeats: int | None) -> None:
         self.__dict__["_constructor_kwargs"] = made_of
         self.__dict__["name"] = self.__dict__["env_name"] = made_of["env_name"]
+        self.frame_skip = made_of["frame_skip"] or 1
+        self.wrapper_frame_skip = None if repeats == made_of["frame_skip"] else 1
 
     @classmethod
     def _list_names(cls) -> list[str]:

@@ -260,8 +260,9 @@ class GymWrapper(GymLikeEnv):
 
     def _compile_kernel(self, *, checked: bool) -> Kernel:
         step = self._adapter.stepper(self._env)
-        if self.frame_skip > 1:
-            step = repeated(step, self.frame_skip)
+        times = self.wrapper_frame_skip
+        if times > 1:
+            step = repeated(step, times)
         check = self._check_step if checked else None
         return compile_kernel(
             step,
@@ -456,7 +457,7 @@ class GymWrapper(GymLikeEnv):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("_env", "frame_skip"):
+        if name in ("_env", "frame_skip", "wrapper_frame_skip"):
             self.__dict__["_kernel"] = self._first_kernel
 
     def __getstate__(self) -> dict[str, Any]:
