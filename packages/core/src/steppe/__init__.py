@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .batched import env_creator as env_creator
     from .collectors import Agent as Agent
+    from .collectors import Batcher as Batcher
     from .collectors import CategoricalActor as CategoricalActor
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
+    from .collectors import EpisodeBatcher as EpisodeBatcher
     from .collectors import Job as Job
+    from .collectors import MonoThreadEpisodeBatcher as MonoThreadEpisodeBatcher
     from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
     from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
     from .collectors import NormalActor as NormalActor
@@ -211,10 +214,13 @@ _EXPORTS: dict[str, str] = {
         ),
         "collectors": (
             "Agent",
+            "Batcher",
             "CategoricalActor",
             "Collector",
             "DataCollectorBase",
+            "EpisodeBatcher",
             "Job",
+            "MonoThreadEpisodeBatcher",
             "MultiSyncDataCollector",
             "MultiaSyncDataCollector",
             "NormalActor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from steppe.collectors.actors import CategoricalActor, NormalActor
 from steppe.collectors.agents import Agent
 from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
 from steppe.collectors.engine import Collector
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
@@ -18,10 +19,13 @@ from steppe.collectors.trajectories import split_trajectories
 
 __all__ = [
     "Agent",
+    "Batcher",
     "CategoricalActor",
     "Collector",
     "DataCollectorBase",
+    "EpisodeBatcher",
     "Job",
+    "MonoThreadEpisodeBatcher",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "NormalActor",

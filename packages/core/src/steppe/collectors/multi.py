@@ -332,6 +332,17 @@ class MultiCollector(RequestForm, DataCollectorBase):
             seed = seed if static_seed else following
         return following
 
+    def seed_workers(self, seeds: Sequence[int]) -> None:
+        """Seed each worker with a number of its own.
+
+        Args:
+            seeds: one for each worker.
+        """
+        self.crew.check(self)
+        if len(seeds) != self.num_workers:
+            raise SpecError(f"{self.num_workers} workers need {self.num_workers} seeds, found {len(seeds)}.")
+        self.crew.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
+
     def reset(self, **kwargs: Any) -> None:
         """Begin new episodes in all rows of all workers, with their next batch."""
         self.crew.check(self)

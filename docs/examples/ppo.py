@@ -1,0 +1,105 @@
+"""PPO on CartPole in one file: a collector, generalised advantages, the clipped loss, and evaluation by requests.
+
+python docs/examples/ppo.py [--frames 100000] [--seed 0] [--plot ppo.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import torch
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from steppe import CategoricalActor, Collector, ExplorationType, SerialEnv, SyncDataCollector
+
+N_ENVS, N_STEPS = 8, 32
+EPOCHS, MINIBATCH = 20, 256
+GAMMA, LAMBDA, CLIP, LEARNING_RATE = 0.98, 0.8, 0.2, 1e-3
+
+
+def net(outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
+
+
+def advantages(batch: Any, critic: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    """Generalised advantages and the returns that the critic is to learn, ``[n, T]`` both."""
+    with torch.no_grad():
+        value, following = critic(batch["observation"]).squeeze(-1), critic(batch["next", "observation"]).squeeze(-1)
+    reward, done, terminated = (batch["next", key].squeeze(-1) for key in ("reward", "done", "terminated"))
+    delta = reward + GAMMA * following * ~terminated - value
+    advantage, running = torch.zeros_like(delta), torch.zeros(len(delta))
+    for t in reversed(range(delta.shape[1])):
+        running = delta[:, t] + GAMMA * LAMBDA * running * ~done[:, t]
+        advantage[:, t] = running
+    return advantage, advantage + value
+
+
+def train(frames: int, seed: int, evaluate_every: int = 10) -> list[tuple[int, float, float]]:
+    """Learn, and return ``(frames, seconds of learning, mean return of 10 episodes)`` as it goes."""
+    torch.manual_seed(seed)
+    actor, critic = CategoricalActor(net(2)), TensorDictModule(net(1), ["observation"], ["value"])
+    optimiser = torch.optim.Adam([*actor.parameters(), *critic.parameters()], lr=LEARNING_RATE)
+    collector = SyncDataCollector(
+        SerialEnv(N_ENVS, "gym:CartPole-v1"),
+        actor,
+        frames_per_batch=N_ENVS * N_STEPS,
+        total_frames=frames // (N_ENVS * N_STEPS) * N_ENVS * N_STEPS,
+        seed=seed,
+    )
+    judge = Collector(
+        SerialEnv(10, "gym:CartPole-v1"), actor, exploration_type=ExplorationType.DETERMINISTIC, seed=seed + 1000
+    )
+    curve, seconds = [], 0.0
+    with collector, judge:
+        for number, batch in enumerate(collector, 1):
+            start = time.perf_counter()
+            left = 1 - collector.stats()["frames"] / frames
+            optimiser.param_groups[0]["lr"] = LEARNING_RATE * max(left, 0.0)
+            advantage, returns = advantages(batch, critic.module)
+            data = batch.reshape(-1)
+            advantage, returns = advantage.reshape(-1), returns.reshape(-1)
+            for _ in range(EPOCHS):
+                for rows in torch.randperm(len(data)).split(MINIBATCH):
+                    part, gain = data[rows], advantage[rows]
+                    gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+                    ratio = (actor.log_prob(part) - part["action_log_prob"]).exp()
+                    clip = CLIP * max(left, 0.0)
+                    loss = -torch.min(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain).mean()
+                    loss = loss + 0.5 * (critic.module(part["observation"]).squeeze(-1) - returns[rows]).square().mean()
+                    optimiser.zero_grad()
+                    loss.backward()
+                    nn.utils.clip_grad_norm_([*actor.parameters(), *critic.parameters()], 0.5)
+                    optimiser.step()
+            seconds += time.perf_counter() - start
+            if number % evaluate_every == 0:
+                judge.execute(n_episodes=10)
+                found = judge.get()
+                assert found is not None
+                told = collector.stats()["seconds"] + seconds
+                curve.append((int(collector.stats()["frames"]), told, float(found.episode_return().mean())))
+    return curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", help="a picture of the curve")
+    args = parser.parse_args()
+    curve = train(args.frames, args.seed)
+    for frames, seconds, found in curve:
+        print(f"{frames:>8} frames  {seconds:7.1f} s  mean return {found:6.1f}")
+    if args.plot:
+        import matplotlib.pyplot as plt
+
+        plt.plot([frames for frames, _, _ in curve], [found for _, _, found in curve])
+        plt.xlabel("frames")
+        plt.ylabel("mean return of 10 episodes")
+        plt.savefig(args.plot, bbox_inches="tight")
+
+
+if __name__ == "__main__":
+    main()

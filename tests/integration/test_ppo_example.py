@@ -1,0 +1,25 @@
+"""The example of PPO runs, and learns."""
+
+from __future__ import annotations
+
+import runpy
+import statistics
+
+import pytest
+
+from tools.workspace import ROOT
+
+EXAMPLE = str(ROOT / "docs" / "examples" / "ppo.py")
+
+
+def test_the_example_runs_in_a_short_form() -> None:
+    curve = runpy.run_path(EXAMPLE)["train"](5_120, 0)
+    assert [frames for frames, _, _ in curve] == [2_560, 5_120]
+    assert all(1 <= found <= 500 for _, _, found in curve)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_example_learns_cartpole_within_100000_frames() -> None:
+    train = runpy.run_path(EXAMPLE)["train"]
+    assert statistics.median(max(found for _, _, found in train(100_000, seed)) for seed in range(3)) >= 450
