@@ -56,6 +56,7 @@ TEST_LIBRARIES = [
     "mo-gymnasium",
     "vmas",
     "mujoco==3.17.0",
+    "multi-agent-ale-py",
     "envpool",
     "hypothesis",
     "psutil",
@@ -78,9 +79,16 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests but the slow ones; arguments after -- go to pytest."""
+    """Run all tests but the slow ones and the long suites of libraries; arguments after -- go to pytest."""
     install_for_tests(session)
-    session.run("python", "-m", "pytest", "-m", "not slow", *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "-m", "not slow and not library", *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def pettingzoo(session: nox.Session) -> None:
+    """Run the whole suite of steppe-pettingzoo, of which ``tests`` takes the smoke part."""
+    install_for_tests(session)
+    session.run("python", "-m", "pytest", "tests/envs/pettingzoo", *session.posargs, env=HEADLESS)
 
 
 @nox.session

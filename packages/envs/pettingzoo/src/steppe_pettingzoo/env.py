@@ -1,0 +1,69 @@
+"""PettingZooEnv: an environment of PettingZoo by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe.envs import GroupMap
+
+from .making import make
+from .wrapper import PettingZooWrapper
+
+__all__ = ["PettingZooEnv"]
+
+# What EnvBase takes; everything else in PettingZooEnv's keyword arguments is the library's.
+_OWN = ("batch_size", "run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace")
+
+
+class PettingZooEnv(PettingZooWrapper):
+    """Make an environment of PettingZoo or MPE2 by its name, and wrap it; see :class:`PettingZooWrapper` for the data.
+
+    >>> env = PettingZooEnv("mpe2/simple_tag_v3", max_cycles=50)
+    >>> env.group_map
+    {'adversary': ['adversary_0', 'adversary_1', 'adversary_2'], 'agent': ['agent_0']}
+
+    Args:
+        task: the name, with its family or without: ``"butterfly/pistonball_v6"``, ``"pistonball_v6"``.
+        parallel: whether all agents act at once; None: where the task can.
+        return_state: add the library's state to the data.
+        group_map: see :class:`PettingZooWrapper`.
+        use_mask: see :class:`PettingZooWrapper`.
+        categorical_actions: discrete actions as numbers, not one-hot rows.
+        seed: of the first reset.
+        done_on_any: see :class:`PettingZooWrapper`.
+        device: where data comes out and goes in.
+        **kwargs: for the library; those of :class:`steppe.EnvBase` go there. Games of Atari find the ROMs of ale-py.
+
+    Raises:
+        EnvNotFound: the library has no such environment.
+        LibraryMissing: the environment needs a package that is not installed.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        parallel: bool | None = None,
+        return_state: bool = False,
+        group_map: GroupMap = None,
+        use_mask: bool | None = None,
+        categorical_actions: bool = True,
+        seed: int | None = None,
+        done_on_any: bool | None = None,
+        *,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
+        env = make(task, parallel, kwargs)
+        super().__init__(
+            env,
+            return_state=return_state,
+            group_map=group_map,
+            use_mask=use_mask,
+            categorical_actions=categorical_actions,
+            seed=seed,
+            done_on_any=done_on_any,
+            device=device,
+            **own,
+        )
+        self.__dict__["task_name"] = task

@@ -1,0 +1,47 @@
+"""Which environments PettingZoo has: their modules are listed without importing any. Torch-free."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+__all__ = ["AvailableEnvs", "available_names", "module_of"]
+
+_FAMILIES = ("atari", "butterfly", "classic", "sisl")
+_TASK = re.compile(r"\w+_v\d+")
+
+
+class AvailableEnvs:
+    """A property of a class: the names that there are; none where the library is missing."""
+
+    def __get__(self, instance: Any, owner: type) -> list[str]:
+        return available_names()
+
+
+def available_names() -> list[str]:
+    """The names of all environments: ``butterfly/pistonball_v6``, ``mpe2/simple_tag_v3``, ..."""
+    names = [f"{family}/{task}" for family in _FAMILIES for task in _tasks("pettingzoo", family)]
+    return sorted([*names, *(f"mpe2/{task}" for task in _tasks("mpe2"))])
+
+
+def module_of(name: str) -> str | None:
+    """The module that makes an environment, ``pettingzoo.butterfly.pistonball_v6``; None where there is none.
+
+    Args:
+        name: ``butterfly/pistonball_v6``, or ``pistonball_v6`` alone.
+    """
+    found = [one for one in available_names() if name in (one, one.partition("/")[2])]
+    if not found:
+        return None
+    family, _, task = found[0].partition("/")
+    return f"mpe2.{task}" if family == "mpe2" else f"pettingzoo.{family}.{task}"
+
+
+def _tasks(package: str, *parts: str) -> list[str]:
+    spec = find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return [
+        file.stem for folder in folders for file in Path(folder, *parts).glob("*_v*.py") if _TASK.fullmatch(file.stem)
+    ]

@@ -1,0 +1,34 @@
+"""The plugin of the namespace ``pettingzoo:``. Neither the library nor torch is imported before a hook needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe.registry import LibraryInfo, hookimpl
+
+
+@hookimpl
+def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """Make a ``PettingZooEnv``: ``butterfly/pistonball_v6``, ``classic/chess_v6``, ``mpe2/simple_tag_v3``, ..."""
+    from .env import PettingZooEnv
+
+    return PettingZooEnv(name, **kwargs)
+
+
+@hookimpl
+def steppe_env_names() -> Iterable[str]:
+    """The environments of PettingZoo's families and of MPE2."""
+    from .names import available_names
+
+    return available_names()
+
+
+@hookimpl
+def steppe_library() -> LibraryInfo:
+    """PettingZoo as it is installed."""
+    from importlib.metadata import version
+    from importlib.util import find_spec
+
+    spec = find_spec("pettingzoo")
+    return LibraryInfo("pettingzoo", version("pettingzoo"), None if spec is None else spec.origin)

@@ -1,0 +1,170 @@
+"""Making and using PettingZoo's environments: names, groups, masks, actions, errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("pettingzoo")
+
+from steppe import MarlGroupMapType, check_env_specs, list_envs, make_env
+from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.specs import Bounded, OneHot
+from steppe_pettingzoo import PettingZooEnv, PettingZooWrapper
+
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("ignore")]
+
+
+def test_names_are_listed_with_their_families():
+    names = list_envs("pettingzoo")
+
+    assert {"butterfly/pistonball_v6", "classic/chess_v6", "mpe2/simple_tag_v3", "atari/pong_v3"} <= set(names)
+    assert PettingZooEnv.available_envs == names
+
+
+def test_a_task_is_found_without_its_family():
+    assert PettingZooEnv("tictactoe_v3", parallel=False, use_mask=True).group_map == {
+        "player_1": ["player_1"],
+        "player_2": ["player_2"],
+    }
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(EnvNotFound, match=r"Plugin 'pettingzoo'.*Did you mean 'butterfly/pistonball_v6'"):
+        make_env("pettingzoo:butterfly/pistonball_v5")
+
+
+@pytest.mark.parametrize(
+    ("group_map", "expected"),
+    [
+        (None, {"adversary": 3, "agent": 1}),
+        (MarlGroupMapType.ALL_IN_ONE_GROUP, {"agents": 4}),
+        (MarlGroupMapType.ONE_GROUP_PER_AGENT, {"adversary_0": 1, "adversary_1": 1, "adversary_2": 1, "agent_0": 1}),
+        ({"a": ["agent_0", "adversary_1"], "b": ["adversary_0", "adversary_2"]}, {"a": 2, "b": 2}),
+    ],
+)
+def test_agents_are_grouped_as_asked(group_map, expected):
+    env = PettingZooEnv("mpe2/simple_tag_v3", group_map=group_map, seed=0)
+
+    check_env_specs(env)
+    data = env.rollout(2)
+    assert {group: data[group].batch_size[1] for group in env.group_map} == expected
+
+
+def test_a_group_map_that_does_not_fit_is_answered():
+    with pytest.raises(SpecError, match=r"agents without a group: \['agent_0'\]"):
+        PettingZooEnv("mpe2/simple_tag_v3", group_map={"a": ["adversary_0", "adversary_1", "adversary_2"]})
+
+
+def test_unequal_agents_of_a_group_keep_their_own_sizes():
+    env = make_env("pettingzoo:mpe2/simple_tag_v3", group_map=MarlGroupMapType.ALL_IN_ONE_GROUP)
+
+    td = env.rollout(2)[0]
+
+    assert [agent["observation"].shape[-1] for agent in td["agents"].unbind(0)] == [16, 16, 16, 14]
+
+
+def test_actions_are_numbers_or_one_hot_rows_or_boxes():
+    numbers = PettingZooEnv("mpe2/simple_spread_v3")
+    rows = PettingZooEnv("mpe2/simple_spread_v3", categorical_actions=False)
+    boxes = PettingZooEnv("mpe2/simple_spread_v3", continuous_actions=True)
+
+    assert numbers.rand_action()["agent", "action"].shape == (3,)
+    assert rows.rand_action()["agent", "action"].shape == (3, 5)
+    assert isinstance(rows.full_action_spec["agent", "action"], OneHot)
+    assert isinstance(boxes.full_action_spec["agent", "action"], Bounded)
+    found = []
+    for env in (numbers, rows):
+        env.set_seed(0)
+        td = env.reset()
+        action = torch.tensor([1, 2, 3])
+        td["agent", "action"] = action if env is numbers else torch.nn.functional.one_hot(action, 5)
+        found.append(env.step(td)["next", "agent", "observation"])
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("categorical", [True, False])
+def test_random_actions_are_among_those_that_the_mask_allows(categorical):
+    env = PettingZooEnv("classic/connect_four_v3", categorical_actions=categorical)
+    env.set_seed(0)
+
+    for _ in range(5):
+        data = env.rollout(50)
+        for step in data:
+            for group in env.group_map:
+                action = step[group, "action"][0]
+                number = action if categorical else action.argmax()
+                assert step[group, "action_mask"][0, number]
+        # An illegal move would cost its player 1 and nobody would gain.
+        assert data["next", "player_0", "reward"].sum() + data["next", "player_1", "reward"].sum() == 0
+
+
+def test_masks_of_the_data_count_before_those_of_the_environment():
+    env = PettingZooEnv("classic/connect_four_v3")
+    td = env.reset()
+    td["player_0", "action_mask"] = torch.tensor([[False] * 6 + [True]])
+
+    assert {env.rand_action(td.clone())["player_0", "action"].item() for _ in range(10)} == {6}
+
+
+def test_the_mask_that_is_an_info_is_an_entry_once():
+    data = PettingZooEnv("classic/hanabi_v5", seed=0).rollout(3)
+
+    assert data["player_0", "action_mask"].shape == (3, 1, 20)
+    assert "info" not in data["player_0"].keys()
+
+
+def test_chess_is_played_to_an_end():
+    env = make_env("pettingzoo:classic/chess_v6", seed=0)
+
+    data = env.rollout(40)
+
+    assert data["player_0", "observation", "observation"].shape[1:] == (1, 8, 8, 111)
+    assert data["player_0", "mask"].flatten().tolist() == [t % 2 == 0 for t in range(data.shape[0])]
+
+
+def test_games_of_atari_find_their_roms():
+    pytest.importorskip("multi_agent_ale_py")
+    pytest.importorskip("ale_py")
+    env = make_env("pettingzoo:atari/pong_v3", seed=0)
+
+    data = env.rollout(3)
+
+    assert data["first", "observation"].shape == (3, 1, 210, 160, 3)
+    env.close()
+
+
+def test_the_state_is_an_entry():
+    env = make_env("pettingzoo:mpe2/simple_spread_v3", return_state=True, seed=0)
+    data = env.rollout(2)
+
+    assert env.observation_spec["state"].shape == (54,)
+    torch.testing.assert_close(data["state"][0], data["agent", "observation"][0].flatten())
+    with pytest.raises(NotSupported, match="no state"):
+        make_env("pettingzoo:classic/tictactoe_v3", return_state=True)
+
+
+def test_a_seed_is_that_of_the_next_reset():
+    env = PettingZooEnv("mpe2/simple_spread_v3", seed=4)
+    first = env.reset()
+    env.set_seed(4)
+
+    assert (env.reset() == first).all()
+    assert not (env.reset() == first).all()
+
+
+def test_frames_come_from_the_library():
+    env = make_env("pettingzoo:butterfly/pistonball_v6", render_mode="rgb_array")
+    env.reset()
+
+    assert env.render().shape[-1] == 3
+    env.close()
+
+
+def test_wrong_arguments_are_answered():
+    with pytest.raises(NotSupported, match="leave use_mask=False out"):
+        PettingZooEnv("classic/tictactoe_v3", use_mask=False)
+    with pytest.raises(NotSupported, match="leave parallel=True out"):
+        PettingZooEnv("classic/tictactoe_v3", parallel=True)
+    with pytest.raises(TypeError, match=r"PettingZooEnv\('butterfly/pistonball_v6'\)"):
+        PettingZooWrapper("pistonball_v6")
