@@ -266,7 +266,7 @@ class PettingZooWrapper(EnvBase):
             data.set("state", self._state())
         done, terminated, truncated = self._whole_episode() if stepped else (False, False, False)
         for name, flag in zip(_FLAGS, (done, terminated, truncated), strict=True):
-            data.set(name, torch.tensor([flag], device=self.device))
+            data.set(name, torch.from_numpy(np.array([flag])))
         return data
 
     def _whole_episode(self) -> tuple[bool, bool, bool]:
