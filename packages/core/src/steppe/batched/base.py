@@ -159,10 +159,6 @@ class BatchedEnv(EnvBase):
         values: list[Any] = self._backend.ask(path, calls)
         return values
 
-    def _seed_rows(self, seeds: dict[int, Any]) -> None:
-        self._backend.check(self)
-        self._backend.seed(seeds)
-
     def check_open(self, what: str) -> None:
         super().check_open(what)
         if self._backend is not None:
@@ -599,8 +595,7 @@ class BatchedEnv(EnvBase):
         """What ``reset(env_info=...)`` may be given for each row, as the environments say."""
         if not self._is_described:
             self.start()
-        spec = self.base_state.env_info_spec
-        return spec if spec is not None else Composite({}, shape=self.batch_size)
+        return super().env_info_spec
 
     @env_info_spec.setter
     def env_info_spec(self, spec: Composite) -> None:
@@ -646,7 +641,8 @@ class BatchedEnv(EnvBase):
         for row in rows:
             seeds[row] = seed
             seed = seed if static_seed or seed is None else next_seed(seed)
-        self._seed_rows(seeds)
+        self._backend.check(self)
+        self._backend.seed(seeds)
         return seed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import TensorDictBase, is_non_tensor
 
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, Unbounded, make_composite_from_td
@@ -85,17 +85,11 @@ def _keys(data: TensorDictBase) -> list[Any]:
     found: list[Any] = []
     for name in data.keys():
         value = data.get(name)
-        if isinstance(value, TensorDictBase) and is_tensor_collection(value) and not _is_text(value):
+        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
             found += [(name, *((key,) if isinstance(key, str) else key)) for key in _keys(value)]
         else:
             found.append(name)
     return found
-
-
-def _is_text(value: Any) -> bool:
-    from tensordict import is_non_tensor
-
-    return bool(is_non_tensor(value))
 
 
 def _last(key: Any) -> str:

@@ -487,7 +487,10 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
         state = self.base_state
         if "reward" in state.undeclared:
-            self._look_for_reward(following)
+            # The first step settles whether an environment that has declared no reward has one.
+            state.undeclared.discard("reward")
+            if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
+                self.assign_spec("reward", Composite({}, shape=self.batch_size))
         first = "step" not in state.validated
         if first:
             expectation = self._expectation  # this step may have shown that there is no reward
@@ -510,12 +513,6 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         if extra != self.base_state.extra_outputs:
             self.base_state.extra_outputs = extra
             (self.base_state.cache or {}).pop("step_plan", None)
-
-    def _look_for_reward(self, following: Any) -> None:
-        """Settle, by the first step, whether an environment that has declared no reward has one."""
-        self.base_state.undeclared.discard("reward")
-        if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
-            self.assign_spec("reward", Composite({}, shape=self.batch_size))
 
     def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
         """Find out, where nobody has declared a reward, whether there is one, by a reset and a step.

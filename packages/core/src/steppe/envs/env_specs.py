@@ -53,7 +53,19 @@ def _short(kind: str) -> property:
     return property(get, set_)
 
 
-def _unbatched(kind: str, view: str) -> property:
+def _packed(kinds: tuple[str, ...]) -> property:
+    def get(self: SpecViews) -> Composite:
+        spec = Composite({f"full_{kind}_spec": self._full_spec(kind) for kind in kinds}, shape=self.batch_size)
+        return spec.lock_() if self.is_spec_locked else spec
+
+    def set_(self: SpecViews, spec: Composite) -> None:
+        self._unpack(spec, kinds)
+
+    get.__doc__ = f"{', '.join(f'``full_{kind}_spec``' for kind in kinds)} in one Composite."
+    return property(get, set_)
+
+
+def _unbatched(kind: str | None, view: str) -> property:
     def get(self: SpecViews) -> Spec:
         spec: Spec = getattr(self, view)
         for _ in range(len(self.batch_size)):
@@ -61,7 +73,11 @@ def _unbatched(kind: str, view: str) -> property:
         return spec
 
     def set_(self: SpecViews, spec: Any) -> None:
-        self.assign_spec(kind, spec.expand(torch.Size((*self.batch_size, *spec.shape))))
+        spec = spec.expand(torch.Size((*self.batch_size, *spec.shape)))
+        if kind is None:
+            setattr(self, view, spec)
+        else:
+            self.assign_spec(kind, spec)
 
     get.__doc__ = f"``{view}`` without the batch dimensions. Assigning expands by ``batch_size``."
     return property(get, set_)
@@ -128,6 +144,8 @@ class SpecViews:
     done_spec_unbatched = _unbatched("done", "done_spec")
     action_spec_unbatched = _unbatched("action", "action_spec")
     state_spec_unbatched = _unbatched("state", "state_spec")
+    output_spec_unbatched = _unbatched(None, "output_spec")
+    input_spec_unbatched = _unbatched(None, "input_spec")
 
     observation_keys = _keys("observation")
     reward_keys = _keys("reward")
@@ -260,55 +278,13 @@ class SpecViews:
             self.base_state.cache[name] = value
         return value
 
-    @property
-    def output_spec(self) -> Composite:
-        """``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec`` in one Composite."""
-        return self._pack(OUTPUT_KINDS)
-
-    @output_spec.setter
-    def output_spec(self, spec: Composite) -> None:
-        self._unpack(spec, OUTPUT_KINDS)
-
-    @property
-    def input_spec(self) -> Composite:
-        """``full_action_spec`` and ``full_state_spec`` in one Composite."""
-        return self._pack(INPUT_KINDS)
-
-    @input_spec.setter
-    def input_spec(self, spec: Composite) -> None:
-        self._unpack(spec, INPUT_KINDS)
-
-    @property
-    def output_spec_unbatched(self) -> Composite:
-        """``output_spec`` without the batch dimensions. Assigning expands by ``batch_size``."""
-        return self._without_batch(self.output_spec)
-
-    @output_spec_unbatched.setter
-    def output_spec_unbatched(self, spec: Composite) -> None:
-        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), OUTPUT_KINDS)
-
-    @property
-    def input_spec_unbatched(self) -> Composite:
-        """``input_spec`` without the batch dimensions. Assigning expands by ``batch_size``."""
-        return self._without_batch(self.input_spec)
-
-    @input_spec_unbatched.setter
-    def input_spec_unbatched(self, spec: Composite) -> None:
-        self._unpack(spec.expand(torch.Size((*self.batch_size, *spec.shape))), INPUT_KINDS)
+    output_spec = _packed(OUTPUT_KINDS)
+    input_spec = _packed(INPUT_KINDS)
 
     @property
     def specs(self) -> Composite:
         """``input_spec`` and ``output_spec`` in one Composite: all that a buffer needs to know of an environment."""
         return Composite({"input_spec": self.input_spec, "output_spec": self.output_spec}, shape=self.batch_size)
-
-    def _without_batch(self, spec: Composite) -> Composite:
-        for _ in range(len(self.batch_size)):
-            spec = spec[0]
-        return spec
-
-    def _pack(self, kinds: tuple[str, ...]) -> Composite:
-        spec = Composite({f"full_{kind}_spec": self._full_spec(kind) for kind in kinds}, shape=self.batch_size)
-        return spec.lock_() if self.is_spec_locked else spec
 
     def _unpack(self, spec: Composite, kinds: tuple[str, ...]) -> None:
         unknown = set(spec.keys()) - {f"full_{kind}_spec" for kind in kinds}

@@ -113,6 +113,7 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     root: TensorDictBase = plan.start
     frames = Frames(plan.batch_dims)
     edits = env.edits_frames
+    following: TensorDictBase | None
     for step in range(plan.max_steps):
         root = act(root)
         last = step == plan.max_steps - 1

@@ -86,7 +86,6 @@ class StagesOnBatch:
         memory = Memory(self.rows, given)
         self._stages = BoundStages([plan], lambda i: True, memory, self.rows, Progress())
         self._carried = [(key, root[key]) for key in self.layout.carried]
-        self._ends = ends
         self._next = list(following.items())
         self._root = [(key, root[key]) for key, _, _ in self.layout.observations]
         self._done = following["done"].reshape(n, -1)

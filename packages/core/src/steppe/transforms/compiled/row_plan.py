@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -188,11 +188,6 @@ def plan_batch(
     plan = RowPlan(base, parts, found, before, specs, casts_in_write=casts_in_write)
     problem = plan.problem()
     return (plan, None) if problem is None else (None, problem)
-
-
-def _is_free(value: Value | None) -> TypeGuard[Value]:
-    """Whether nobody needs a value as it is: only what is made of it."""
-    return value is not None and not value.is_read and value.same_as is None
 
 
 def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) -> str | None:

@@ -1,0 +1,15 @@
+"""What environments are made of is held, not inherited: few classes to read to know what one does."""
+
+from __future__ import annotations
+
+import pytest
+
+from steppe import ParallelEnv, SerialEnv, TransformedEnv
+from steppe.envs import EnvBase
+
+
+@pytest.mark.parametrize("cls", [SerialEnv, ParallelEnv, TransformedEnv])
+def test_at_most_two_environment_classes_stand_above(cls):
+    above = [parent.__name__ for parent in cls.__mro__[1:] if issubclass(parent, EnvBase)]
+
+    assert len(above) <= 2, above
