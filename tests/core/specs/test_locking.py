@@ -107,3 +107,20 @@ def test_stacks_lock_their_parts(spec: Composite) -> None:
         stacked.specs[0].unlock_()
     with pytest.raises(StateError, match="StackedComposite is locked"):
         stacked["x"] = None
+
+
+def test_nested_specs_that_were_left_unlocked_are_set_through_their_parent():
+    spec = Composite(a=Composite(b=Unbounded((1,))), c=Unbounded((1,)))
+    spec.lock_(recurse=False)
+
+    spec["a", "b"] = Unbounded((2,))
+    spec["a", "d", "e"] = Unbounded((3,))
+
+    assert spec["a", "b"].shape == (2,)
+    assert spec["a", "d", "e"].shape == (3,)
+    for key in ("c", "f", ("f", "g")):
+        with pytest.raises(StateError):
+            spec[key] = Unbounded((2,))
+    spec.lock_()
+    with pytest.raises(StateError):
+        spec["a", "b"] = Unbounded((3,))

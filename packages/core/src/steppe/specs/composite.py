@@ -315,11 +315,12 @@ class Composite(CompositeData, CompositeShape):
             SpecError: ``spec`` does not fit, or a part of ``name`` is taken by a spec that holds no others.
         """
         first, *rest = as_path(name)
-        self._check_unlocked(f"set {name!r}")
+        child = self._specs.get(first) if rest else None
+        if not isinstance(child, Composite) or child.is_locked:
+            self._check_unlocked(f"set {name!r}")
         if not rest:
             self._specs[first] = self._fitted(name, spec)
             return self
-        child = self._specs.get(first)
         if child is None:
             child = self._specs[first] = Composite(shape=self._shape, device=self._device)
         if not isinstance(child, Composite):
