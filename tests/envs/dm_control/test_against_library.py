@@ -132,6 +132,7 @@ def test_a_time_limit_truncates_and_a_discount_of_zero_terminates():
     assert (ended["truncated"][-1].item(), ended["terminated"][-1].item()) == (False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "task"), suite.ALL_TASKS)
 def test_each_task_of_the_suite_fits_its_specs(domain, task):
     env = DMControlEnv(domain, task)
@@ -158,6 +159,7 @@ def test_locomotion_equals_the_library():
     env.close()
 
 
+@pytest.mark.slow
 def test_cameras_of_locomotion_are_observations():
     # Its data is not compared: this task draws from more than its random state.
     env = make_env("dm:locomotion/rodent_two_touch")

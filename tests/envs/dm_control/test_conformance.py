@@ -35,11 +35,13 @@ class TestFrameSkip(EnvConformance):
     kwargs: ClassVar = {"frame_skip": 4, "time_limit": 0.5}
 
 
-class TestTermination(EnvConformance):
+@pytest.mark.slow
+class TestBallInCup(EnvConformance):
     env_id = "dm:ball_in_cup-catch"
     kwargs: ClassVar = {"time_limit": 0.4}
 
 
+@pytest.mark.slow
 class TestManipulation(EnvConformance):
     env_id = "dm:manipulation/reach_site_features"
     max_steps = 300  # ten seconds; arms rarely reach the site by chance before
