@@ -11,7 +11,7 @@ from torch import nn
 import steppe.specs as ours
 from steppe import RandomPolicy, TensorDictPrimer
 from steppe.errors import SpecError
-from steppe_testing import CountingEnv
+from steppe_testing import CountingEnv, MultiAgentCountingEnv
 
 theirs = pytest.importorskip("torchrl.data")
 bridge = pytest.importorskip("steppe_torchrl")
@@ -258,3 +258,22 @@ def test_a_spec_of_torchrl_in_the_place_of_ours_is_an_error_that_names_the_conve
     ):
         with pytest.raises(SpecError, match=r"from_torchrl\(spec\) of steppe_torchrl"):
             wrong()
+
+
+def test_agents_of_a_group_act_through_torchrls_networks():
+    env = MultiAgentCountingEnv(4)
+    group = env.full_action_spec["agents"]
+    n, width = group["action"].shape[0], env.full_observation_spec["agents", "observation"].shape[-1]
+    net = modules.MultiAgentMLP(width, group["action"].shape[-1], n, centralized=False, share_params=True, depth=1)
+    actor = modules.ProbabilisticActor(
+        TensorDictModule(net, in_keys=[("agents", "observation")], out_keys=[("agents", "logits")]),
+        in_keys=[("agents", "logits")],
+        out_keys=[("agents", "action")],
+        spec=to_torchrl(env.full_action_spec),
+        distribution_class=modules.OneHotCategorical,
+    )
+
+    data = env.rollout(3, actor)
+
+    assert env.full_action_spec.is_in(data.select(("agents", "action")))
+    assert data.shape == (3,)
