@@ -3,7 +3,7 @@
 Transforms of other installed packages are found here by their names: ``steppe.transforms.Resize`` and ``from
 steppe.transforms import Resize`` work once steppe-vision is installed. For a name that a known package would provide
 and that is not installed, access raises :class:`~steppe.errors.TransformNotFound`, which is no AttributeError: so
-``hasattr(steppe.transforms, "Resize")`` raises too, instead of hiding how to get it.
+``hasattr(steppe.transforms, "Resize")`` raises too, instead of hiding how to get it. ``dir`` lists the installed ones.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from steppe.transforms.conditional_skip import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import AutoResetEnv, TransformedEnv
 from steppe.transforms.function import CallableTransform
+from steppe.transforms.lookup import make_transform
 from steppe.transforms.observation import ObservationTransform
 from steppe.transforms.policy import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
@@ -63,6 +64,7 @@ __all__ = [
     "apply_to_composite",
     "apply_to_composite_inv",
     "auto_unwrap_transformed_env",
+    "make_transform",
     "set_auto_unwrap_transformed_env",
     "set_missing_tolerance",
     "transforms_for_policy",
@@ -73,3 +75,9 @@ def __getattr__(name: str) -> Any:
     from steppe.registry import find_transform
 
     return find_transform(name, core=__all__)
+
+
+def __dir__() -> list[str]:
+    from steppe.registry import list_transforms
+
+    return sorted({*globals(), *list_transforms()})

@@ -192,7 +192,7 @@ class TransformedSteps(EnvBase):
         return root
 
     @property
-    def edits_frames(self) -> bool:
+    def edits_frames(self) -> bool:  # type: ignore[override]
         """Whether a transform may change the data of a step where the next root is made."""
         return bool(self._compiled.after_step_mdp)
 

@@ -1,0 +1,91 @@
+"""A family of transforms from somebody else: an installed package that is found by its metadata."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.limits import CHILD
+
+MODULE = """
+from steppe.transforms import ObservationTransform
+
+
+class Doubled(ObservationTransform):
+    def __init__(self, times=2):
+        super().__init__(["observation"])
+        self.times = times
+
+    def _apply_transform(self, value):
+        return value * self.times
+
+
+WRONG = 3
+"""
+METADATA = "Metadata-Version: 2.1\nName: acme-transforms\nVersion: 1.0\n"
+ENTRY_POINTS = "[steppe.transforms]\nDoubled = acme_transforms:Doubled\n"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of installed packages with acme-transforms in it."""
+    info = tmp_path / "acme_transforms-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "acme_transforms.py").write_text(MODULE)
+    (info / "METADATA").write_text(METADATA)
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    return tmp_path
+
+
+def run(installed: Path, *arguments: str) -> str:
+    path = os.pathsep.join([str(installed), *sys.path])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=CHILD,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_its_transforms_are_imported_made_completed_and_suggested_by_name(installed):
+    code = """
+import sys, steppe.transforms
+from steppe.transforms import make_transform
+print("Doubled" in dir(steppe.transforms), "acme_transforms" in sys.modules)
+from steppe.transforms import Doubled
+print(Doubled.__module__, make_transform("Doubled", times=3).times)
+try:
+    make_transform("Duobled")
+except AttributeError as error:
+    print(error)
+"""
+    assert run(installed, "-c", code).splitlines() == [
+        "True False",
+        "acme_transforms 3",
+        "module 'steppe.transforms' has no attribute 'Duobled'. Did you mean 'Doubled'?",
+    ]
+
+
+def test_they_run_in_worker_processes(installed):
+    code = """
+from steppe import ParallelEnv, TransformedEnv
+from steppe.transforms import Doubled
+from steppe_testing import ArrayCountingEnv
+with ParallelEnv(2, lambda: TransformedEnv(ArrayCountingEnv(), Doubled())) as env:
+    print(env.rollout(3)["next", "observation"][0, :, 0].tolist())
+"""
+    assert run(installed, "-c", code) == "[2.0, 4.0, 6.0]\n"
+
+
+def test_the_command_line_lists_them(installed):
+    listed = run(installed, "-m", "steppe", "plugins", "--all")
+
+    assert "Doubled" in listed
+    assert "acme-transforms" in listed
