@@ -30,6 +30,7 @@ LATE = {
     ("steppe.envs", "EnvBase.make_parallel", "batched"): "env.make_parallel(...) gives a ParallelEnv",
     ("steppe.envs", "EnvBase.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
     ("steppe.transforms", "__getattr__", "registry"): "the transforms of other packages are found by name",
+    ("steppe.transforms", "__dir__", "registry"): "the transforms of other packages are found by name",
 }
 
 CORE = imports_of(ROOT / "packages/core/src")

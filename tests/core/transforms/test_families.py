@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from steppe import EnvBase, OneHot, SerialEnv, TransformedEnv
+from steppe import Bounded, EnvBase, OneHot, SerialEnv, TransformedEnv
 from steppe.specs import Composite, Unbounded
 from steppe.transforms import Transform
 from steppe_testing import ArrayCountingEnv, CountingEnv
@@ -76,8 +76,26 @@ class Warm(Transform):
         return tensordict_reset.update(data.select(*tensordict_reset.keys()))
 
 
+class Pairs(Transform):
+    """Takes two actions at once; the second is left out where the first ends the episode."""
+
+    writes_done = True
+
+    def transform_action_spec(self, spec: Any) -> Any:
+        leaf = spec["action"]
+        spec["action"] = Bounded(-1, 1, (*leaf.shape[:-1], 2, leaf.shape[-1]))
+        return spec
+
+    def _inv_call(self, tensordict: Any) -> Any:
+        first, second = tensordict["action"].unbind(-2)
+        return tensordict.set("_second", second).set("action", first)
+
+    def _step(self, tensordict: Any, next_tensordict: Any) -> Any:
+        return Twice._step(self, tensordict.set("action", tensordict["_second"]), next_tensordict)
+
+
 def rollout(kind: str, transform: Any, where: str) -> Any:
-    rows = [partial(BASES[kind], length) for length in LENGTHS]
+    rows = [partial(BASES[kind], length, action="continuous") for length in LENGTHS]
     if where == "inside":
         env: EnvBase = SerialEnv(2, [lambda row=row: TransformedEnv(row(), transform()) for row in rows])
     else:
@@ -100,6 +118,12 @@ class TestInAndAroundABatch:
 
         assert data["observation"][..., 0].tolist() == [[0, 2] * 4 + [0], [0, 2, 4] * 3]
         assert data["next", "done"].sum(1).flatten().tolist() == [4, 3]
+
+    def test_two_actions_at_once_are_taken_one_after_the_other(self, kind, where):
+        data = rollout(kind, Pairs, where)
+
+        assert data["observation"][..., 0].tolist() == [[0, 2] * 4 + [0], [0, 2, 4] * 3]
+        assert torch.allclose(data["action"].sum((-2, -1)), data["next", "reward"].squeeze(-1), atol=1e-6)
 
     def test_random_actions_at_a_reset_leave_other_rows_alone(self, kind, where):
         data = rollout(kind, Warm, where)
