@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_leaf_nontensor, lazy_stack
+from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 from torch import nn
 
 from steppe.envs.array.td_steps import RowSteps
@@ -22,12 +22,12 @@ from steppe.envs.done import any_done, complete_done, done_groups
 from steppe.envs.env_info import env_info_values
 from steppe.envs.env_specs import SpecViews
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
-from steppe.envs.masks.step import merge_rows, skipped_next, step_mask
+from steppe.envs.masks.step import partial_step, skipped_next, step_mask
 from steppe.envs.module import Module
 from steppe.envs.rollout.choice import run_rollout
 from steppe.envs.rollout.loop import finish as finish_rollout
 from steppe.envs.rollout.loop import plan as plan_rollout
-from steppe.envs.rollout.random_actions import write_actions
+from steppe.envs.rollout.random_actions import draw_actions
 from steppe.envs.row_access import check_rows, reset_at, step_at
 from steppe.envs.seeding import next_seed, random_state_kept
 from steppe.envs.state import BaseState, Unknown
@@ -474,7 +474,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         mask: Any = None if plain else tensordict.pop("_step", None)
         if mask is None:
             return put_next(tensordict, self._whole_step(tensordict))
-        return put_next(tensordict, self._partial_step(tensordict, step_mask(tensordict, mask)))
+        return put_next(tensordict, partial_step(self, tensordict, step_mask(tensordict, mask)))
 
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
@@ -532,26 +532,6 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
             return
         with random_state_kept(self), suppress(Exception):
             self.rand_step(self.reset(None if tensordict is None else tensordict.clone()))
-
-    def _partial_step(self, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
-        if not bool(mask.any()):
-            return skipped_next(self, tensordict)
-        if bool(mask.all()):
-            return self._whole_step(tensordict)
-        previous = skipped_next(self, tensordict)
-        if not self.batch_locked and not self.batch_size:
-            self._expectation.check_action(tensordict, acting=mask)
-            stepped = self._whole_step(tensordict[mask])
-            previous = previous.clone()
-            previous[mask] = stepped
-            return previous
-        tensordict.set("_step", mask)
-        try:
-            following = self._whole_step(tensordict)
-        finally:
-            tensordict.pop("_step", None)
-        merged: TensorDictBase = merge_rows(mask, following, previous)
-        return merged
 
     # -- for environments that are made of others -----------------------------------------------------------------
 
@@ -711,27 +691,7 @@ class EnvBase(SpecViews, Module, metaclass=EnvMeta):
         Returns:
             ``tensordict`` with an entry of the spec's shape and dtype at each of ``action_keys``.
         """
-        lead: tuple[int, ...] = ()
-        if tensordict is None:
-            tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
-        elif not self.batch_locked and not self.batch_size:
-            lead = tuple(tensordict.batch_size)
-        sample = self.full_action_spec.rand(lead, generator=self.base_state.generator)
-        if isinstance(sample, LazyStackedTensorDict) and not self.cached("alike_actions", self._has_alike_actions):
-            if not isinstance(tensordict, LazyStackedTensorDict):
-                tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
-            return tensordict.update(sample)
-        write_actions(tensordict, sample, self.full_action_spec)
-        return tensordict
-
-    def _has_alike_actions(self) -> bool:
-        """Whether the actions of stacked rows are one tensor for each key."""
-        spec = self.full_action_spec
-        keys = set(spec.keys(include_nested=True, leaves_only=True))
-        rows = spec.unbind(0)
-        return all(set(row.keys(include_nested=True, leaves_only=True)) == keys for row in rows) and all(
-            len({(row[key].shape, row[key].dtype) for row in rows}) == 1 for key in keys
-        )
+        return draw_actions(self, tensordict, self.base_state.generator)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """``rand_action`` followed by ``step``; without ``tensordict`` it acts on nothing but the action."""

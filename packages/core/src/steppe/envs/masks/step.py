@@ -13,7 +13,7 @@ from steppe.specs import contains_lazy_spec
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["merge_rows", "skipped_next", "step_mask"]
+__all__ = ["merge_rows", "partial_step", "skipped_next", "step_mask"]
 
 
 def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
@@ -28,6 +28,28 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
     if mask.shape == torch.Size((*shape, 1)):
         return mask.squeeze(-1)
     raise SpecError(f"'_step' must have the shape of the data, {tuple(shape)}, found {tuple(mask.shape)}.")
+
+
+def partial_step(env: EnvBase, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
+    """Return the ``next`` of a step in which the rows act whose ``mask``, ``[*B]`` bool, is True."""
+    if not bool(mask.any()):
+        return skipped_next(env, tensordict)
+    if bool(mask.all()):
+        return env._whole_step(tensordict)
+    previous = skipped_next(env, tensordict)
+    if not env.batch_locked and not env.batch_size:
+        env._expectation.check_action(tensordict, acting=mask)
+        stepped = env._whole_step(tensordict[mask])
+        previous = previous.clone()
+        previous[mask] = stepped
+        return previous
+    tensordict.set("_step", mask)
+    try:
+        following = env._whole_step(tensordict)
+    finally:
+        tensordict.pop("_step", None)
+    merged: TensorDictBase = merge_rows(mask, following, previous)
+    return merged
 
 
 def skipped_next(env: EnvBase, tensordict: TensorDictBase) -> TensorDictBase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.specs import Composite, StackedComposite, check_no_exclusive_keys
 from steppe.storage import entries
@@ -13,7 +13,7 @@ from steppe.storage import entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["CHUNK", "RandomActions", "draws_in_blocks", "write_actions"]
+__all__ = ["CHUNK", "RandomActions", "draw_actions", "draws_in_blocks", "write_actions"]
 
 #: How many steps' actions are drawn at once. Part of the contract: it decides which numbers a seed gives.
 CHUNK = 128
@@ -36,6 +36,33 @@ def draws_in_blocks(env: EnvBase) -> bool:
         )
         and not isinstance(env.full_action_spec, StackedComposite)
         and check_no_exclusive_keys(env.full_action_spec)
+    )
+
+
+def draw_actions(env: EnvBase, tensordict: TensorDictBase | None, generator: torch.Generator | None) -> TensorDictBase:
+    """Write random actions into data, or into a new TensorDict; see :meth:`EnvBase.rand_action`."""
+    lead: tuple[int, ...] = ()
+    if tensordict is None:
+        tensordict = TensorDict({}, batch_size=env.batch_size, device=env.device)
+    elif not env.batch_locked and not env.batch_size:
+        lead = tuple(tensordict.batch_size)
+    sample = env.full_action_spec.rand(lead, generator=generator)
+    if isinstance(sample, LazyStackedTensorDict) and not env.cached(
+        "alike_actions", lambda: _has_alike_rows(env.full_action_spec)
+    ):
+        if not isinstance(tensordict, LazyStackedTensorDict):
+            tensordict = lazy_stack(list(tensordict.unbind(sample.stack_dim)), sample.stack_dim)
+        return tensordict.update(sample)
+    write_actions(tensordict, sample, env.full_action_spec)
+    return tensordict
+
+
+def _has_alike_rows(spec: Composite) -> bool:
+    """Whether the actions of stacked rows are one tensor for each key."""
+    keys = set(spec.keys(include_nested=True, leaves_only=True))
+    rows = spec.unbind(0)
+    return all(set(row.keys(include_nested=True, leaves_only=True)) == keys for row in rows) and all(
+        len({(row[key].shape, row[key].dtype) for row in rows}) == 1 for key in keys
     )
 
 
