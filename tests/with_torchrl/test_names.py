@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 import steppe
-from steppe_gym import GymEnv
+import steppe_gym
 from steppe_testing import CountingEnv
 from tools.workspace import ROOT
 
@@ -38,13 +38,14 @@ CLASSES = {
     collectors: ["Collector"],
 }
 PAIRS = {name: (getattr(module, name), getattr(steppe, name)) for module, names in CLASSES.items() for name in names}
+PAIRS |= {name: (getattr(envs, name), getattr(steppe_gym, name)) for name in ("GymEnv", "GymWrapper")}
 # Specs are given by position.
 BY_POSITION = re.compile("transform_.*_spec|get|update|is_in")
 
 # Those of our classes whose objects have attributes that the class does not show.
 OBJECTS = {
     "Collector": lambda: steppe.Collector(CountingEnv(3), None, frames_per_batch=1, total_frames=1),
-    "GymLikeEnv": lambda: GymEnv("CartPole-v1"),
+    **dict.fromkeys(("GymLikeEnv", "GymEnv", "GymWrapper"), lambda: steppe_gym.GymEnv("CartPole-v1")),
 }
 
 each = pytest.mark.parametrize("name", PAIRS)

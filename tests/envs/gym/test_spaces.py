@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +26,7 @@ from steppe.specs import (  # noqa: E402
     Unbounded,
 )
 from steppe_gym import GymWrapper, register_gym_spec_conversion, space_to_spec  # noqa: E402
+from tests.limits import CHILD  # noqa: E402
 
 
 class Echo(gymnasium.Env):
@@ -132,6 +136,26 @@ def test_an_unknown_space_names_the_decorator():
 
     with pytest.raises(NotSupported, match=r"register_gym_spec_conversion\('.*Mystery'\)"):
         space_to_spec(Mystery())
+
+
+@pytest.mark.parametrize("name", ["Box", "box.Box", "spaces.Box", "gymnasium.spaces.Box"])
+@pytest.mark.parametrize("first", ["import gymnasium", ""], ids=["library loaded", "library not loaded"])
+def test_a_conversion_of_the_librarys_own_spaces_is_replaced_under_any_of_its_names(name, first):
+    code = f"""
+{first}
+from steppe import Unbounded
+from steppe_gym import register_gym_spec_conversion, space_to_spec
+
+@register_gym_spec_conversion({name!r})
+def convert(spec, dtype=None, device=None, categorical_action_encoding=None, batch_size=None):
+    return Unbounded((7,), device=device)
+
+import gymnasium
+print(space_to_spec(gymnasium.spaces.Box(0, 1, (2,))).shape, space_to_spec(gymnasium.spaces.Discrete(3)).shape)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=CHILD)
+
+    assert done.stdout == "torch.Size([7]) torch.Size([3])\n", done.stderr
 
 
 def test_a_conversion_is_registered_by_class_with_its_values():

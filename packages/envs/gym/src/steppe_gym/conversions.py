@@ -57,7 +57,8 @@ def register_gym_spec_conversion(
 
     Args:
         space: the class, or its dotted name, which is looked up when it is first needed, so that nothing is imported
-            for it. A name that begins with ``"spaces."`` means that path inside gym and inside gymnasium.
+            for it. A name that begins with ``"spaces."`` means that path inside gym and inside gymnasium, and so does
+            one without, such as ``"Box"`` or ``"discrete.Discrete"``.
         encode: ``encode(space, value)`` turns what the environment returns into an array of the spec's shape and
             dtype. None: values are arrays already.
         decode: ``decode(space, action)`` turns an action of the spec's layout into what the environment takes.
@@ -71,6 +72,7 @@ def register_gym_spec_conversion(
     def register(function: F) -> F:
         conversion = Conversion(_with_wanted_arguments(function), encode, decode)
         if isinstance(space, str):
+            _by_name.pop(space, None)
             _by_name[space] = conversion
             # A class that a name stood for before would hide the new conversion.
             for known in _classes_named(space):
@@ -95,7 +97,7 @@ def conversion_of(space: Any) -> Conversion:
             if found is not None:
                 return found
         # Names are resolved only now: the library that has the class is loaded, as there is an instance of it.
-        for name, conversion in _by_name.items():
+        for name, conversion in reversed(_by_name.items()):
             for cls in _classes_named(name):
                 _by_class.setdefault(cls, conversion)
     named = f"{type(space).__module__}.{type(space).__qualname__}"
@@ -107,7 +109,8 @@ def conversion_of(space: Any) -> Conversion:
 
 def _classes_named(name: str) -> list[type]:
     """The classes that a dotted name stands for among the modules that are loaded."""
-    roots = [f"{library}.{name}" for library in ("gymnasium", "gym")] if name.startswith("spaces.") else [name]
+    inside = name.removeprefix("spaces.")
+    roots = [*([name] if inside == name else []), *(f"{library}.spaces.{inside}" for library in ("gymnasium", "gym"))]
     found = []
     for path in roots:
         parts = path.split(".")
