@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
@@ -57,3 +57,30 @@ class Leaving(ParallelEnv):
 
 def leaving_in_turns(n=3):
     return parallel_to_aec(Leaving(n))
+
+
+class Choosy(Leaving):
+    """Agent ``i`` observes ``i + 1`` numbers, has ``i + 2`` actions, and may take the last of them alone."""
+
+    def observation_space(self, agent):
+        i = int(agent[-1])
+        return Dict({"observation": Box(0, 100, (i + 1,), np.float32), "action_mask": Box(0, 1, (i + 2,), np.int8)})
+
+    def action_space(self, agent):
+        return Discrete(int(agent[-1]) + 2)
+
+    def _seen(self, agents):
+        found = {}
+        for agent in agents:
+            i = int(agent[-1])
+            mask = np.eye(i + 2, dtype=np.int8)[-1]
+            found[agent] = {"observation": np.full(i + 1, self.steps, np.float32), "action_mask": mask}
+        return found
+
+    def reset(self, seed=None, options=None):
+        _, infos = super().reset(seed, options)
+        return self._seen(self.agents), {agent: {} for agent in infos}
+
+    def step(self, actions):
+        observations, *rest, infos = super().step(actions)
+        return self._seen(observations), *rest, {agent: {} for agent in infos}

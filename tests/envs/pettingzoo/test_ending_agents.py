@@ -11,7 +11,7 @@ pytest.importorskip("pettingzoo")
 from steppe import SerialEnv
 from steppe.errors import NotSupported, StateError
 from steppe_pettingzoo import PettingZooWrapper
-from tests.envs.pettingzoo.ending import Leaving, leaving_in_turns
+from tests.envs.pettingzoo.ending import Choosy, Leaving, leaving_in_turns
 
 pytestmark = [pytest.mark.library, pytest.mark.matrix]
 
@@ -119,3 +119,18 @@ def test_a_step_after_the_end_is_answered():
 
     with pytest.raises(StateError, match="reset"):
         env.step(env.rand_action(td.exclude("reward")))
+
+
+@pytest.mark.parametrize("categorical", [True, False])
+def test_agents_of_one_group_with_masks_of_different_sizes(categorical):
+    env = PettingZooWrapper(Choosy(), categorical_actions=categorical)
+
+    for _ in range(4):
+        root = env.reset()
+        for row, n in zip(env.rand_action(root)["walker"].unbind(0), (2, 3, 4), strict=True):
+            assert row["action_mask"].tolist() == [False] * (n - 1) + [True]
+            assert (row["action"] if categorical else row["action"].argmax()).item() == n - 1
+        following = env.step(root)["next"]
+    assert [row["observation", "observation"].tolist() for row in following["walker"].unbind(0)] == [
+        [1.0] * n for n in (1, 2, 3)
+    ]

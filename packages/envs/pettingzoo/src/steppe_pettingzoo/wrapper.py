@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.envs import EnvBase, GroupMap, MarlGroupMapType, Module, group_agents, has_class_attribute
 from steppe.errors import NotSupported, SpecError, StateError
@@ -298,11 +298,14 @@ class PettingZooWrapper(EnvBase):
         """
         found = super().rand_action(tensordict)
         for name, last in self._last_masks.items():
-            group, i, agent = self._place[name]
-            mask = None if tensordict is None else tensordict.get((group.name, "action_mask"), None)
-            allowed = last if mask is None else mask[i].cpu()
-            drawn = self._draw(agent, allowed)
-            found.get((group.name, "action"))[i] = drawn.to(self.device) if self.device is not None else drawn
+            place, i, agent = self._place[name]
+            group = found.get(place.name)
+            mask = group[i].get("action_mask", None)
+            drawn = self._draw(agent, last if mask is None else mask.cpu())
+            if isinstance(group, LazyStackedTensorDict):  # whose entries are put together when they are read
+                group.tensordicts[i].set("action", drawn)
+            else:
+                group.get("action")[i] = drawn
         return found
 
     def _draw(self, agent: Agent, allowed: torch.Tensor) -> torch.Tensor:
