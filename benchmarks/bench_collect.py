@@ -1,6 +1,7 @@
-"""What a collector costs over a loop written by hand: 8 environments in one process, the same net in both.
+"""What a collector costs over a loop written by hand: 8 environments in one process, the same net in both; and what two
+worker processes with 4 environments each make of it.
 
-    python benchmarks/bench_collect.py [--frames 8000] [--rounds 9] [--ids CartPole-v1 ...]
+    python benchmarks/bench_collect.py [--frames 8000] [--rounds 9] [--ids CartPole-v1 ...] [--workers 2]
 
 The loop by hand steps gymnasium's SyncVectorEnv and keeps observations, actions, rewards and ends in tensors made
 beforehand; it does not keep last observations. Figures are frames a second, ratios are those of the loop by hand.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 N = 8
@@ -22,6 +24,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=8000, help="in a slice")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--ids", nargs="*", default=["CartPole-v1", "Pendulum-v1"])
+    parser.add_argument("--workers", type=int, default=2, help="processes of the collector over workers; 0 for none")
     args = parser.parse_args()
 
     import torch
@@ -32,26 +35,34 @@ def main() -> None:
     for name in args.ids:
         for kind in ("deterministic", "probabilistic"):
             contest = Contest(name, "frames a second")
-            closers = contestants(contest, name, kind, max(args.frames // (N * STEPS), 1))
+            closers = contestants(contest, name, kind, max(args.frames // (N * STEPS), 1), args.workers)
             medians = contest.run(args.rounds)
             for close in closers:
                 close()
             hand = medians["loop by hand"]
             rows += [[name, kind, label, f"{v:,.0f}", f"{v / hand:.2f}x"] for label, v in medians.items()]
     show(
-        f"frames a second, {N} environments in one process, batches of {STEPS} steps",
+        f"frames a second, {N} environments, batches of {STEPS} steps",
         ["environment", "policy", "API", "frames/s", "of by hand"],
         rows,
     )
 
 
-def contestants(contest: Any, name: str, kind: str, batches: int) -> list[Callable[[], None]]:
+def contestants(contest: Any, name: str, kind: str, batches: int, workers: int = 0) -> list[Callable[[], None]]:
     """Enter the loop by hand and the collectors; returns what closes them."""
     import gymnasium
     import torch
     from tensordict.nn import TensorDictModule
 
-    from steppe import Collector, SerialEnv, env_factory, make_env
+    from steppe import (
+        CategoricalActor,
+        Collector,
+        MultiSyncDataCollector,
+        NormalActor,
+        SerialEnv,
+        env_factory,
+        make_env,
+    )
 
     vector = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(name)] * N)
     size = vector.single_observation_space.shape[0]
@@ -81,7 +92,11 @@ def contestants(contest: Any, name: str, kind: str, batches: int) -> list[Callab
             "Collector, TensorDictModule": TensorDictModule(policy, ["observation"], ["action"]),
         }
     else:
-        collectors = {"Collector, ProbabilisticTensorDictSequential": actor(net, discrete)}
+        fused = CategoricalActor(net, one_hot=False) if discrete else NormalActor(net)
+        collectors = {
+            "Collector, ProbabilisticTensorDictSequential": actor(net, discrete),
+            f"Collector, {type(fused).__name__}": fused,
+        }
 
     contest.add("loop by hand", by_hand(vector, net, kind, discrete, batches))
     closers: list[Callable[[], None]] = [vector.close]
@@ -89,6 +104,15 @@ def contestants(contest: Any, name: str, kind: str, batches: int) -> list[Callab
         collector = Collector(batch, policy, frames_per_batch=N * STEPS, seed=0)
         contest.add(label, collecting(collector, batches))
     closers.append(batch.close)
+    for label, policy in collectors.items() if workers else ():
+        several = MultiSyncDataCollector(
+            [partial(SerialEnv, N // workers, env_factory(f"gym:{name}", **encoding))] * workers,
+            policy,
+            frames_per_batch=N * STEPS,
+            seed=0,
+        )
+        closers.append(several.shutdown)
+        contest.add(f"{workers} workers, {label.partition(', ')[2]}", collecting(several, batches))
     if kind == "deterministic":
         for label, env in {
             "Collector, random": batch,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -37,8 +38,8 @@ def advantages(batch: Any, critic: nn.Module) -> tuple[torch.Tensor, torch.Tenso
     return advantage, advantage + value
 
 
-def train(frames: int, seed: int, evaluate_every: int = 10) -> list[tuple[int, float, float]]:
-    """Learn, and return ``(frames, seconds of learning, mean return of 10 episodes)`` as it goes."""
+def train(frames: int, seed: int, evaluate_every: int = 10) -> Iterator[tuple[int, float, float]]:
+    """Learn, and say ``(frames, seconds without evaluation, mean return of 10 episodes)`` as it goes."""
     torch.manual_seed(seed)
     actor, critic = CategoricalActor(net(2)), TensorDictModule(net(1), ["observation"], ["value"])
     optimiser = torch.optim.Adam([*actor.parameters(), *critic.parameters()], lr=LEARNING_RATE)
@@ -52,11 +53,11 @@ def train(frames: int, seed: int, evaluate_every: int = 10) -> list[tuple[int, f
     judge = Collector(
         SerialEnv(10, "gym:CartPole-v1"), actor, exploration_type=ExplorationType.DETERMINISTIC, seed=seed + 1000
     )
-    curve, seconds = [], 0.0
+    seconds = 0.0
     with collector, judge:
         for number, batch in enumerate(collector, 1):
             start = time.perf_counter()
-            left = 1 - collector.stats()["frames"] / frames
+            left = 1.0 - collector.stats()["frames"] / frames
             optimiser.param_groups[0]["lr"] = LEARNING_RATE * max(left, 0.0)
             advantage, returns = advantages(batch, critic.module)
             data = batch.reshape(-1)
@@ -79,8 +80,7 @@ def train(frames: int, seed: int, evaluate_every: int = 10) -> list[tuple[int, f
                 found = judge.get()
                 assert found is not None
                 told = collector.stats()["seconds"] + seconds
-                curve.append((int(collector.stats()["frames"]), told, float(found.episode_return().mean())))
-    return curve
+                yield int(collector.stats()["frames"]), told, float(found.episode_return().mean())
 
 
 def main() -> None:
@@ -89,13 +89,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", help="a picture of the curve")
     args = parser.parse_args()
-    curve = train(args.frames, args.seed)
-    for frames, seconds, found in curve:
-        print(f"{frames:>8} frames  {seconds:7.1f} s  mean return {found:6.1f}")
+    curve = []
+    for frames, seconds, found in train(args.frames, args.seed):
+        curve.append((frames, found))
+        print(f"{frames:>8} frames  {seconds:7.1f} s  mean return {found:6.1f}", flush=True)
     if args.plot:
         import matplotlib.pyplot as plt
 
-        plt.plot([frames for frames, _, _ in curve], [found for _, _, found in curve])
+        plt.plot(*zip(*curve, strict=True))
         plt.xlabel("frames")
         plt.ylabel("mean return of 10 episodes")
         plt.savefig(args.plot, bbox_inches="tight")

@@ -13,7 +13,7 @@ EXAMPLE = str(ROOT / "docs" / "examples" / "ppo.py")
 
 
 def test_the_example_runs_in_a_short_form() -> None:
-    curve = runpy.run_path(EXAMPLE)["train"](5_120, 0)
+    curve = list(runpy.run_path(EXAMPLE)["train"](5_120, 0))
     assert [frames for frames, _, _ in curve] == [2_560, 5_120]
     assert all(1 <= found <= 500 for _, _, found in curve)
 

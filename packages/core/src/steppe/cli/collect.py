@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ def add(commands: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace what is in DIR")
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
     parser.add_argument("--max-steps", type=_positive, metavar="M", help="truncate episodes after M steps")
+    parser.add_argument(
+        "--async",
+        dest="in_background",
+        action="store_true",
+        help="collect in a process of its own, while the last batch is written",
+    )
+    parser.add_argument(
+        "--split-trajs", action="store_true", help="write trajectories, padded to the longest, with a mask"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the return of each episode")
     parser.set_defaults(run=run)
 
 
@@ -51,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
     factory = env_factory(args.id)
     _check_folder(args.out, overwrite=args.overwrite)
+    if args.plot is not None:
+        _check_plot(args.plot)
     policy = _import_policy(args.policy) if args.policy else None
     return _collect(args, factory, policy)
 
@@ -79,15 +92,18 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
         if policy is not None:
             policy = _checked_policy(policy, env, args.policy)
             torch.manual_seed(args.seed)
-        dataset = Dataset(args.out, rows=row_count)
+        dataset = Dataset(args.out, rows=row_count, split=args.split_trajs)
         report = Report(env)
+        if args.in_background:
+            env.close()  # the worker makes its own
         started = time.perf_counter()
         try:
             with Progress(row_count * args.num_envs) as progress:
-                for batch in _batches(args, env, policy, rows=rows, batches=batches):
+                source: Any = factory if args.in_background else env
+                for batch in _batches(args, source, policy, rows=rows, batches=batches):
                     taken = dataset.write(batch)
                     report.add(taken)
-                    progress.advance(taken.numel())
+                    progress.advance(taken.numel(), report.last_return)
         except KeyboardInterrupt as error:
             trouble = error
         except Exception as error:
@@ -105,6 +121,8 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
         if not env.is_closed:  # the collector closes it too
             env.close()
     report.print(versions(args.id), frames=dataset.frames, seconds=seconds, out=args.out)
+    if args.plot is not None:
+        report.plot(args.plot, title=args.id)
     return _say(trouble, kept=dataset.frames)
 
 
@@ -132,23 +150,29 @@ def _say(trouble: BaseException | None, *, kept: int) -> int:
 
 
 def _make_env(args: argparse.Namespace, factory: Any) -> Any:
+    try:
+        return counted_env(factory, args.num_envs, args.num_processes, args.max_steps)
+    except Exception as error:
+        raise _why_not_made(args.id, factory, error) from error
+
+
+def counted_env(factory: Any, num_envs: int, num_processes: int | None, max_steps: int | None) -> Any:
+    """Make the batch of environments that is collected from, with its steps and rewards counted."""
     import steppe
 
     batch: Any = None
     try:
-        if args.num_envs == 1 and args.num_processes is None:
+        if num_envs == 1 and num_processes is None:
             batch = steppe.SerialEnv(1, factory)
         else:
-            batch = steppe.ParallelEnv(args.num_envs, factory, num_processes=args.num_processes)
-        counter = steppe.StepCounter(max_steps=args.max_steps)
+            batch = steppe.ParallelEnv(num_envs, factory, num_processes=num_processes)
+        counter = steppe.StepCounter(max_steps=max_steps)
         env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
         _ = env.action_keys  # workers start at the first question, and only then say what is wrong
         return env
-    except BaseException as error:
+    except BaseException:
         if batch is not None and not batch.is_closed:
             batch.close()
-        if isinstance(error, Exception):
-            raise _why_not_made(args.id, factory, error) from error
         raise
 
 
@@ -164,13 +188,18 @@ def _why_not_made(id: str, factory: Any, error: Exception) -> Exception:
     return UsageError(f"{id!r} cannot be made: {type(error).__name__}: {one_line(error)}")
 
 
-def _batches(args: argparse.Namespace, env: Any, policy: Any, *, rows: int, batches: int) -> Any:
+def _batches(args: argparse.Namespace, source: Any, policy: Any, *, rows: int, batches: int) -> Any:
+    """Batches of an environment; or, collected in the background, of what a factory makes."""
     import steppe
 
     per_batch = rows * args.num_envs
-    collector = steppe.Collector(
-        env, policy, frames_per_batch=per_batch, total_frames=per_batch * batches, seed=args.seed
-    )
+    settings: dict[str, Any] = {"frames_per_batch": per_batch, "total_frames": per_batch * batches, "seed": args.seed}
+    collector: Any
+    if args.in_background:
+        make = partial(counted_env, source, args.num_envs, args.num_processes, args.max_steps)
+        collector = steppe.aSyncDataCollector(make, policy, **settings)
+    else:
+        collector = steppe.Collector(source, policy, **settings)
     try:
         yield from collector
     finally:
@@ -221,6 +250,17 @@ def _checked_policy(policy: Any, env: Any, name: str) -> Any:
                 f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, found {found}"
             )
     return adapted
+
+
+def _check_plot(file: Path) -> None:
+    from importlib.util import find_spec
+
+    if file.suffix.lower() != ".png":
+        raise UsageError(f"--plot {str(file)!r}: the name of a picture ends in .png")
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"--plot {str(file)!r}: there is no such folder")
+    if find_spec("matplotlib") is None:
+        raise UsageError("--plot needs matplotlib: pip install matplotlib")
 
 
 def _check_folder(out: Path, *, overwrite: bool) -> None:

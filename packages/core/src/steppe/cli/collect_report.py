@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from tensordict import TensorDictBase
 
 _WIDE = 200
+#: Episodes that a curve is averaged over.
+_SMOOTH = 20
 
 
 class Progress:
@@ -26,9 +29,11 @@ class Progress:
         from rich.progress import Progress as Bar
 
         console = Console(stderr=True)
-        columns = (TextColumn("collecting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        told = TextColumn("{task.fields[told]}")
+        columns = (TextColumn("collecting"), BarColumn(), MofNCompleteColumn(), told, TimeRemainingColumn())
         self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("frames", total=total)
+        self._task = self._bar.add_task("frames", total=total, told="")
+        self._frames, self._started = 0, time.perf_counter()
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -39,9 +44,13 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def advance(self, frames: int) -> None:
-        """Count finished frames."""
-        self._bar.advance(self._task, frames)
+    def advance(self, frames: int, last_return: float | None = None) -> None:
+        """Count finished frames, and say what the episodes that ended last have brought."""
+        self._frames += frames
+        told = f"{self._frames / (time.perf_counter() - self._started):.0f} frames/s"
+        if last_return is not None:
+            told += f", return {last_return:.1f}"
+        self._bar.update(self._task, advance=frames, told=told)
 
 
 class Report:
@@ -65,6 +74,28 @@ class Report:
         done = _per_frame(after.get(self._done_key)).bool().any(-1)
         self._returns.append(_per_frame(after.get(self._return_key))[done].double().mean(-1))
         self._lengths.append(_per_frame(after.get(self._length_key))[done].double().amax(-1))
+
+    @property
+    def last_return(self) -> float | None:
+        """The mean return of the episodes that ended in the last batch with some; None before there are any."""
+        return next((float(part.mean()) for part in reversed(self._returns) if len(part)), None)
+
+    def plot(self, file: Path, *, title: str) -> None:
+        """Draw the return of each episode, in the order in which they ended, and its mean over 20 of them."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        returns = torch.cat(self._returns)
+        figure = Figure(figsize=(7, 4))
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        axes.plot(range(1, len(returns) + 1), returns.tolist(), ".", markersize=3, alpha=0.5, label="one episode")
+        if len(returns) >= _SMOOTH:
+            means = returns.unfold(0, _SMOOTH, 1).mean(-1)
+            axes.plot(range(_SMOOTH, len(returns) + 1), means.tolist(), label=f"mean of {_SMOOTH}")
+        axes.set(title=title, xlabel="episode", ylabel="return")
+        axes.legend()
+        figure.savefig(file, dpi=120, bbox_inches="tight")
 
     def print(self, versions: dict[str, str], *, frames: int, seconds: float, out: Path) -> None:
         """Print the table."""

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
 from .output import UsageError
@@ -23,14 +23,15 @@ class Dataset:
     Args:
         out: the folder to become.
         rows: length of the time dimension.
+        split: become trajectories ``[trajectories, longest]`` with a mask instead.
 
     Raises:
         UsageError: the folder cannot be made.
     """
 
-    def __init__(self, out: Path, *, rows: int) -> None:
+    def __init__(self, out: Path, *, rows: int, split: bool = False) -> None:
         self._out = out.absolute()
-        self._rows = rows
+        self._rows, self._split = rows, split
         self._done = 0
         self._store: TensorDictBase | None = None
         self._kept: list[TensorDictBase] = []
@@ -64,6 +65,11 @@ class Dataset:
             source = self._work / "cut"
             _room(self._store, self._done, source)[:, :] = self._store[:, : self._done]
         self._store = None
+        if self._split:
+            from ..collectors import split_trajectories
+
+            source, rows = self._work / "split", source
+            split_trajectories(TensorDict.load_memmap(rows), prefix="collector").memmap(prefix=source)
         if self._out.exists():
             self._out.rename(self._work / "before")
         os.replace(source, self._out)
