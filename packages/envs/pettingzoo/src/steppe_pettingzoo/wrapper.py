@@ -217,11 +217,13 @@ class PettingZooWrapper(EnvBase):
         before = list(self._env.agents)
         if not before:
             raise StateError("All agents have ended: call env.reset() before the next step.")
-        values = {group.name: tensordict.get(group.name) for group in self.groups}
+        rows = {
+            group.name: tensordict.get(group.name).select("action", strict=False).unbind(0) for group in self.groups
+        }
 
         def action_of(name: str) -> Any:
             group, i, agent = self._place[name]
-            return agent.native_action(values[group.name][i])
+            return agent.native_action(rows[group.name][i])
 
         return self._data(self._turns.step(action_of), before)
 
