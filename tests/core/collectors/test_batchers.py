@@ -80,6 +80,33 @@ def test_one_process_gives_an_episode_of_each_environment() -> None:
         assert again.steps["agent_id"][:, 0].tolist() == [0, 1, 2]
 
 
+class Listening(UniformAgent):
+    """Says what it was told last."""
+
+    told = 0
+
+    def update(self, info: int) -> None:
+        self.told = info
+
+    def forward(self, tensordict: Any) -> Any:
+        tensordict.set("told", torch.full(tensordict.batch_size, self.told))
+        return super().forward(tensordict)
+
+
+def test_agents_are_told_by_their_own_update() -> None:
+    makers = {**MAKERS, "create_agent": Listening}
+    with (
+        MonoThreadEpisodeBatcher(**makers) as here,
+        EpisodeBatcher(n_timesteps=100, n_slots=16, n_threads=2, **makers) as there,
+    ):
+        for batcher in (here, there):
+            batcher.update(7)
+            batcher.execute(**({} if batcher is here else {"n_episodes": 8}))
+            found = batcher.get()
+            assert found is not None
+            assert found.steps["told"][:, 0].eq(7).all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -589,6 +589,21 @@ def test_an_error_in_this_process_leaves_the_collector_usable() -> None:
             collector.get()
         collector.execute(env_info=told([2] * 4))
         assert collector.get().length.tolist() == [2] * 4
+        job = collector.execute(env_info=told([30] * 4))
+        with pytest.raises(ValueError, match="broken in step"):
+            job.result()
+        assert collector.execute(env_info=told([2] * 4)).result().length.tolist() == [2] * 4
+
+
+def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
+    with make(2, lambda: counters(2), echo) as collector:
+        collector.reset_lanes(env_info=told([9] * 4))
+        collector.execute(n_steps=4)
+        collector.get()
+        collector.set_seed(3)
+        assert collector.n_live == 0
+        collector.execute(env_info=told([2] * 4))
+        assert collector.get().length.tolist() == [2] * 4
 
 
 # -- beside iteration -------------------------------------------------------------------------------------------------

@@ -55,11 +55,13 @@ class Declared:
     agent_info_spec: Composite | None
     agent_info_default: Any
     agent_state_spec: Composite | None
+    methods: frozenset[str]
 
     @classmethod
     def by(cls, policy: Any) -> Declared:
         """Take it from a policy."""
-        return cls(*(getattr(policy, name, None) for name in cls.__dataclass_fields__))
+        facts = [getattr(policy, name, None) for name in ("agent_info_spec", "agent_info_default", "agent_state_spec")]
+        return cls(*facts, frozenset(name for name in dir(type(policy)) if not name.startswith("_")))
 
 
 class AgentFacts:

@@ -36,8 +36,18 @@ class _Batching:
         return self._collector.get(blocking=blocking)  # type: ignore[no-any-return]
 
     def update(self, info: Any) -> None:
-        """Give all agents new weights: a state dict, a module or a TensorDict of parameters."""
-        self._collector.update_policy_weights_(info)
+        """Tell all agents something, before their next request: what their own ``update`` takes, where they have one;
+        otherwise new weights: a state dict, a module or a TensorDict of parameters.
+        """
+        collector = self._collector
+        if isinstance(collector, MultiSyncDataCollector):
+            if collector.policy_has("update"):
+                collector.call_policy("update", info)
+                return
+        elif callable(getattr(collector.policy, "update", None)):
+            collector.policy.update(info)
+            return
+        collector.update_policy_weights_(info)
 
     def close(self) -> None:
         """End workers and environments. Calling it again does nothing."""

@@ -326,6 +326,7 @@ class MultiCollector(RequestForm, DataCollectorBase):
             The seed for whatever comes next.
         """
         self.crew.check(self)
+        self._requests = None
         following = seed
         for worker in range(self.num_workers):
             following = self.crew.ask({worker: ("seed", seed, static_seed)})[worker]
@@ -341,12 +342,17 @@ class MultiCollector(RequestForm, DataCollectorBase):
         self.crew.check(self)
         if len(seeds) != self.num_workers:
             raise SpecError(f"{self.num_workers} workers need {self.num_workers} seeds, found {len(seeds)}.")
+        self._requests = None
         self.crew.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
 
     def reset(self, **kwargs: Any) -> None:
         """Begin new episodes in all rows of all workers, with their next batch."""
         self.crew.check(self)
         self.crew.ask_all("reset", kwargs)
+
+    def policy_has(self, name: str) -> bool:
+        """Whether the policy, which the workers may have made, has a method of this name."""
+        return name in self.crew.reports[0].facts.methods
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of the policy in each worker, and return what they return."""

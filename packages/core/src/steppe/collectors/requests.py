@@ -123,7 +123,13 @@ class Job:
 
     def _advance(self, timeout: float | None) -> bool:
         if not self._over:
-            self._over = self._requests.runner.advance(timeout)
+            try:
+                self._over = self._requests.runner.advance(timeout)
+            except Exception:
+                # What was running is lost; another request may be made, where there is still someone to run it.
+                self._over = True
+                self._requests.ended()
+                raise
             taken, self._requests.runner.parts = self._requests.runner.parts, []
             self._parts += taken
             if self._over:
