@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 import threading
 
+import importlib_metadata
 import pytest
 
 from steppe import LibraryInfo, errors, list_envs, make_env, refresh, register_env
@@ -222,3 +223,13 @@ def test_tracing_prints_imports_and_calls(gym, monkeypatch, capsys):
 def test_nothing_is_printed_without_tracing(gym, capsys):
     make_env("gym:Pendulum-v1")
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_installed_library_is_described_without_importing_it():
+    found = LibraryInfo.installed("pluggy", "pluggy")
+
+    assert found.dist == "pluggy"
+    assert found.version == importlib_metadata.version("pluggy")
+    assert found.module_file.endswith("__init__.py")
+    with pytest.raises(importlib_metadata.PackageNotFoundError):
+        LibraryInfo.installed("no-such-library", "no_such_library")

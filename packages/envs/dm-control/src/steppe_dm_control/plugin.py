@@ -27,8 +27,4 @@ def steppe_env_names() -> Iterable[str]:
 @hookimpl
 def steppe_library() -> LibraryInfo:
     """dm_control as it is installed."""
-    from importlib.metadata import version
-    from importlib.util import find_spec
-
-    spec = find_spec("dm_control")
-    return LibraryInfo("dm-control", version("dm-control"), None if spec is None else spec.origin)
+    return LibraryInfo.installed("dm-control", "dm_control")

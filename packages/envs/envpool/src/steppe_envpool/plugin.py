@@ -27,7 +27,4 @@ def steppe_env_names() -> Iterable[str]:
 @hookimpl
 def steppe_library() -> LibraryInfo:
     """EnvPool's version and file."""
-    import envpool
-    from importlib_metadata import version
-
-    return LibraryInfo("envpool", version("envpool"), envpool.__file__)
+    return LibraryInfo.installed("envpool", "envpool")

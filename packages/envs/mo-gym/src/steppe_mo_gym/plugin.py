@@ -27,6 +27,4 @@ def steppe_env_names() -> Iterable[str]:
 @hookimpl
 def steppe_library() -> LibraryInfo:
     """MO-Gymnasium as it is installed."""
-    import mo_gymnasium
-
-    return LibraryInfo("mo-gymnasium", mo_gymnasium.__version__, mo_gymnasium.__file__)
+    return LibraryInfo.installed("mo-gymnasium", "mo_gymnasium")

@@ -27,8 +27,4 @@ def steppe_env_names() -> Iterable[str]:
 @hookimpl
 def steppe_library() -> LibraryInfo:
     """PettingZoo as it is installed."""
-    from importlib.metadata import version
-    from importlib.util import find_spec
-
-    spec = find_spec("pettingzoo")
-    return LibraryInfo("pettingzoo", version("pettingzoo"), None if spec is None else spec.origin)
+    return LibraryInfo.installed("pettingzoo", "pettingzoo")

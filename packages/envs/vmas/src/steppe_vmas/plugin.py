@@ -27,7 +27,4 @@ def steppe_env_names() -> Iterable[str]:
 @hookimpl
 def steppe_library() -> LibraryInfo:
     """VMAS as it is installed."""
-    import vmas
-    from importlib_metadata import version
-
-    return LibraryInfo("vmas", version("vmas"), vmas.__file__)
+    return LibraryInfo.installed("vmas", "vmas")
