@@ -115,6 +115,7 @@ def torchrl(session: nox.Session) -> None:
     free = write_constraints(session, "torchrl", "tensordict")
     session.install("-c", free, "torchrl", "gymnasium[classic-control]")
     session.run("python", "-m", "pytest", "tests/with_torchrl", *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", "bridges", env=HEADLESS)
 
 
 @nox.session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,14 @@ def programs(document: Path) -> list[str]:
     return [block for block in blocks(document) if "acme" not in block]
 
 
+def marks(document: Path) -> list[pytest.MarkDecorator]:
+    """What TorchRL is needed for is run where it is installed, in the session ``torchrl``."""
+    needs_torchrl = document.parent.name == "torchrl" and find_spec("torchrl") is None
+    return [pytest.mark.skipif(needs_torchrl, reason="torchrl is not installed")]
+
+
 PROGRAMS = [
-    pytest.param(program, id=f"{document.relative_to(ROOT)}, {number}")
+    pytest.param(program, id=f"{document.relative_to(ROOT)}, {number}", marks=marks(document))
     for document in DOCUMENTS
     for number, program in enumerate(programs(document))
 ]

@@ -7,7 +7,7 @@ import importlib_metadata
 import pytest
 
 from steppe import LibraryInfo, errors, list_envs, make_env, refresh, register_env
-from steppe.registry import env_not_found, find_library, list_namespaces, register_with_library
+from steppe.registry import env_not_found, find_library, installed_library, list_namespaces, register_with_library
 from tests.limits import CHILD
 
 ANY_ENV = "from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, kwargs):\n"
@@ -226,10 +226,10 @@ def test_nothing_is_printed_without_tracing(gym, capsys):
 
 
 def test_an_installed_library_is_described_without_importing_it():
-    found = LibraryInfo.installed("pluggy", "pluggy")
+    found = installed_library("pluggy", "pluggy")
 
     assert found.dist == "pluggy"
     assert found.version == importlib_metadata.version("pluggy")
     assert found.module_file.endswith("__init__.py")
     with pytest.raises(importlib_metadata.PackageNotFoundError):
-        LibraryInfo.installed("no-such-library", "no_such_library")
+        installed_library("no-such-library", "no_such_library")

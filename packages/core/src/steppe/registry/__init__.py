@@ -19,6 +19,7 @@ from .api import (
     register_env,
     register_with_library,
 )
+from .discovery import installed_library
 from .ids import EnvId
 from .manager import Registry, current, use
 from .records import Alternative, LibraryInfo, PluginRecord
@@ -46,6 +47,7 @@ __all__ = [
     "find_transform",
     "get_available_libraries",
     "hookimpl",
+    "installed_library",
     "list_envs",
     "list_namespaces",
     "list_plugins",

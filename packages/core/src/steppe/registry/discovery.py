@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from urllib.parse import unquote, urlparse
 
-from importlib_metadata import Distribution, distributions
+from importlib_metadata import Distribution, distribution, distributions
 from packaging.requirements import InvalidRequirement
 
 from . import requirements
-from .records import GROUPS, Kind, PluginRecord, canonical
+from .records import GROUPS, Kind, LibraryInfo, PluginRecord, canonical
 
 Records = dict[Kind, dict[str, list[PluginRecord]]]
 
@@ -72,6 +73,20 @@ def steppe_version() -> str:
     """The version of steppe that is running, or ``"0+unknown"`` where it runs without being installed."""
     found = installed("steppe")
     return "0+unknown" if found is None else found.version
+
+
+def installed_library(dist: str, module: str) -> LibraryInfo:
+    """Describe an installed library by its metadata, without importing it: what ``steppe_library`` may return.
+
+    Args:
+        dist: name of its distribution.
+        module: its top-level module.
+
+    Raises:
+        importlib_metadata.PackageNotFoundError: it is not installed.
+    """
+    found = find_spec(module)
+    return LibraryInfo(dist, distribution(dist).version, (found.origin or "") if found is not None else "")
 
 
 def _fields(dist: Distribution) -> dict[str, list[str]]:

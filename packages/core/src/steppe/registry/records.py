@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
-
-from importlib_metadata import version
 
 Kind = Literal["env", "transform"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
@@ -41,20 +38,6 @@ class LibraryInfo:
     dist: str
     version: str
     module_file: str = ""
-
-    @classmethod
-    def installed(cls, dist: str, module: str) -> LibraryInfo:
-        """What the metadata says of an installed library, which is not imported for it.
-
-        Args:
-            dist: name of its distribution.
-            module: its top-level module.
-
-        Raises:
-            importlib_metadata.PackageNotFoundError: it is not installed.
-        """
-        found = find_spec(module)
-        return cls(dist, version(dist), (found.origin or "") if found is not None else "")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from steppe.registry import LibraryInfo, hookimpl
+from steppe.registry import LibraryInfo, hookimpl, installed_library
 
 
 @hookimpl
@@ -27,4 +27,4 @@ def steppe_env_names() -> Iterable[str]:
 @hookimpl
 def steppe_library() -> LibraryInfo:
     """VMAS as it is installed."""
-    return LibraryInfo.installed("vmas", "vmas")
+    return installed_library("vmas", "vmas")
