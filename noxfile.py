@@ -60,6 +60,7 @@ TEST_LIBRARIES = [
     "envpool",
     "hypothesis",
     "psutil",
+    "pytest-xdist",
 ]
 
 
@@ -81,7 +82,9 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests but the slow ones and the long suites of libraries; arguments after -- go to pytest."""
     install_for_tests(session)
-    session.run("python", "-m", "pytest", "-m", "not slow and not library", *session.posargs, env=HEADLESS)
+    # A file's tests share environments, and stay in one process.
+    spread = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
+    session.run("python", "-m", "pytest", "-m", "not slow and not library", *spread, *session.posargs, env=HEADLESS)
 
 
 @nox.session
