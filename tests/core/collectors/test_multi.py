@@ -417,7 +417,7 @@ def test_what_a_worker_raises_arrives_with_its_traceback(kind: Any, where: str) 
 def several_batches(make: Any) -> None:
     """Collect until something is wrong, with what comes of that."""
     collector = make()
-    pids = collector.crew.pool.pids
+    pids = collector.worker_group.pool.pids
     try:
         for _ in range(5):
             next(collector)
@@ -440,7 +440,7 @@ def test_a_worker_that_is_killed_is_noticed(kind: Any) -> None:
 def test_a_worker_that_is_killed_between_batches_is_noticed() -> None:
     with MultiSyncDataCollector([counting] * 2, frames_per_batch=8) as collector:
         next(collector)
-        os.kill(collector.crew.pool.pids[0], signal.SIGKILL)
+        os.kill(collector.worker_group.pool.pids[0], signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"Worker 0 .* ended unexpectedly"):
             next(collector)
 
@@ -451,7 +451,7 @@ def test_a_worker_that_hangs_is_given_up_after_the_time_that_is_asked_for() -> N
     ) as collector:
         with pytest.raises(WorkerTimeout, match="Worker 1 did not finish a batch"):
             next(collector)
-        pids = collector.crew.pool.pids
+        pids = collector.worker_group.pool.pids
     assert all_gone(pids)
 
 
@@ -466,7 +466,7 @@ def test_an_error_of_a_call_leaves_the_workers_at_work() -> None:
 def test_garbage_collection_ends_the_workers() -> None:
     collector = MultiSyncDataCollector([counting] * 2, frames_per_batch=8)
     next(collector)
-    pids = collector.crew.pool.pids
+    pids = collector.worker_group.pool.pids
     del collector
     gc.collect()
     assert all_gone(pids)

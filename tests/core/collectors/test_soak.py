@@ -58,7 +58,7 @@ def test_data_is_right_or_the_end_of_a_worker_is_named(kind: Any, seed: int) -> 
     makers = [partial(Unsteady, chance.randrange(10**6), chance.random() < 0.4) for _ in range(workers)]
     before = len(list(Path("/proc/self/fd").iterdir()))
     collector = kind(makers, frames_per_batch=100, total_frames=FRAMES)
-    pids = collector.crew.pool.pids
+    pids = collector.worker_group.pool.pids
     frames = 0
     try:
         for batch in collector:

@@ -18,11 +18,11 @@ from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
 from steppe.collectors.base import DataCollectorBase
-from steppe.collectors.crew import Crew
-from steppe.collectors.crew_requests import CrewRunner
 from steppe.collectors.delivery import Delivery
 from steppe.collectors.requests import RequestForm, Requests, spec_of_row
 from steppe.collectors.serving import Job
+from steppe.collectors.worker_group import WorkerGroup
+from steppe.collectors.worker_requests import WorkerRunner
 from steppe.envs import ExplorationType
 from steppe.errors import PolicyError, SpecError
 from steppe.registry import env_factory
@@ -159,9 +159,9 @@ class MultiCollector(RequestForm, DataCollectorBase):
             for w, maker in enumerate(makers)
         ]
         self._source = policy
-        self.crew = Crew(jobs, num_threads=num_sub_threads, timeout=batch_timeout, method=start_method)
+        self.worker_group = WorkerGroup(jobs, num_threads=num_sub_threads, timeout=batch_timeout, method=start_method)
         try:
-            reports = self.crew.reports
+            reports = self.worker_group.reports
             sizes = {report.batch_size for report in reports}
             if len(sizes) > 1:
                 raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
@@ -201,7 +201,7 @@ class MultiCollector(RequestForm, DataCollectorBase):
             if seed is not None:
                 self.set_seed(seed)
         except BaseException:
-            self.crew.stop(0.5, "after an error")
+            self.worker_group.stop(0.5, "after an error")
             raise
         self.closed = False
 
@@ -261,14 +261,14 @@ class MultiCollector(RequestForm, DataCollectorBase):
         return next(self, None)
 
     def __next__(self) -> Any:
-        self.crew.check(self)
+        self.worker_group.check(self)
         if 0 <= self.total_frames <= self._frames:
             raise StopIteration
         if self.pre_collect_hook is not None:
             self.pre_collect_hook()
         start = time.perf_counter()
-        if not self.crew.prepared:
-            self.crew.prepare()
+        if not self.worker_group.prepared:
+            self.worker_group.prepare()
         batch, frames = self._collect()
         self._frames += frames
         self._iterations += 1
@@ -299,20 +299,20 @@ class MultiCollector(RequestForm, DataCollectorBase):
         )
 
     def _new_requests(self) -> Requests:
-        self.crew.check(self)
+        self.worker_group.check(self)
         sizes = self.env_batch_size
-        runner = CrewRunner(self.crew, sizes[0] if sizes else 1)
-        return Requests(runner, AgentFacts(self._facts_of()), spec_of_row(self.crew.reports[0].env_info_spec))
+        runner = WorkerRunner(self.worker_group, sizes[0] if sizes else 1)
+        return Requests(runner, AgentFacts(self._facts_of()), spec_of_row(self.worker_group.reports[0].env_info_spec))
 
     def _facts_of(self) -> Any:
-        return self._source if self._source is not None else self.crew.reports[0].facts
+        return self._source if self._source is not None else self.worker_group.reports[0].facts
 
     # -- workers --------------------------------------------------------------------------------------------------
 
     @property
     def policy_version(self) -> int:
         """How often weights were updated."""
-        return self.crew.weights.version
+        return self.worker_group.weights.version
 
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
         """Seed the workers one after another, each with the seed that follows: environments from their next reset on,
@@ -325,11 +325,11 @@ class MultiCollector(RequestForm, DataCollectorBase):
         Returns:
             The seed for whatever comes next.
         """
-        self.crew.check(self)
+        self.worker_group.check(self)
         self._requests = None
         following = seed
         for worker in range(self.num_workers):
-            following = self.crew.ask({worker: ("seed", seed, static_seed)})[worker]
+            following = self.worker_group.ask({worker: ("seed", seed, static_seed)})[worker]
             seed = seed if static_seed else following
         return following
 
@@ -339,25 +339,25 @@ class MultiCollector(RequestForm, DataCollectorBase):
         Args:
             seeds: one for each worker.
         """
-        self.crew.check(self)
+        self.worker_group.check(self)
         if len(seeds) != self.num_workers:
             raise SpecError(f"{self.num_workers} workers need {self.num_workers} seeds, found {len(seeds)}.")
         self._requests = None
-        self.crew.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
+        self.worker_group.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
 
     def reset(self, **kwargs: Any) -> None:
         """Begin new episodes in all rows of all workers, with their next batch."""
-        self.crew.check(self)
-        self.crew.ask_all("reset", kwargs)
+        self.worker_group.check(self)
+        self.worker_group.ask_all("reset", kwargs)
 
     def policy_has(self, name: str) -> bool:
         """Whether the policy, which the workers may have made, has a method of this name."""
-        return name in self.crew.reports[0].facts.methods
+        return name in self.worker_group.reports[0].facts.methods
 
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of the policy in each worker, and return what they return."""
-        self.crew.check(self)
-        return self.crew.ask_all("policy", name, args, kwargs)
+        self.worker_group.check(self)
+        return self.worker_group.ask_all("policy", name, args, kwargs)
 
     def update_policy_weights_(self, policy_or_weights: Any = None, **kwargs: Any) -> None:
         """Hand new weights to the workers, who take them over before their next batch.
@@ -373,21 +373,23 @@ class MultiCollector(RequestForm, DataCollectorBase):
             PolicyError: the weights do not fit.
             ClosedError: after ``shutdown``.
         """
-        self.crew.check(self)
+        self.worker_group.check(self)
         given = arguments.weights_given(f"{type(self).__name__}.update_policy_weights_", policy_or_weights, kwargs)
         if given is None:
             given = self._source
-            if given is None and self.crew.weights.fields:
+            if given is None and self.worker_group.weights.fields:
                 raise PolicyError(
                     "The policy was made in the workers, by policy_factory: say which weights they are to take, "
                     "update_policy_weights_(policy)."
                 )
-        self.crew.weights.write(given if self.crew.weights.fields or policy_or_weights is not None else None)
+        self.worker_group.weights.write(
+            given if self.worker_group.weights.fields or policy_or_weights is not None else None
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """What ``load_state_dict`` needs to go on elsewhere: the state of each worker, and counts."""
-        self.crew.check(self)
-        states = self.crew.ask_all("state")
+        self.worker_group.check(self)
+        states = self.worker_group.ask_all("state")
         return {
             **{f"worker{worker}": state for worker, state in enumerate(states)},
             "iter": self._iterations,
@@ -404,16 +406,16 @@ class MultiCollector(RequestForm, DataCollectorBase):
         Raises:
             SpecError: it is of another number of workers.
         """
-        self.crew.check(self)
+        self.worker_group.check(self)
         names = [f"worker{worker}" for worker in range(self.num_workers)]
         found = sorted(key for key in state_dict if key.startswith("worker"))
         if found != sorted(names):
             raise SpecError(f"A state of {self.num_workers} workers is needed, found {found}.")
         states = {worker: ("load", state_dict[name], strict) for worker, name in enumerate(names)}
-        self.crew.ask(states)
+        self.worker_group.ask(states)
         weights = state_dict[names[0]]["policy_state_dict"]
-        if weights and self.crew.weights.fields:
-            self.crew.weights.write(weights)
+        if weights and self.worker_group.weights.fields:
+            self.worker_group.weights.write(weights)
         self._iterations, self._frames = state_dict["iter"], state_dict["frames"]
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
@@ -425,9 +427,9 @@ class MultiCollector(RequestForm, DataCollectorBase):
             raise_on_error: for compatibility.
         """
         self.closed = True
-        crew = self.__dict__.get("crew")
-        if crew is not None:
-            crew.stop(*([] if timeout is None else [timeout]))
+        worker_group = self.__dict__.get("worker_group")
+        if worker_group is not None:
+            worker_group.stop(*([] if timeout is None else [timeout]))
 
 
 class MultiSyncDataCollector(MultiCollector):
@@ -469,23 +471,23 @@ class MultiSyncDataCollector(MultiCollector):
     def _collect(self) -> tuple[TensorDictBase, int]:
         if self.update_at_each_batch and self._source is not None:
             self.update_policy_weights_()
-        crew = self.crew
+        worker_group = self.worker_group
         everyone = set(range(self.num_workers))
-        crew.begin(everyone)
+        worker_group.begin(everyone)
         needed = math.ceil(self.preemptive_threshold * self.num_workers)
         if needed < self.num_workers:
-            crew.wait(count=max(needed, 1))
-            crew.interrupt()
-        crew.wait(everyone)
+            worker_group.wait(count=max(needed, 1))
+            worker_group.interrupt()
+        worker_group.wait(everyone)
         rows = self.env_batch_size.numel()
-        whole = crew.take_all() if self.cat_results != -1 and self.preemptive_threshold == 1.0 else None
+        whole = worker_group.take_all() if self.cat_results != -1 and self.preemptive_threshold == 1.0 else None
         if whole is not None:
             # One copy, of all workers at once; what it is called afterwards costs nothing.
             batch = whole if self.return_same_td else whole.clone()
             if self.cat_results == 0:
                 batch = batch.flatten(0, 1)
             return _named(batch), self.frames_per_batch
-        batches, steps = crew.take(sorted(everyone))
+        batches, steps = worker_group.take(sorted(everyone))
         frames = sum(steps) * rows
         if self.cat_results == "stack":
             return _named(stack_tds(batches, 0)), frames
@@ -513,17 +515,17 @@ class MultiaSyncDataCollector(MultiCollector):
         return max(self.frames_per_worker)
 
     def _collect(self) -> tuple[TensorDictBase, int]:
-        crew = self.crew
-        crew.begin(range(self.num_workers))
-        have = crew.wait()
+        worker_group = self.worker_group
+        worker_group.begin(range(self.num_workers))
+        have = worker_group.wait()
         # Who waited longest comes first, so that a fast worker does not keep the others from being heard.
         worker = min(have, key=lambda each: (each - self._turn) % self.num_workers)
         self._turn = worker + 1
-        (batch,), (count,) = crew.take([worker])
+        (batch,), (count,) = worker_group.take([worker])
         batch = _named(batch.clone())
         if self.update_at_each_batch and self._source is not None:
             self.update_policy_weights_()
-        crew.begin([worker])
+        worker_group.begin([worker])
         return batch, count * self.env_batch_size.numel()
 
 

@@ -15,13 +15,13 @@ from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
 from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
 
-__all__ = ["Crew"]
+__all__ = ["WorkerGroup"]
 
 _PRELOAD = ["steppe.collectors.serving"]
 _COLLECT = 1
 
 
-class Crew:
+class WorkerGroup:
     """Workers with a collector each.
 
     Start-up has two phases: what a batch holds is known once the policy has acted, in ``prepare``; then all are given
