@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
+
 from tensordict import TensorDict
 
 from steppe_testing import assert_equal_data
