@@ -231,6 +231,10 @@ def test_a_step_of_some_environments_is_refused(env: VmasEnv) -> None:
         env.step(td)
 
 
+def test_the_scenarios_are_listed_without_an_environment() -> None:
+    assert {"balance", "simple_tag", "waterfall"} <= set(VmasEnv.available_envs)
+
+
 def test_an_unknown_scenario_comes_with_the_closest() -> None:
     with pytest.raises(EnvNotFound, match="Did you mean 'balance'"):
         make_env("vmas:balnce")

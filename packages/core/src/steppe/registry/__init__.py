@@ -19,6 +19,7 @@ from .api import (
     register_env,
     register_with_library,
 )
+from .available import AvailableEnvs
 from .discovery import installed_library
 from .ids import EnvId
 from .manager import Registry, current, use
@@ -34,6 +35,7 @@ _LATE = {"EnvFactory": "factory", "hookimpl": "hooks", "apply_worker_state": "wo
 
 __all__ = [
     "Alternative",
+    "AvailableEnvs",
     "EnvFactory",
     "EnvId",
     "LibraryInfo",

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["AvailableEnvs", "available_names", "available_tasks", "locomotion_makers", "split_name"]
+__all__ = ["available_names", "available_tasks", "locomotion_makers", "split_name"]
 
 MANIPULATION = "manipulation"
 LOCOMOTION = "locomotion"
@@ -15,16 +15,6 @@ LOCOMOTION = "locomotion"
 # The modules of locomotion's examples whose functions make an environment from a random state. The tracking of motion
 # capture is not among them: its data is downloaded.
 _LOCOMOTION_MODULES = ("basic_cmu_2019", "basic_rodent_2020")
-
-
-class AvailableEnvs:
-    """A property of a class: ``[(domain, [task, ...]), ...]``; empty where the library is missing."""
-
-    def __get__(self, instance: Any, owner: type) -> list[tuple[str, list[str]]]:
-        try:
-            return list(available_tasks().items())
-        except ImportError:
-            return []
 
 
 def available_tasks() -> dict[str, list[str]]:

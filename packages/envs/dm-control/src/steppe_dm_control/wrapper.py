@@ -10,9 +10,10 @@ import torch
 
 from steppe.envs import GymLikeEnv, write_row
 from steppe.errors import NotSupported, SpecError
+from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded
 
-from .names import AvailableEnvs
+from .names import available_tasks
 from .random_state import find_random_state
 from .spaces import array_to_spec
 
@@ -66,7 +67,7 @@ class DMControlWrapper(GymLikeEnv):
 
     git_url = "https://github.com/google-deepmind/dm_control"
     libname = "dm_control"
-    available_envs = AvailableEnvs()
+    available_envs = AvailableEnvs(lambda: list(available_tasks().items()))
     """``[(domain, [task, ...]), ...]``; empty where the library is missing."""
 
     def __init__(

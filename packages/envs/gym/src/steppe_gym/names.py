@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from steppe.errors import BackendError
 from steppe.versions import backend_name, gym_backend
 
-__all__ = ["AvailableEnvs", "available_names", "known_names", "provider_of", "register_provider", "renamed"]
+__all__ = ["available_names", "known_names", "provider_of", "register_provider", "renamed"]
 
 
 class Provider(NamedTuple):
@@ -41,23 +40,6 @@ PROVIDERS = (
         "gymnasium_robotics", "gymnasium-robotics", re.compile(r"Fetch|Hand|Adroit|PointMaze|AntMaze|FrankaKitchen")
     ),
 )
-
-
-class AvailableEnvs:
-    """A property of a class: the names that there are, without an environment; none where the library is missing.
-
-    Args:
-        names: lists them.
-    """
-
-    def __init__(self, names: Callable[[], list[str]]) -> None:
-        self._names = names
-
-    def __get__(self, instance: Any, owner: type) -> list[str]:
-        try:
-            return self._names()
-        except (ImportError, BackendError):
-            return []
 
 
 _VERSION = re.compile(r"^(?P<base>.+)-v(?P<version>\d+)$")

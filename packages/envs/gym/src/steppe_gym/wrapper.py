@@ -13,13 +13,14 @@ from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.envs import ActionCodec, GymLikeEnv, Module, default_info_dict_reader, has_class_attribute
 from steppe.errors import LibraryMissing, NotSupported, SpecError
+from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
 
 from .actions import action_decoder, joint_choice, joint_decoder
 from .compat import Adapter, StableBaselines, adapter_for
 from .kernels import Kernel, compile_kernel
-from .names import AvailableEnvs, available_names
+from .names import available_names
 from .peeking import find_attribute, library_of
 from .pixels import PIXELS, are_frames, observes_pixels, with_pixels
 from .skipping import repeated

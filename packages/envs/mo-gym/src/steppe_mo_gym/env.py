@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from steppe.registry import AvailableEnvs
 from steppe_gym import GymEnv, GymWrapper
 
 from .names import available_names
 
 __all__ = ["MOGymEnv", "MOGymWrapper"]
-
-
-class _AvailableEnvs:
-    """A property of the class; the names are listed without an environment."""
-
-    def __get__(self, instance: Any, owner: type) -> list[str]:
-        try:
-            return available_names()
-        except ImportError:
-            return []
 
 
 class MOGymWrapper(GymWrapper):
@@ -32,7 +23,7 @@ class MOGymWrapper(GymWrapper):
         **kwargs: see :class:`steppe_gym.GymWrapper`.
     """
 
-    available_envs = _AvailableEnvs()
+    available_envs = AvailableEnvs(available_names)
     libname = "mo-gymnasium"
     git_url = "https://github.com/Farama-Foundation/MO-Gymnasium"
 
@@ -55,7 +46,7 @@ class MOGymEnv(GymEnv):
         LibraryMissing: the environment needs a package that is not installed.
     """
 
-    available_envs = _AvailableEnvs()
+    available_envs = AvailableEnvs(available_names)
     libname = "mo-gymnasium"
     git_url = "https://github.com/Farama-Foundation/MO-Gymnasium"
     namespace = "mo-gym"

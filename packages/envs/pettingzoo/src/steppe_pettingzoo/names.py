@@ -5,19 +5,11 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-__all__ = ["AvailableEnvs", "available_names", "module_of"]
+__all__ = ["available_names", "module_of"]
 
 _FAMILIES = ("atari", "butterfly", "classic", "sisl")
 _TASK = re.compile(r"\w+_v\d+")
-
-
-class AvailableEnvs:
-    """A property of a class: the names that there are; none where the library is missing."""
-
-    def __get__(self, instance: Any, owner: type) -> list[str]:
-        return available_names()
 
 
 def available_names() -> list[str]:

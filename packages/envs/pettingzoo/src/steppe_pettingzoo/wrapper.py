@@ -10,12 +10,13 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from steppe.envs import EnvBase, GroupMap, MarlGroupMapType, Module, group_agents, has_class_attribute
 from steppe.errors import NotSupported, SpecError, StateError
+from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Categorical, Composite, OneHot, Spec, Unbounded
 from steppe_gym import SpaceReader, space_to_spec
 
 from .agent import Agent
 from .group import AgentGroup
-from .names import AvailableEnvs
+from .names import available_names
 from .turns import AllAtOnce, OneByOne, Outcome
 
 __all__ = ["PettingZooWrapper"]
@@ -79,7 +80,7 @@ class PettingZooWrapper(EnvBase):
 
     git_url = "https://github.com/Farama-Foundation/PettingZoo"
     libname = "pettingzoo"
-    available_envs = AvailableEnvs()
+    available_envs = AvailableEnvs(available_names)
     """The names of the library's environments; empty where it is missing."""
 
     def __init__(

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import EnvBase, GroupMap, RowLayout, group_agents, layout_problem
 from steppe.errors import ActionError, NotSupported, SpecError
-from steppe.registry import env_not_found
+from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, MultiOneHot, OneHot, Spec
 
 from .agent_data import AgentGroup, by_agent, leaves_of
@@ -64,6 +64,8 @@ class VmasWrapper(EnvBase):
     Raises:
         SpecError: ``group_map`` does not fit the agents.
     """
+
+    available_envs = AvailableEnvs(scenario_names)
 
     def __init__(
         self,
@@ -119,11 +121,6 @@ class VmasWrapper(EnvBase):
                 elif isinstance(leaf, OneHot):
                     sizes[member] = [leaf.n]
         return sizes
-
-    @property
-    def available_envs(self) -> list[str]:
-        """The scenarios that come with VMAS."""
-        return scenario_names()
 
     @property
     def lib(self) -> Any:
@@ -255,7 +252,7 @@ class VmasEnv(VmasWrapper):
     """Makes a scenario of VMAS by its name and wraps it; see :class:`VmasWrapper` for the data.
 
     Args:
-        scenario: a name of ``steppe envs vmas``, the path of a file that has a class ``Scenario``, or an instance
+        scenario: a name of ``VmasEnv.available_envs``, the path of a file that has a class ``Scenario``, or an instance
             of ``vmas.simulator.scenario.BaseScenario``.
         num_envs: how many environments are stepped at once.
         continuous_actions: whether actions are continuous; the scenario says how many discrete ones there are.
