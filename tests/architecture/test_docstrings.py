@@ -48,7 +48,7 @@ def is_written_here(value: Any) -> bool:
     """Whether its source is in this repository; a tensorclass is given the methods of a TensorDict."""
     function = getattr(value, "__func__", getattr(value, "fget", value))
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is None or str(ROOT) in code.co_filename
+    return code is None or str(ROOT / "packages") in code.co_filename
 
 
 def has_own_or_inherited_text(owner: type, name: str) -> bool:
