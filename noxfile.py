@@ -64,6 +64,13 @@ TEST_LIBRARIES = [
 ]
 
 
+# Tests on all cores. Those of a file share environments, and stay in one process.
+SPREAD = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
+
+# What every change is tested with.
+QUICK = "not slow and not exhaustive and not library"
+
+
 @nox.session
 def demo(session: nox.Session) -> None:
     """Collect 20,000 transitions of Pendulum with two worker processes."""
@@ -82,9 +89,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests but the slow ones and the long suites of libraries; arguments after -- go to pytest."""
     install_for_tests(session)
-    # A file's tests share environments, and stay in one process.
-    spread = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
-    session.run("python", "-m", "pytest", "-m", "not slow and not library", *spread, *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "-m", QUICK, *SPREAD, *session.posargs, env=HEADLESS)
 
 
 @nox.session
@@ -98,7 +103,16 @@ def pettingzoo(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that take long; arguments after -- go to pytest."""
     install_for_tests(session)
-    session.run("python", "-m", "pytest", "-m", "slow", *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "-m", "slow", *SPREAD, *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def exhaustive(session: nox.Session) -> None:
+    """Check at length what other tests check in part: all records, all scenarios; arguments after -- go to pytest."""
+    install_for_tests(session)
+    # Each process begins with a part of the one long file, whose tests share environments.
+    spread = (*SPREAD[:-1], "worksteal")
+    session.run("python", "-m", "pytest", "-m", "exhaustive", *spread, *session.posargs, env=HEADLESS)
 
 
 @nox.session
@@ -203,7 +217,7 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     how = [*(["--no-build-isolation"] if chosen.build else []), *([] if chosen.dependencies else ["--no-deps"])]
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
-    marked = ["-m", "not slow" if tested.name == "steppe" else "matrix"]
+    marked = ["-m", QUICK if tested.name == "steppe" else "matrix"]
     session.run("python", "-m", "pytest", *marked, tested.tests, *session.posargs, env=HEADLESS)
 
 

@@ -38,7 +38,7 @@ def recorded(name: str, chain: str | None, program: str, way: str) -> Record:
 
 
 def is_quick(name: str, chain: str | None, way: str) -> bool:
-    """Whether a case is run with every change's tests, and not only with the slow ones."""
+    """Whether a case is run with every change's tests, and not only at length."""
     if chain != "counted" or way == "parallel, outside":
         return False
     return not way.startswith("parallel") or name in ("cartpole", "dict", "arrays", "agents", "text")
@@ -48,7 +48,7 @@ def comparisons() -> Iterator[Any]:
     """Everything that is compared, but for what is known to be wrong altogether."""
     for name, chain in CASES:
         for way in ways_of(chain):
-            marks = [] if is_quick(name, chain, way) else [pytest.mark.slow]
+            marks = [] if is_quick(name, chain, way) else [pytest.mark.exhaustive]
             for program, chosen in PROGRAMS.items():
                 known = known_of(name, chain, way, program)
                 if chosen.fits(name, chain) and not any(one.paths is None for one in known):

@@ -246,7 +246,7 @@ def test_a_wrong_number_of_environments_is_refused(count: Any) -> None:
         VmasEnv("balance", num_envs=count)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", [*vmas.scenarios, *vmas.mpe_scenarios, *vmas.debug_scenarios])
 def test_specs_of_every_scenario_describe_its_data(scenario: str) -> None:
     check_env_specs(VmasEnv(scenario, num_envs=2, max_steps=3))
