@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import warnings
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
-from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
-from steppe.errors import BackendError, IgnoredArgumentWarning, LibraryMissing, NotSupported, SpecError
-from steppe_gym import GymEnv, GymWrapper
-from steppe_testing import assert_equal_data
+gymnasium = pytest.importorskip("gymnasium", minversion="1.2")
+
+from gymnasium import spaces  # noqa: E402
+
+from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv  # noqa: E402
+from steppe.errors import BackendError, IgnoredArgumentWarning, LibraryMissing, NotSupported, SpecError  # noqa: E402
+from steppe_gym import GymEnv, GymWrapper  # noqa: E402
+from steppe_testing import assert_equal_data  # noqa: E402
 
 
 class Player(gymnasium.Env):
