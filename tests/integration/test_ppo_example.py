@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import statistics
 
 import pytest
 
@@ -22,4 +21,6 @@ def test_the_example_runs_in_a_short_form() -> None:
 @pytest.mark.timeout(1800)
 def test_the_example_learns_cartpole_within_100000_frames() -> None:
     train = runpy.run_path(EXAMPLE)["train"]
-    assert statistics.median(max(found for _, _, found in train(100_000, seed)) for seed in range(3)) >= 450
+    # That the median of three seeds reaches it is that two of them do; a run ends where it has.
+    reached = [any(found >= 450 for _, _, found in train(100_000, seed)) for seed in range(3)]
+    assert sum(reached) >= 2
