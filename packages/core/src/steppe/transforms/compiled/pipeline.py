@@ -129,6 +129,8 @@ class Pipeline:
         self.hidden: set[Any] = set()
         for key in [key for key in self._own if self._is_replaced(key, parts)]:
             self._hide(key)
+        if all(hooks.rows is not None for hooks in found):
+            self._own = []  # kernels of rows say all that they write: there is nothing to find out at each step
 
     @property
     def shows_all(self) -> bool:
