@@ -218,7 +218,8 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     session.install("-c", constraints, *how, *chosen.install)
     session.run("python", "-c", "import torch, tensordict")  # with the numpy of the row
     marked = ["-m", QUICK if tested.name == "steppe" else "matrix"]
-    session.run("python", "-m", "pytest", *marked, tested.tests, *session.posargs, env=HEADLESS)
+    folders = chosen.tests or (tested.tests,)
+    session.run("python", "-m", "pytest", *marked, *folders, *session.posargs, env=HEADLESS)
 
 
 def editable(*names: str) -> list[str]:

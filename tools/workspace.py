@@ -40,7 +40,10 @@ class Package:
     @property
     def tests(self) -> str:
         """The folder with the tests that its matrix rows run."""
-        return "tests/core" if self.name == "steppe" else f"tests/envs/{self.short.replace('-', '_')}"
+        if self.name == "steppe":
+            return "tests/core"
+        room = "transforms" if self.path.parent.name == "transforms" else "envs"
+        return f"tests/{room}/{self.short.replace('-', '_')}"
 
     @property
     def apart(self) -> bool:
@@ -85,6 +88,7 @@ class Row:
         dependencies: whether what the requirements depend on is installed too.
         python: versions of Python on which the row exists, as a specifier; "" for all.
         ci: whether the row is among the few that run on each submission.
+        tests: the tests that the row runs in place of all of the package's.
     """
 
     id: str
@@ -94,6 +98,7 @@ class Row:
     dependencies: bool = True
     python: str = ""
     ci: bool = False
+    tests: tuple[str, ...] = ()
 
 
 def read_toml(path: Path) -> dict[str, Any]:
