@@ -14,18 +14,20 @@ from steppe.transforms.auto_reset import AutoResetTransform
 from steppe.transforms.base import Transform
 from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowArrays, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compose import Compose
 from steppe.transforms.conditional_skip import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.env import AutoResetEnv, TransformedEnv
 from steppe.transforms.function import CallableTransform
+from steppe.transforms.keys import as_key, as_keys, names_of, replace_last
 from steppe.transforms.lookup import make_transform
 from steppe.transforms.observation import ObservationTransform
 from steppe.transforms.policy import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
+from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.select import ExcludeTransform, RemoveEmptySpecs, RenameTransform, SelectTransform
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
 from steppe.transforms.tolerance import set_missing_tolerance
@@ -53,6 +55,8 @@ __all__ = [
     "RemoveEmptySpecs",
     "RenameTransform",
     "RewardSum",
+    "RowArrays",
+    "RowGenerators",
     "RowHooks",
     "SelectTransform",
     "StepCounter",
@@ -63,9 +67,14 @@ __all__ = [
     "WholeSpecs",
     "apply_to_composite",
     "apply_to_composite_inv",
+    "as_key",
+    "as_keys",
     "auto_unwrap_transformed_env",
     "make_transform",
+    "names_of",
+    "replace_last",
     "set_auto_unwrap_transformed_env",
+    "set_beside",
     "set_missing_tolerance",
     "transforms_for_policy",
 ]

@@ -14,7 +14,18 @@ from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite
 from steppe.storage import build_td, copy_names, entries
 from steppe.transforms.keys import names_of
 
-__all__ = ["EnvSpecs", "Hooks", "RowHooks", "at_level", "pair_hook", "read", "set_beside", "shallow_copy", "write"]
+__all__ = [
+    "EnvSpecs",
+    "Hooks",
+    "RowArrays",
+    "RowHooks",
+    "at_level",
+    "pair_hook",
+    "read",
+    "set_beside",
+    "shallow_copy",
+    "write",
+]
 
 StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
 ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
@@ -83,6 +94,18 @@ class EnvSpecs:
         return replace(self, **specs)
 
 
+class RowArrays(dict[Any, Any]):
+    """Arrays ``[n, *shape]`` of rows by key, as they are behind a transform.
+
+    Attributes:
+        before: what the same keys were before the transform: another array where it changes shape or dtype.
+    """
+
+    def __init__(self, behind: dict[Any, Any], before: dict[Any, Any]) -> None:
+        super().__init__({**before, **behind})
+        self.before = before
+
+
 @dataclass
 class RowHooks:
     """What a transform does to blocks of rows, as numpy arrays: the same as its hooks on TensorDicts, much faster.
@@ -94,7 +117,8 @@ class RowHooks:
         bind: given the arrays ``[n, *shape]`` of the root and of ``next`` by key, what the transform adds included,
             returns two functions or None each. The first writes its entries of ``next`` after a step, done entries
             too, and returns whether it has ended a row. The second is given the rows that were reset, and writes its
-            entries of the root. The arrays are the same at each step.
+            entries of the root. The arrays are the same at each step. Both are given as :class:`RowArrays`: an entry
+            of another shape, which the transform replaces, is in its ``before``.
         carried: entries of the root that the first function reads. They are states of the transform.
         reads: entries of ``next`` that it reads.
         casts: entries whose dtype the transform changes: numpy casts them when they are written.

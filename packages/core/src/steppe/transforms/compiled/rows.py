@@ -13,7 +13,7 @@ from steppe.envs import Arrays, BoundWriter, Ended, Progress, RowLayout, Rows, R
 from steppe.errors import SpecError, StateError, add_note
 from steppe.storage import TensorDictBuilder
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import Hooks
+from steppe.transforms.compiled.hooks import Hooks, RowArrays
 from steppe.transforms.compiled.row_plan import RowPlan, Value
 
 __all__ = ["TransformedRows", "shared"]
@@ -242,8 +242,8 @@ def _stage(plan: RowPlan, one: RowPlan, i: int, memory: Memory, rows: Rows, part
         casts = [key for key in hook.rows.casts if before[key].place is not behind[key].place]
         return _Casts(casts, arrays(before, True), arrays(behind, True), arrays(before, False), arrays(behind, False))
     if hook.rows is not None:
-        seen = {**arrays(before, True), **arrays(behind, True)}
-        return _Kernel(hook, seen, {**arrays(before, False), **arrays(behind, False)})
+        root, following = (RowArrays(arrays(behind, at_root), arrays(before, at_root)) for at_root in (True, False))
+        return _Kernel(hook, root, following)
     if hook.pairs is not None:
         return _Pairs(
             one.parts[i],
