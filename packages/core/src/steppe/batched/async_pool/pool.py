@@ -7,15 +7,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from steppe.batched.async_pool.jobs import AsyncWork
-from steppe.batched.async_pool.rows import stack_as
+from steppe.batched.async_pool.data import PoolData
+from steppe.batched.async_pool.jobs import NAMES, AsyncWork
+from steppe.batched.async_pool.rows import indices_of, rows_of, stack_as
 from steppe.batched.attributes import HAS
+from steppe.batched.base import BatchedEnv
 from steppe.batched.factories import given_envs
 from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.envs import action_rules
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import Composite
+from steppe.workers import PATIENCE_AFTER_FAILURE
 
 __all__ = ["AsyncEnvPool"]
 
@@ -23,10 +26,10 @@ Stack = Literal["dense", "maybe_dense", "lazy"]
 _STACKS = ("dense", "maybe_dense", "lazy")
 _BACKENDS = ("threading", "multiprocessing")
 # What there is of a pool from its start on, or is not for other processes.
-_OF_A_START = frozenset({"_jobs", "_change", "_failure", "_over", "_row_actions"})
+_OF_A_START = frozenset({"_work", "_data", "_row_actions"})
 
 
-class AsyncEnvPool(AsyncWork):
+class AsyncEnvPool(BatchedEnv):
     """Environments that work while the caller does something else: send to some, receive from whichever has ended.
 
     ``AsyncEnvPool(..., backend="threading")`` makes a :class:`ThreadingAsyncEnvPool`, ``backend="multiprocessing"`` a
@@ -87,8 +90,10 @@ class AsyncEnvPool(AsyncWork):
         return super().__new__(ProcessorAsyncEnvPool if backend == "multiprocessing" else ThreadingAsyncEnvPool)
 
     backend: str
+    stack: Stack
     min_get: int
     env_makers: list[Any]
+    _data: PoolData
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = {
         "exchange": (None, "data of fixed shapes is in shared memory, other data is sent in messages"),
         "envs_per_worker": (1, "each environment has a thread or process of its own"),
@@ -126,7 +131,7 @@ class AsyncEnvPool(AsyncWork):
         self.mp_start_method = mp_start_method
         self.stack = stack
         self.step_timeout = step_timeout
-        self._begin_work()
+        self._work = AsyncWork(step_timeout)
 
     def _check_start_method(self, method: str | None) -> None:
         """Refuse a way to start workers that the backend has no use for, or that this system lacks."""
@@ -235,13 +240,85 @@ class AsyncEnvPool(AsyncWork):
         )
         return data
 
+    def _send(self, op: int, tensordict: TensorDictBase | None, env_index: Any) -> None:
+        what, work = f"async_{NAMES[op]}_send", self._work
+        self._check_usable(what)
+        self.start()
+        if tensordict is None and op != RESET:
+            raise SpecError(f"{what} takes a TensorDict with the actions, found None.")
+        if tensordict is not None and not isinstance(tensordict, TensorDictBase):
+            raise SpecError(f"{what} takes a TensorDict, found {type(tensordict).__name__}.")
+        rows, data = rows_of(tensordict, env_index, self.num_workers, what)
+        with work.change:
+            self._check_usable(what)
+            work.check_free(rows, what)
+            sent = dict(zip(rows, data, strict=True))
+            if op != RESET:
+                for row, td in sent.items():
+                    self._data.check_action(row, td)
+            failure = work.begin(op, sent, self._data.write)
+        self._raise(failure)
+
+    def _receive(self, op: int, min_get: int | None, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
+        what, work = f"async_{NAMES[op]}_recv", self._work
+        least = self.min_get if min_get is None else min_get
+        for name, number in (("min_get", least), ("max_get", least if max_get is None else max_get)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise SpecError(f"{what}: {name} is a whole number >= 1, found {number!r}.")
+        if max_get is not None and max_get < least:
+            raise SpecError(f"{what}: max_get must not be below min_get, found {max_get} and {least}.")
+        self._check_usable(what)
+        asked = None if env_index is None else set(indices_of(env_index, self.num_workers, what))
+        with work.change:
+            self._check_usable(what)
+            rows = work.wait_for(op, asked, least=least, most=max_get, timeout=timeout, check=self._check_usable)
+            if rows is not None:
+                data = self._data.gather(op, {row: work.jobs[row] for row in rows}, self.device, self.step_mdp)
+                for row in rows:
+                    del work.jobs[row]
+                return data
+        self._raise(work.failure)
+
+    def _raise(self, failure: BaseException | None) -> None:
+        """Stop everything and raise, after an error."""
+        if failure is None:
+            return
+        self._work.stop(failure)
+        # Threads that end a job need what was held.
+        self._stop(PATIENCE_AFTER_FAILURE)
+        try:
+            raise failure
+        finally:
+            del failure  # it refers to this frame, and storage should not have to wait for the garbage collector
+
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> AsyncEnvPool:
         """Make the environments, unless they are there."""
-        with self._change:
+        with self._work.change:
             super().start()
         return self
+
+    def _open(self) -> None:
+        super()._open()
+        own, masks = self._rows, []
+        if own is not None and self._layout.masked:
+            masks = [own.storage.tensors[group.reset_key] for group in self.done_groups]
+        self._work.backend = self._backend
+        self._data = PoolData(own, self._row_actions, masks, self.stack)
+
+    def check_open(self, what: str) -> None:
+        # Every call that is not asynchronous comes by here before it touches data.
+        self._check_usable(what)
+        work = self._work
+        with work.change:
+            work.check_free(sorted(work.jobs), what)
+
+    def _check_usable(self, what: str) -> None:
+        error = self._work.stopped_by
+        if error and not self.is_closed:
+            raise ClosedError(f"{what}: this pool was stopped after an error ({error}): close it, make a new one.")
+        super().check_open(what)
 
     def _adopt(self, reports: list[EnvReport]) -> Composite | None:
         size = reports[0].batch_size
@@ -261,16 +338,20 @@ class AsyncEnvPool(AsyncWork):
         self._row_actions = [action_rules(one.specs["action"], one.specs["done"]) for one in reports]
         return super()._adopt(reports)
 
+    def _stop(self, patience: float | None = None) -> None:
+        super()._stop(patience)
+        vars(self).pop("_data", None)  # it holds storage
+
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
-        self._jobs.clear()
+        self._work = AsyncWork(self.step_timeout)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name not in _OF_A_START}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._begin_work()
+        self._work = AsyncWork(self.step_timeout)
 
     # -- as any environment ---------------------------------------------------------------------------------------
 
@@ -291,7 +372,7 @@ class AsyncEnvPool(AsyncWork):
 
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
-        if path[0] == HAS and self._jobs:
+        if path[0] == HAS and self._work.jobs:
             # hasattr is for everyone, of a pool at work too.
             raise AttributeError(f"{path[1]!r} cannot be read while environments are at work: receive first.")
         self.check_open(f"reading {'.'.join(path)}")
@@ -302,7 +383,7 @@ class AsyncEnvPool(AsyncWork):
             # An environment would refuse it too, but that ends the pool.
             for row, td in enumerate(tensordict.unbind(0)):
                 if rows is None or row in rows:
-                    self._check_action(row, td)
+                    self._data.check_action(row, td)
         return super()._stacked(op, tensordict, rows, *more)
 
     def _as_stack(self, data: TensorDictBase) -> TensorDictBase:

@@ -25,7 +25,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
 
     def _make_backend(self) -> AsyncProcesses:
         return AsyncProcesses(
-            self._change,
+            self._work.change,
             self._factories,
             method=self.mp_start_method,
             step_timeout=self.step_timeout,

@@ -28,10 +28,10 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
             raise SpecError('mp_start_method is for worker processes: leave it out, or use backend="multiprocessing".')
 
     def _make_backend(self) -> Threads:
-        return Threads(self._change, self._factories, step_timeout=self.step_timeout)
+        return Threads(self._work.change, self._factories, step_timeout=self.step_timeout)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        backend: Threads | None = self._backend  # type: ignore[assignment]
+        backend: Threads | None = self._backend
         super().close(raise_if_closed=raise_if_closed)
         if backend is None:
             return
