@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from tensordict.nn import CudaGraphModule
 
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.batched import ParallelEnv, SerialEnv
-from steppe.envs import EnvBase
+from steppe.envs import EnvBase, next_seed
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.registry import make_env
 from steppe.transforms import StepCounter, TransformedEnv
@@ -26,7 +26,9 @@ __all__ = [
     "limit_steps",
     "make",
     "moved",
+    "one_seed",
     "policy_of",
+    "seeds_of",
     "take_others",
     "weights_given",
     "whole_number",
@@ -220,6 +222,31 @@ def moved(postproc: Any, device: torch.device | None) -> Any:
         return postproc
     there = postproc.to(device)
     return postproc if there is None else there
+
+
+def one_seed(name: str, seed: int | None, seeds: int | Sequence[int] | None) -> int | None:
+    """The seed of a collector without workers, by whichever name it was given."""
+    if seeds is None:
+        return seed
+    if seed is not None:
+        raise TypeError(f"{name}: give seed= or seeds=, not both.")
+    return seeds_of(name, "seeds", seeds, 1)[0]
+
+
+def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> list[int]:
+    """A seed for each worker, from one for all that follow from it, or a list.
+
+    Raises:
+        SpecError: the list has another length.
+    """
+    if not isinstance(seeds, Sequence):
+        found = [int(seeds)]
+        while len(found) < n:
+            found.append(next_seed(found[-1]))
+        return found
+    if len(seeds) != n:
+        raise SpecError(f"{name}: {argument} lists {len(seeds)} numbers for {n} {'worker' if n == 1 else 'workers'}.")
+    return [int(seed) for seed in seeds]
 
 
 def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:

@@ -10,7 +10,6 @@ from steppe.collectors.engine import Collector
 from steppe.collectors.multi import MultiSyncDataCollector
 from steppe.collectors.record import Trajectories
 from steppe.collectors.requests import Job
-from steppe.envs import next_seed
 from steppe.errors import SpecError
 
 __all__ = ["Batcher", "EpisodeBatcher", "MonoThreadEpisodeBatcher"]
@@ -118,17 +117,13 @@ class _OverWorkers(_Batching):
         self._collector = MultiSyncDataCollector(
             [partial(create_env, **(env_args or {}))] * n_threads,
             policy_factory=partial(create_agent, **(agent_args or {})),
+            seeds=seeds,
         )
         try:
             if n_slots < self.n_envs:
                 raise SpecError(
                     f"{name}: n_slots={n_slots} is less than the {self.n_envs} environments that run at once."
                 )
-            if isinstance(seeds, Sequence):
-                # Numbers that follow each other would give workers the same environments, shifted by one.
-                self._collector.seed_workers([next_seed(seed) for seed in seeds])
-            elif seeds is not None:
-                self._collector.set_seed(seeds)
         except BaseException:
             self.close()
             raise

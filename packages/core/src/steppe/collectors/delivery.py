@@ -1,64 +1,100 @@
-"""What becomes of a batch on its way to the caller: split, processed, moved, handed to a replay buffer."""
+"""What becomes of a batch on its way to the caller: split, processed, held back, handed to a replay buffer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.trajectories import split_trajectories
+from steppe.collectors.whole_trajectories import WholeTrajectories
+from steppe.envs import DoneGroup
 
-__all__ = ["Delivery", "split_and_processed"]
+__all__ = ["Delivery", "Output"]
 
 
-def split_and_processed(
-    batch: TensorDictBase,
-    *,
-    split_trajs: bool,
-    postproc: Callable[[TensorDictBase], TensorDictBase] | None,
-    hook: Callable[[TensorDictBase], Any] | None,
-) -> TensorDictBase:
-    """Do with a batch what the arguments of a collector ask for, in this order."""
-    if split_trajs:
-        batch = split_trajectories(batch, prefix="collector")
-    if postproc is not None:
-        batch = postproc(batch)
-    if hook is not None:
-        hook(batch)
-    return batch
+@dataclass(frozen=True)
+class Output:
+    """What is asked for of batches.
+
+    Attributes:
+        split_trajs: cut them into trajectories.
+        postproc: called with each.
+        hook: called with each, after ``postproc``.
+        replay_buffer: is given each; None is delivered then.
+        extend_buffer: False adds each step to the buffer, as it was collected.
+        trajs_per_batch: deliver so many whole trajectories; None delivers batches as they come.
+        trajs_per_write: how many trajectories go to the buffer in one call.
+        traj_format: ``"padded"`` or ``"cat"``.
+        reset_at_each_iter: episodes end with their batch.
+    """
+
+    split_trajs: bool = False
+    postproc: Callable[[TensorDictBase], TensorDictBase] | None = None
+    hook: Callable[[TensorDictBase], Any] | None = None
+    replay_buffer: Any = None
+    extend_buffer: bool = True
+    trajs_per_batch: int | None = None
+    trajs_per_write: int | None = None
+    traj_format: str = "padded"
+    reset_at_each_iter: bool = False
 
 
 class Delivery:
-    """What becomes of batches that workers have collected.
+    """Takes batches, and gives what the caller asked for.
 
     Args:
-        split_trajs: cut them into trajectories.
-        storing_device: where they are moved to.
-        postproc: called with each.
-        hook: called with each, after ``postproc``.
-        replay_buffer: its ``extend`` is called with each, and None is delivered.
+        output: that.
+        groups: the levels of the data that have done entries, the root first.
     """
 
-    def __init__(
-        self,
-        *,
-        split_trajs: bool,
-        storing_device: torch.device | None,
-        postproc: Callable[[TensorDictBase], TensorDictBase] | None,
-        hook: Callable[[TensorDictBase], Any] | None,
-        replay_buffer: Any,
-    ) -> None:
-        self.split_trajs, self.storing_device = split_trajs, storing_device
-        self.postproc, self.hook, self.replay_buffer = postproc, hook, replay_buffer
+    def __init__(self, output: Output, groups: list[DoneGroup]) -> None:
+        self.output = output
+        self.whole = WholeTrajectories(groups) if output.trajs_per_batch is not None else None
 
-    def __call__(self, batch: TensorDictBase) -> TensorDictBase | None:
-        """Deliver one."""
-        if self.storing_device is not None and batch.device != self.storing_device:
-            batch = batch.to(self.storing_device)
-        batch = split_and_processed(batch, split_trajs=self.split_trajs, postproc=self.postproc, hook=self.hook)
-        if self.replay_buffer is None:
+    def waiting(self) -> TensorDictBase | None:
+        """Whole trajectories, where there are enough of them."""
+        whole, number = self.whole, self.output.trajs_per_batch
+        if whole is None or number is None or self.output.replay_buffer is not None or len(whole) < number:
+            return None
+        return whole.take(number, padded=self.output.traj_format == "padded")
+
+    def processed(self, batch: TensorDictBase) -> TensorDictBase:
+        """Do with a batch what is asked for, in this order."""
+        output = self.output
+        if not output.extend_buffer:
             return batch
-        self.replay_buffer.extend(batch)
-        return None
+        if output.split_trajs:
+            batch = split_trajectories(batch, prefix="collector")
+        if output.postproc is not None:
+            batch = output.postproc(batch)
+        if output.hook is not None:
+            output.hook(batch)
+        return batch
+
+    def take(self, batch: TensorDictBase) -> tuple[bool, TensorDictBase | None]:
+        """Take a batch; returns whether there is something to deliver, and what: None where a buffer was given it."""
+        batch = self.processed(batch)
+        if self.whole is not None:
+            self.whole.add(batch)
+            if self.output.reset_at_each_iter:
+                self.whole.drop_running()
+        if self.output.replay_buffer is not None:
+            self._store(batch)
+            return True, None
+        return self.whole is None, batch
+
+    def _store(self, batch: TensorDictBase) -> None:
+        """Hand a batch, or the trajectories that have ended, to the replay buffer."""
+        buffer = self.output.replay_buffer
+        if self.whole is not None:
+            while len(self.whole):
+                taken = len(self.whole) if self.output.trajs_per_write is None else self.output.trajs_per_write
+                buffer.extend(self.whole.take(taken, padded=False))
+        elif self.output.extend_buffer:
+            buffer.extend(batch)
+        else:
+            for frame in batch.unbind(-1):
+                buffer.add(frame)

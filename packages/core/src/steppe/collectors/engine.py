@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,27 +12,25 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
 from steppe.collectors.array_run import rows_of, run_rows
-from steppe.collectors.background import Background
-from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batch_run import BatchRun
-from steppe.collectors.delivery import split_and_processed
+from steppe.collectors.delivery import Output
+from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.lanes import Lanes
 from steppe.collectors.planning import planned
-from steppe.collectors.requests import LocalRunner, RequestForm, Requests, spec_of_row
+from steppe.collectors.requests import LocalRunner, Requests, spec_of_row
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
-from steppe.collectors.whole_trajectories import WholeTrajectories
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer, public
 from steppe.envs import EnvBase, ExplorationType, RandomActions, as_policy, done_groups, set_exploration_type
-from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError, StateError
+from steppe.errors import ClosedError, NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.transforms import transforms_for_policy
 
 __all__ = ["Collector"]
 
 
-class Collector(RequestForm, DataCollectorBase):
-    """Collects batches of transitions in this process.
+class Collector(IteratingCollector):
+    """Collects batches of transitions and answers requests, in this process or with ``num_workers`` others.
 
     Each batch goes on where the one before stopped: episodes run over the border, rows that end begin anew. Data is
     collected without gradients.
@@ -49,6 +46,9 @@ class Collector(RequestForm, DataCollectorBase):
 
     With ``replay_buffer`` batches go there, and None is yielded for each.
 
+    With ``num_workers`` what is made is a :class:`WorkerCollector`, whose batches are ``[lanes, T]``: the environments
+    of the first worker, then those of the second, and so on.
+
     Args:
         create_env_fn: an environment, a function that makes one, or an id such as ``"gym:Pendulum-v1"``. The collector
             closes it in ``shutdown``.
@@ -59,6 +59,10 @@ class Collector(RequestForm, DataCollectorBase):
             (``execute``) need none.
         total_frames: when to stop; rounded up to whole batches, with a warning. None or negative for no end.
         seed: given to ``set_seed``.
+        seeds: one for each worker, as a list; or a seed by another name.
+        policy_seeds: seeds what the policy draws, and nothing else: torch's random numbers after ``seed`` has, and the
+            policy's own through its ``seed(number)`` where it has that. One, or a list with one for each worker.
+        num_workers: how many processes collect, each with what ``create_env_fn`` makes; 0 for this one.
         create_env_kwargs: keyword arguments for the function or id.
         max_frames_per_traj: truncate episodes after this many steps, with a StepCounter; not where 0 or negative.
         init_random_frames: take random actions until this many frames are collected, in whole batches; what else the
@@ -91,8 +95,11 @@ class Collector(RequestForm, DataCollectorBase):
         cudagraph_policy: record what acts as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
         auto_register_policy_transforms: append to the environment what the policy needs, see
             :func:`~steppe.transforms.transforms_for_policy`.
+        progress_bar: show a live line with frames and frames per second.
         max_steps: of requests: truncate a row after so many steps.
         auto_reset: of requests: slices begin anew in place where an episode ends, instead of leaving the lane.
+        start_timeout: seconds that workers may take to make their environments and policies; None for as long as it
+            takes.
         store_agent_state: of requests: keep the agent's state of the ``"first"`` step of a row, of ``"all"``, or
             ``"none"``.
         interruptor: an object with ``collection_stopped()``, which is asked between steps: where it says True the batch
@@ -111,6 +118,14 @@ class Collector(RequestForm, DataCollectorBase):
         TypeError: an argument that does not exist, or two that contradict each other.
     """
 
+    def __new__(cls, *args: Any, num_workers: int = 0, **kwargs: Any) -> Any:
+        """Make a collector of this class, or of the one that has workers."""
+        if cls is Collector and num_workers:
+            from steppe.collectors.worker_collector import WorkerCollector  # which is made of collectors
+
+            return WorkerCollector(*args, num_workers=num_workers, **kwargs)
+        return super().__new__(cls)
+
     def __init__(
         self,
         create_env_fn: Any,
@@ -119,6 +134,9 @@ class Collector(RequestForm, DataCollectorBase):
         frames_per_batch: int | None = None,
         total_frames: int | None = -1,
         seed: int | None = None,
+        seeds: int | Sequence[int] | None = None,
+        policy_seeds: int | Sequence[int] | None = None,
+        num_workers: int = 0,
         policy_factory: Callable[[], Any] | None = None,
         create_env_kwargs: dict[str, Any] | None = None,
         max_frames_per_traj: int | None = None,
@@ -147,8 +165,10 @@ class Collector(RequestForm, DataCollectorBase):
         cudagraph_policy: bool | dict[str, Any] | None = None,
         auto_register_policy_transforms: bool | None = None,
         interruptor: Any = None,
+        progress_bar: bool = False,
         max_steps: int | None = None,
         auto_reset: bool = False,
+        start_timeout: float | None = None,
         store_agent_state: str = "first",
         pre_collect_hook: Callable[[], Any] | None = None,
         post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
@@ -157,6 +177,14 @@ class Collector(RequestForm, DataCollectorBase):
         name = type(self).__name__
         self.closed = True  # until there is something to close
         vars(self).update(arguments.take_others(name, others, list(Collector.__init__.__kwdefaults__ or ())))
+        if num_workers:
+            raise NotSupported(
+                f"{name} collects in the caller's process: Collector(..., num_workers={num_workers}) and "
+                "MultiSyncDataCollector have workers."
+            )
+        if start_timeout is not None:
+            raise TypeError(f"{name}: start_timeout= is for workers: say num_workers= too.")
+        seed = arguments.one_seed(name, seed, seeds)
         if not reset_when_done:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
         arguments.check_delivery(
@@ -171,7 +199,7 @@ class Collector(RequestForm, DataCollectorBase):
             return_same_td=return_same_td,
         )
         policy = arguments.policy_of(policy, policy_factory)
-        self._iterates, asked = frames_per_batch is not None, 1 if frames_per_batch is None else frames_per_batch
+        iterates, asked = frames_per_batch is not None, 1 if frames_per_batch is None else frames_per_batch
         arguments.check_frames(asked, total_frames, 1)
         env, own = arguments.make(create_env_fn, create_env_kwargs, name)
         try:
@@ -195,24 +223,36 @@ class Collector(RequestForm, DataCollectorBase):
                     policy.register_collector(self)
             rows = self.env.numel()
             self._steps, self.total_frames, notes = arguments.check_frames(asked, total_frames, rows)
-            for note in notes if self._iterates else ():
+            for note in notes if iterates else ():
                 warnings.warn(f"{name}: {note}", stacklevel=2)
             self.n_env = rows
             self.requested_frames_per_batch = self.frames_per_batch = self._steps * rows
             self.init_random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
             self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
-            self.reset_at_each_iter, self.reset_when_done = reset_at_each_iter, True
-            self.split_trajs, self.set_truncated = bool(split_trajs), set_truncated
+            self.reset_when_done, self.set_truncated = True, set_truncated
             self.exploration_type = exploration_type or ExplorationType.RANDOM
             self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
             self.device = None if device is None else torch.device(device)
             self.env_device = self.env.device
             self.storing_device = _device(storing_device, device)
-            self.postproc = arguments.moved(postproc, self.storing_device)
-            self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, post_collect_hook
-            self.replay_buffer, self.extend_buffer = replay_buffer, extend_buffer
-            self.trajs_per_batch, self.trajs_per_write = trajs_per_batch, trajs_per_write
-            self.traj_format = traj_format or "padded"
+            output = Output(
+                split_trajs=bool(split_trajs),
+                postproc=arguments.moved(postproc, self.storing_device),
+                hook=post_collect_hook,
+                replay_buffer=replay_buffer,
+                extend_buffer=extend_buffer,
+                trajs_per_batch=trajs_per_batch,
+                trajs_per_write=trajs_per_write,
+                traj_format=traj_format or "padded",
+                reset_at_each_iter=reset_at_each_iter,
+            )
+            self._set_up_iteration(
+                output,
+                self._groups,
+                iterates=iterates,
+                pre_collect_hook=pre_collect_hook,
+                progress_bar=progress_bar,
+            )
             self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
             self.compact_obs = compact_obs
             self.interruptor = interruptor
@@ -222,12 +262,7 @@ class Collector(RequestForm, DataCollectorBase):
             #: Steps of the batch that was collected last.
             self.steps_of_batch = self._steps
             self._first: tuple[TensorDictBase, TensorDictBase] | None = None
-            self._whole = WholeTrajectories(self._groups) if trajs_per_batch is not None else None
-            self._background: Background | None = None
-            self._frames = 0
-            self._iterations = 0
             self._episodes = 0
-            self._seconds = 0.0
             self._policy_version = 0
             self._root: TensorDictBase | None = None
             self._fresh = True
@@ -236,6 +271,8 @@ class Collector(RequestForm, DataCollectorBase):
             self._ids = TrajectoryIds(self.env.batch_size)
             if seed is not None:
                 self.set_seed(seed)
+            if policy_seeds is not None:
+                self.seed_policy(arguments.seeds_of(name, "policy_seeds", policy_seeds, 1)[0])
         except BaseException:
             if own:
                 env.close(raise_if_closed=False)
@@ -279,23 +316,8 @@ class Collector(RequestForm, DataCollectorBase):
         self._policy_version = version
 
     def stats(self) -> dict[str, float]:
-        """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``episodes`` that ended,
-        ``seconds`` of collecting and ``frames_per_second``; and what was asked for: ``requested_frames_per_batch``,
-        ``policy_version``, and where there is an end, ``total_frames`` and whether they are ``completed``.
-        """
-        told = {
-            "frames": self._frames,
-            "iterations": self._iterations,
-            "batches": self._iterations,
-            "episodes": self._episodes,
-            "seconds": self._seconds,
-            "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
-            "requested_frames_per_batch": self.requested_frames_per_batch,
-            "policy_version": self._policy_version,
-        }
-        if self.total_frames >= 0:
-            told |= {"total_frames": self.total_frames, "completed": self._is_over}
-        return told
+        """See :class:`IteratingCollector`."""
+        return {**super().stats(), "episodes": self._episodes}
 
     def __repr__(self) -> str:
         return (
@@ -305,76 +327,17 @@ class Collector(RequestForm, DataCollectorBase):
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def next(self) -> TensorDictBase | None:
-        """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
-
-        Raises:
-            ClosedError: after ``shutdown``.
-        """
-        return next(self, None)
-
-    def __next__(self) -> Any:
-        while True:
-            if self.closed:
-                raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
-            if not self._iterates:
-                raise TypeError(f"{type(self).__name__} needs frames_per_batch= to be iterated over.")
-            whole, number = self._whole, self.trajs_per_batch
-            if whole is not None and number is not None and self.replay_buffer is None and len(whole) >= number:
-                return whole.take(number, padded=self.traj_format == "padded")
-            if self._is_over:
-                raise StopIteration
-            batch = self._processed(self._counted())
-            if whole is not None:
-                whole.add(batch)
-                if self.reset_at_each_iter:
-                    whole.drop_running()
-            if self.replay_buffer is not None:
-                self._store(batch)
-                return None
-            if whole is None:
-                return batch
-
-    def iterator(self) -> Iterator[Any]:
-        """The collector itself: what a loop goes over."""
-        return iter(self)
-
     def rollout(self) -> TensorDictBase:
         """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
         return self._collect()
 
-    @property
-    def _is_over(self) -> bool:
-        return 0 <= self.total_frames <= self._frames
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
 
-    def _counted(self) -> TensorDictBase:
-        if self.pre_collect_hook is not None:
-            self.pre_collect_hook()
-        start = time.perf_counter()
+    def _collected(self) -> tuple[TensorDictBase, int]:
         batch = self._collect()
-        self._frames += self.steps_of_batch * self.n_env
-        self._iterations += 1
-        self._seconds += time.perf_counter() - start
-        return batch
-
-    def _processed(self, batch: TensorDictBase) -> TensorDictBase:
-        if not self.extend_buffer:
-            return batch
-        return split_and_processed(
-            batch, split_trajs=self.split_trajs, postproc=self.postproc, hook=self.post_collect_hook
-        )
-
-    def _store(self, batch: TensorDictBase) -> None:
-        """Hand a batch, or the trajectories that have ended, to the replay buffer."""
-        if self._whole is not None:
-            while len(self._whole):
-                taken = len(self._whole) if self.trajs_per_write is None else self.trajs_per_write
-                self.replay_buffer.extend(self._whole.take(taken, padded=False))
-        elif self.extend_buffer:
-            self.replay_buffer.extend(batch)
-        else:
-            for frame in batch.unbind(-1):
-                self.replay_buffer.add(frame)
+        return batch, self.steps_of_batch * self.n_env
 
     @torch.no_grad()
     def prepare(self) -> Composite | None:
@@ -563,8 +526,7 @@ class Collector(RequestForm, DataCollectorBase):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _new_requests(self) -> Requests:
-        if self.closed:
-            raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
+        self._check_open()
         facts = AgentFacts(self.policy)
         act: Any = self._policy
         if act is None:
@@ -587,32 +549,6 @@ class Collector(RequestForm, DataCollectorBase):
         self._root = self._first = None
         return set_exploration_type(self.exploration_type)
 
-    # -- in a thread ----------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Collect into the replay buffer in a thread, while the caller goes on, until ``async_shutdown``.
-
-        Raises:
-            StateError: there is no replay buffer.
-        """
-        if self.replay_buffer is None:
-            raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
-        if not self.is_running():
-            self._background = Background(iter(self))
-
-    def is_running(self) -> bool:
-        """Whether a thread that ``start`` began is collecting."""
-        return self._background is not None and self._background.is_running
-
-    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """End the thread that ``start`` began, after its batch, and shut down; raises what the thread raised.
-
-        Args:
-            timeout: seconds to wait for the batch.
-            close_env: see ``shutdown``.
-        """
-        self.shutdown(timeout, close_env)
-
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
     def reset(self, index: Any = None, **kwargs: Any) -> None:
@@ -622,15 +558,14 @@ class Collector(RequestForm, DataCollectorBase):
             index: which rows of the batch of environments; all where None.
             **kwargs: given to ``env.reset``.
         """
-        if self.closed:
-            raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
+        self._check_open()
         first, self._first = self._first, None
         if first is not None:
             self._root = first[1]
         if index is None or self._root is None:
             self._root = self._begin(**kwargs)
-            if self._whole is not None:
-                self._whole.drop_all()
+            if self._delivery.whole is not None:
+                self._delivery.whole.drop_all()
             return
         rows = torch.zeros(self.env.batch_size, dtype=torch.bool, device=CPU)
         rows[index] = True
@@ -641,11 +576,14 @@ class Collector(RequestForm, DataCollectorBase):
             root.set(group.key("_reset"), mask.clone().to(root.device))
         self._root = self.env.reset(root, **kwargs)
         replaced = self._ids.begin(rows)
-        if self._whole is not None:
-            self._whole.drop_running(replaced)
+        if self._delivery.whole is not None:
+            self._delivery.whole.drop_running(replaced)
 
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
-        """Seed the environment, from its next reset on, and random actions, from the next batch on.
+        """Seed the environment, from its next reset on, random actions, from the next batch on, and torch.
+
+        The same seed gives the same data in this process, from one worker, and from ``execute(n_steps=...)``; therefore
+        torch's random numbers are seeded too, of which the policy draws.
 
         Args:
             seed: a whole number >= 0, or None to seed from the operating system.
@@ -654,10 +592,19 @@ class Collector(RequestForm, DataCollectorBase):
         Returns:
             The seed for whatever comes next.
         """
+        if seed is not None:
+            torch.manual_seed(seed)
         following = self.env.set_seed(seed, static_seed=static_seed)
         self._random = None
         self._requests = None
         return following
+
+    def seed_policy(self, seed: int) -> None:
+        """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
+        torch.manual_seed(seed)
+        own = getattr(self.policy, "seed", None)
+        if callable(own):
+            own(seed)
 
     def update_policy_weights_(
         self,
@@ -751,8 +698,7 @@ class Collector(RequestForm, DataCollectorBase):
             return
         try:
             try:
-                if self._background is not None:
-                    self._background.stop(timeout)
+                self._end_background(timeout)
             finally:
                 self.closed = True
                 self._root = self._writer = self._random = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,13 +16,13 @@ from tensordict import stack as stack_tds
 from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
-from steppe.collectors.base import DataCollectorBase
-from steppe.collectors.delivery import Delivery
-from steppe.collectors.requests import RequestForm, Requests, spec_of_row
+from steppe.collectors.delivery import Output
+from steppe.collectors.iteration import IteratingCollector
+from steppe.collectors.requests import Requests, spec_of_row
 from steppe.collectors.serving import Job
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.worker_requests import WorkerRunner
-from steppe.envs import ExplorationType
+from steppe.envs import ExplorationType, done_groups, next_seed
 from steppe.errors import PolicyError, SpecError
 from steppe.registry import env_factory
 
@@ -33,7 +32,7 @@ __all__ = ["MultiCollector", "MultiSyncDataCollector", "MultiaSyncDataCollector"
 _FRAMES = 200
 
 
-class MultiCollector(RequestForm, DataCollectorBase):
+class MultiCollector(IteratingCollector):
     """Collects with several worker processes, each of which has environments and a copy of the policy.
 
     A worker collects whole batches by itself, as :class:`~steppe.Collector` does, and sends one word for each: the data
@@ -51,10 +50,14 @@ class MultiCollector(RequestForm, DataCollectorBase):
         frames_per_batch: see the class; about 200 where it is not said. Requests (``execute``) need none.
         total_frames: when to stop; rounded up to whole batches. None or negative for no end.
         seed: given to ``set_seed``.
+        seeds: the same; or one for each worker, as a list.
+        policy_seeds: seeds what the policy draws, and nothing else, in each worker: a list, or one from which theirs
+            follow. See :class:`~steppe.Collector`.
         create_env_kwargs: keyword arguments for what makes environments; or a list, one for each worker.
         init_random_frames: random actions for this many frames, over all workers.
-        split_trajs, postproc, storing_device, replay_buffer, pre_collect_hook, post_collect_hook: done in the caller's
-            process, with whole batches; see :class:`~steppe.Collector`.
+        split_trajs, postproc, storing_device, replay_buffer, extend_buffer, trajs_per_batch, trajs_per_write,
+            traj_format, progress_bar, pre_collect_hook, post_collect_hook: done in the caller's process, with whole
+            batches; see :class:`~steppe.Collector`.
         device, env_device, policy_device: as there; each one for all workers, or a list.
         devices: older name of ``device``.
         update_at_each_batch: take over the weights of ``policy`` with every batch, without a call of
@@ -65,6 +68,7 @@ class MultiCollector(RequestForm, DataCollectorBase):
         num_threads: taken with a warning: the caller's process keeps the number that it has.
         num_sub_threads: threads that torch uses in each worker.
         batch_timeout: seconds that a batch may take; None to wait as long as it takes.
+        start_timeout: seconds that workers may take to make their environments and policies; None likewise.
         start_method: how processes are started; see :class:`~steppe.ParallelEnv`.
         reset_at_each_iter, reset_when_done, exploration_type, set_truncated, max_frames_per_traj, trust_policy,
             track_traj_ids, compile_policy, compact_obs, auto_register_policy_transforms, return_same_td: see
@@ -93,6 +97,8 @@ class MultiCollector(RequestForm, DataCollectorBase):
         total_frames: int | None = -1,
         num_workers: int | None = None,
         seed: int | None = None,
+        seeds: int | Sequence[int] | None = None,
+        policy_seeds: int | Sequence[int] | None = None,
         policy_factory: Any = None,
         create_env_kwargs: Any = None,
         init_random_frames: int | None = 0,
@@ -100,6 +106,11 @@ class MultiCollector(RequestForm, DataCollectorBase):
         postproc: Callable[[TensorDictBase], TensorDictBase] | None = None,
         storing_device: Any = None,
         replay_buffer: Any = None,
+        extend_buffer: bool = True,
+        trajs_per_batch: int | None = None,
+        trajs_per_write: int | None = None,
+        traj_format: str | None = None,
+        progress_bar: bool = False,
         pre_collect_hook: Callable[[], Any] | None = None,
         post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
         device: Any = None,
@@ -111,6 +122,7 @@ class MultiCollector(RequestForm, DataCollectorBase):
         num_threads: int | None = None,
         num_sub_threads: int = 1,
         batch_timeout: float | None = None,
+        start_timeout: float | None = None,
         start_method: str | None = None,
         return_same_td: bool = False,
         **others: Any,
@@ -121,6 +133,19 @@ class MultiCollector(RequestForm, DataCollectorBase):
         if others:
             known = [*(MultiCollector.__init__.__kwdefaults__ or ()), *self._HANDED_ON, *self._own_arguments]
             vars(self).update(arguments.take_others(name, others, known))
+        arguments.check_delivery(
+            name,
+            split_trajs=split_trajs,
+            track_traj_ids=handed_on.get("track_traj_ids", True),
+            trajs_per_batch=trajs_per_batch,
+            traj_format=traj_format,
+            buffer=replay_buffer,
+            extend=extend_buffer,
+            postproc=postproc,
+            return_same_td=return_same_td,
+        )
+        if seed is not None and seeds is not None:
+            raise TypeError(f"{name}: give seed= or seeds=, not both.")
         if policy is not None and policy_factory is not None:
             raise TypeError("Give a policy or a policy_factory, not both.")
         if num_threads is not None:
@@ -159,7 +184,9 @@ class MultiCollector(RequestForm, DataCollectorBase):
             for w, maker in enumerate(makers)
         ]
         self._source = policy
-        self.worker_group = WorkerGroup(jobs, num_threads=num_sub_threads, timeout=batch_timeout, method=start_method)
+        self.worker_group = WorkerGroup(
+            jobs, num_threads=num_sub_threads, timeout=batch_timeout, start_timeout=start_timeout, method=start_method
+        )
         try:
             reports = self.worker_group.reports
             sizes = {report.batch_size for report in reports}
@@ -185,27 +212,41 @@ class MultiCollector(RequestForm, DataCollectorBase):
             self.update_at_each_batch = update_at_each_batch
             self.init_random_frames = random_frames
             self.exploration_type = handed_on.get("exploration_type") or ExplorationType.RANDOM
-            self.split_trajs, self.postproc = bool(split_trajs), postproc
             self.storing_device = None if storing_device is None else torch.device(storing_device)
-            self.replay_buffer, self.return_same_td = replay_buffer, return_same_td
-            self.pre_collect_hook = pre_collect_hook
-            self._deliver = Delivery(
-                split_trajs=self.split_trajs,
-                storing_device=self.storing_device,
+            self.return_same_td = return_same_td
+            output = Output(
+                split_trajs=bool(split_trajs),
                 postproc=arguments.moved(postproc, self.storing_device),
                 hook=post_collect_hook,
                 replay_buffer=replay_buffer,
+                extend_buffer=extend_buffer,
+                trajs_per_batch=trajs_per_batch,
+                trajs_per_write=trajs_per_write,
+                traj_format=traj_format or "padded",
+                reset_at_each_iter=bool(handed_on.get("reset_at_each_iter")),
             )
-            self._frames = self._iterations = 0
-            self._seconds = 0.0
-            if seed is not None:
-                self.set_seed(seed)
+            self._set_up_iteration(
+                output,
+                done_groups(reports[0].full_done_spec),
+                iterates=self._iterates_by_default or frames_per_batch is not None,
+                pre_collect_hook=pre_collect_hook,
+                progress_bar=progress_bar,
+            )
+            if isinstance(seeds, Sequence):
+                # Numbers that follow each other would give workers the same environments, shifted by one.
+                self.seed_workers([next_seed(each) for each in arguments.seeds_of(name, "seeds", seeds, n)])
+            elif seed is not None or seeds is not None:
+                self.set_seed(seed if seeds is None else seeds)
+            if policy_seeds is not None:
+                numbers = arguments.seeds_of(name, "policy_seeds", policy_seeds, n)
+                self.worker_group.ask({worker: ("seed_policy", number) for worker, number in enumerate(numbers)})
         except BaseException:
             self.worker_group.stop(0.5, "after an error")
             raise
         self.closed = False
 
     _own_arguments: ClassVar[tuple[str, ...]] = ()
+    _iterates_by_default: ClassVar[bool] = True
 
     def _makers(self, name: str, create_env_fn: Any, num_workers: int | None) -> list[Any]:
         if isinstance(create_env_fn, (list, tuple)):
@@ -251,46 +292,20 @@ class MultiCollector(RequestForm, DataCollectorBase):
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def next(self) -> TensorDictBase | None:
-        """Deliver one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
-
-        Raises:
-            ClosedError: after ``shutdown``.
-            WorkerError: a worker raised, or ended.
-        """
-        return next(self, None)
-
-    def __next__(self) -> Any:
+    def _check_open(self) -> None:
         self.worker_group.check(self)
-        if 0 <= self.total_frames <= self._frames:
-            raise StopIteration
-        if self.pre_collect_hook is not None:
-            self.pre_collect_hook()
-        start = time.perf_counter()
+
+    def _collected(self) -> tuple[TensorDictBase, int]:
         if not self.worker_group.prepared:
             self.worker_group.prepare()
         batch, frames = self._collect()
-        self._frames += frames
-        self._iterations += 1
-        self._seconds += time.perf_counter() - start
-        return self._deliver(batch)
+        if self.storing_device is not None and batch.device != self.storing_device:
+            batch = batch.to(self.storing_device)
+        return batch, frames
 
     def _joined(self, batches: list[TensorDictBase], dim: int) -> TensorDictBase:
         joined = cat_tds(batches, dim) if len(batches) > 1 else batches[0].clone()
         return _named(joined)
-
-    def stats(self) -> dict[str, float]:
-        """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``seconds`` of waiting for
-        batches, ``frames_per_second``, ``policy_version``.
-        """
-        return {
-            "frames": self._frames,
-            "iterations": self._iterations,
-            "batches": self._iterations,
-            "seconds": self._seconds,
-            "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
-            "policy_version": self.policy_version,
-        }
 
     def __repr__(self) -> str:
         return (
@@ -349,6 +364,8 @@ class MultiCollector(RequestForm, DataCollectorBase):
         """Begin new episodes in all rows of all workers, with their next batch."""
         self.worker_group.check(self)
         self.worker_group.ask_all("reset", kwargs)
+        if self._delivery.whole is not None:
+            self._delivery.whole.drop_all()
 
     def policy_has(self, name: str) -> bool:
         """Whether the policy, which the workers may have made, has a method of this name."""
@@ -424,12 +441,19 @@ class MultiCollector(RequestForm, DataCollectorBase):
         Args:
             timeout: seconds that they may take to end by themselves.
             close_env: for compatibility: environments end with their workers.
-            raise_on_error: for compatibility.
+            raise_on_error: False passes over what a thread that ``start`` began has raised.
         """
-        self.closed = True
+        running, self.closed = not self.closed, True
         worker_group = self.__dict__.get("worker_group")
-        if worker_group is not None:
-            worker_group.stop(*([] if timeout is None else [timeout]))
+        try:
+            if running:
+                self._end_background(timeout)
+        except Exception:
+            if raise_on_error:
+                raise
+        finally:
+            if worker_group is not None:
+                worker_group.stop(*([] if timeout is None else [timeout]))
 
 
 class MultiSyncDataCollector(MultiCollector):

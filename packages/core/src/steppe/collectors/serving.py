@@ -56,6 +56,7 @@ class Report:
         batch_size: that of its environment.
         frames: in each of its batches.
         env_info_spec: what its environment may be told.
+        full_done_spec: the done entries of its environment.
         fields: the weights of its policy.
         weights: their values, where the caller has none.
         modules: what plugins it has loaded.
@@ -65,6 +66,7 @@ class Report:
     batch_size: tuple[int, ...]
     frames: int
     env_info_spec: Composite
+    full_done_spec: Composite
     fields: list[Field]
     weights: dict[str, torch.Tensor] | None
     modules: list[str]
@@ -108,6 +110,7 @@ class _Collecting:
             size,
             collector.frames_per_batch,
             collector.env.env_info_spec,
+            collector.env.full_done_spec,
             fields_of(policy),
             state,
             modules,
@@ -163,10 +166,10 @@ class _Collecting:
         return self._collected().clone(), self.collector.steps_of_batch
 
     def _seed(self, seed: int | None, static_seed: bool) -> int | None:
-        if seed is not None:
-            # The numbers that the policy draws are part of what a seed gives; nobody else uses this process.
-            torch.manual_seed(seed)
         return self.collector.set_seed(seed, static_seed)
+
+    def _seed_policy(self, seed: int) -> None:
+        self.collector.seed_policy(seed)
 
     def _reset(self, kwargs: dict[str, Any]) -> None:
         self.collector.reset(**kwargs)

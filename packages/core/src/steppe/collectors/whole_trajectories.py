@@ -31,6 +31,9 @@ class WholeTrajectories:
         """Take frames ``[*B, T]`` with ``("collector", "traj_ids")``; those that end in one batch, by their ids."""
         flat = batch.reshape(-1)
         ids = flat.get(("collector", "traj_ids"))
+        if bool((ids < 0).any()):  # an interrupted batch has frames that were not collected
+            flat = flat[ids >= 0]
+            ids = ids[ids >= 0]
         order = ids.argsort(stable=True)
         flat = flat[order]
         ends = row_ends(flat.get("next"), self._groups)

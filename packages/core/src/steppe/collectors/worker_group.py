@@ -31,6 +31,7 @@ class WorkerGroup:
         jobs: what each is sent.
         num_threads: threads that torch uses in each.
         timeout: seconds that a batch may take.
+        start_timeout: seconds until all have to be ready; None for as long as it takes.
         method: how processes are started, see :class:`~steppe.workers.Pool`.
 
     Attributes:
@@ -39,10 +40,17 @@ class WorkerGroup:
 
     Raises:
         WorkerError: a worker raised while it began, or ended.
+        WorkerTimeout: one was not ready in time.
     """
 
     def __init__(
-        self, jobs: list[Job], *, num_threads: int = 1, timeout: float | None = None, method: str | None = None
+        self,
+        jobs: list[Job],
+        *,
+        num_threads: int = 1,
+        timeout: float | None = None,
+        start_timeout: float | None = None,
+        method: str | None = None,
     ) -> None:
         self.n, self._timeout = len(jobs), timeout
         self._stopped: str | None = None
@@ -55,7 +63,7 @@ class WorkerGroup:
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
             self.pool.begin(jobs, num_threads=num_threads)
-            self.reports: list[Report] = [self.pool.receive(w) for w in range(self.n)]
+            self.reports: list[Report] = self._reported(start_timeout)
             self.pool.preload(self.reports[0].modules)
             self.weights = SharedWeights(self.reports[0].fields)
             if self.reports[0].weights is not None:
@@ -68,6 +76,26 @@ class WorkerGroup:
         except BaseException:
             self.stop(PATIENCE_AFTER_FAILURE, "after an error")
             raise
+
+    def _reported(self, timeout: float | None) -> list[Report]:
+        """What each worker says when it is ready."""
+        end = None if timeout is None else time.monotonic() + timeout
+        reports: dict[int, Report] = {}
+        while len(reports) < self.n:
+            for worker in range(self.n):
+                if worker not in reports and self.pool.ended(Ticket(worker, None)):
+                    reports[worker] = self.pool.receive(worker)
+            late = min(set(range(self.n)) - set(reports), default=None)
+            if late is None:
+                break
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise WorkerTimeout(
+                    f"Worker {late} has not made its environment and policy within start_timeout={timeout} s.",
+                    worker=late,
+                )
+            self.pool.wait_any(left)
+        return [reports[worker] for worker in range(self.n)]
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,162 @@
+"""The loop over batches, wherever they are collected."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from steppe.collectors.background import Background
+from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.delivery import Delivery, Output
+from steppe.collectors.progress import ProgressLine
+from steppe.collectors.requests import RequestForm
+from steppe.envs import DoneGroup
+from steppe.errors import StateError
+
+__all__ = ["IteratingCollector"]
+
+
+class IteratingCollector(RequestForm, DataCollectorBase):
+    """What all collectors do alike: count, deliver, collect in a thread.
+
+    Attributes:
+        closed: whether it is shut down.
+    """
+
+    closed: bool
+    requested_frames_per_batch: int
+
+    def _set_up_iteration(
+        self,
+        output: Output,
+        groups: list[DoneGroup],
+        *,
+        iterates: bool = True,
+        pre_collect_hook: Callable[[], Any] | None = None,
+        progress_bar: bool = False,
+    ) -> None:
+        self._delivery = Delivery(output, groups)
+        self._iterates = iterates
+        self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, output.hook
+        self.split_trajs, self.postproc = output.split_trajs, output.postproc
+        self.replay_buffer, self.extend_buffer = output.replay_buffer, output.extend_buffer
+        self.trajs_per_batch, self.trajs_per_write = output.trajs_per_batch, output.trajs_per_write
+        self.traj_format, self.reset_at_each_iter = output.traj_format, output.reset_at_each_iter
+        self._background: Background | None = None
+        self._frames = self._iterations = 0
+        self._seconds = 0.0
+        self._line: ProgressLine | None = None
+        if progress_bar:
+            self._line = ProgressLine(type(self).__name__, self.total_frames if self.total_frames >= 0 else None)
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise where nothing more can be collected."""
+
+    @abstractmethod
+    def _collected(self) -> tuple[TensorDictBase, int]:
+        """One batch, the caller's to keep, and how many frames it has."""
+
+    @property
+    @abstractmethod
+    def policy_version(self) -> int:
+        """How often the policy was updated."""
+
+    def next(self) -> TensorDictBase | None:
+        """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
+
+        Raises:
+            ClosedError: after ``shutdown``.
+            WorkerError: a worker raised, or ended.
+        """
+        return next(self, None)
+
+    def __next__(self) -> Any:
+        while True:
+            self._check_open()
+            if not self._iterates:
+                raise TypeError(f"{type(self).__name__} needs frames_per_batch= to be iterated over.")
+            held = self._delivery.waiting()
+            if held is not None:
+                return held
+            if self._is_over:
+                self._end_line()
+                raise StopIteration
+            if self.pre_collect_hook is not None:
+                self.pre_collect_hook()
+            start = time.perf_counter()
+            batch, frames = self._collected()
+            self._frames += frames
+            self._iterations += 1
+            self._seconds += time.perf_counter() - start
+            if self._line is not None:
+                self._line.advance(frames)
+            there, delivered = self._delivery.take(batch)
+            if there:
+                return delivered
+
+    def iterator(self) -> Iterator[Any]:
+        """The collector itself: what a loop goes over."""
+        return iter(self)
+
+    @property
+    def _is_over(self) -> bool:
+        return 0 <= self.total_frames <= self._frames
+
+    def stats(self) -> dict[str, float]:
+        """Counts since the beginning: ``frames``, ``iterations`` (also called ``batches``), ``seconds`` of collecting,
+        or of waiting for workers, and ``frames_per_second``; what was asked for: ``requested_frames_per_batch``,
+        ``policy_version``, and where there is an end, ``total_frames`` and whether they are ``completed``; in this
+        process also the ``episodes`` that ended.
+        """
+        told = {
+            "frames": self._frames,
+            "iterations": self._iterations,
+            "batches": self._iterations,
+            "seconds": self._seconds,
+            "frames_per_second": self._frames / self._seconds if self._seconds else 0.0,
+            "requested_frames_per_batch": self.requested_frames_per_batch,
+            "policy_version": self.policy_version,
+        }
+        if self.total_frames >= 0:
+            told |= {"total_frames": self.total_frames, "completed": self._is_over}
+        return told
+
+    # -- in a thread ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Collect into the replay buffer in a thread, while the caller goes on, until ``async_shutdown``.
+
+        Raises:
+            StateError: there is no replay buffer.
+        """
+        if self.replay_buffer is None:
+            raise StateError(f"{type(self).__name__}.start() needs a replay buffer: give replay_buffer=.")
+        if not self.is_running():
+            self._background = Background(iter(self))
+
+    def is_running(self) -> bool:
+        """Whether a thread that ``start`` began is collecting."""
+        return self._background is not None and self._background.is_running
+
+    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
+        """End the thread that ``start`` began, after its batch, and shut down; raises what the thread raised.
+
+        Args:
+            timeout: seconds to wait for the batch.
+            close_env: see ``shutdown``.
+        """
+        self.shutdown(timeout, close_env)
+
+    def _end_background(self, timeout: float | None) -> None:
+        self._end_line()
+        if self._background is not None:
+            self._background.stop(timeout)
+
+    def _end_line(self) -> None:
+        if self._line is not None:
+            self._line.stop()
