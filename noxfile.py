@@ -58,6 +58,7 @@ TEST_LIBRARIES = [
     "mujoco==3.17.0",
     "multi-agent-ale-py",
     "envpool",
+    "opencv-python-headless",
     "hypothesis",
     "psutil",
     "pytest-xdist",

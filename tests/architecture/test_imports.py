@@ -184,6 +184,7 @@ def test_no_underscored_name_crosses_a_folder_of_the_core_or_into_a_plugin():
     sources = [
         *core.rglob("*.py"),
         *(ROOT / "packages/envs").rglob("src/**/*.py"),
+        *(ROOT / "packages/transforms").rglob("src/**/*.py"),
         *(ROOT / "packages/bridges").rglob("src/**/*.py"),
         *(ROOT / "packages/testing").rglob("src/**/*.py"),
     ]

@@ -21,7 +21,7 @@ from steppe.transforms import (
     apply_to_composite,
     apply_to_composite_inv,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv, DataEnv, NestedCountingEnv
 
 BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
 
@@ -242,8 +242,40 @@ def test_a_default_key_is_one_that_the_environment_has():
     env.reset()
 
     assert transform.in_keys == ["observation", "pixels"]
-    with pytest.raises(SpecError, match=r"none of \['observation', 'pixels'\]"):
-        TransformedEnv(ArrayCountingEnv(2, nested=True), Widened()).reset()
+    unknown = DataEnv({"position": Unbounded((2,))})
+    with pytest.raises(SpecError, match=r"none of \['observation', 'pixels'\].*give in_keys.*\['position'\]"):
+        TransformedEnv(unknown, Widened()).reset()
+
+
+def test_default_keys_are_those_of_groups_where_the_root_has_none():
+    env = TransformedEnv(ArrayCountingEnv(2, nested=True), Widened())
+    transform = env.transform
+
+    assert transform.in_keys == [("data", "observation")]
+    wide, plain = (one.rollout(2)["data", "observation"] for one in (env, env.base_env))
+    assert wide.shape[-1] == 2 * plain.shape[-1]
+    assert TransformedEnv(ArrayCountingEnv(2), transform.clone()).transform.in_keys == ["observation"]
+
+
+def test_a_transform_finds_the_keys_that_it_reads_in_the_specs_before_it():
+    class Halved(Transform):
+        keeps_nothing = True
+
+        def default_keys(self, specs):
+            return ["reward"] if specs is None else list(specs.reward.keys(True, True))
+
+        def _apply_transform(self, value):
+            return value / 2
+
+    alone, env = Halved(), TransformedEnv(NestedCountingEnv(3), Compose(Halved(), Halved()))
+    rewards = env.base_env.reward_keys
+
+    assert alone.in_keys == ["reward"]
+    assert env.transform[1].in_keys == rewards != ["reward"]
+    actions = env.full_action_spec.rand((3,))
+    data, plain = (one.rollout(3, actions=actions) for one in (env, env.base_env))
+    for key in rewards:
+        torch.testing.assert_close(data["next"].get(key), plain["next"].get(key) / 4)
 
 
 def test_gradients_pass():

@@ -102,7 +102,7 @@ class Transform(Module):
 
     Args:
         in_keys: keys to read after a step or reset, a list. A key is a name, or a tuple of names; one key needs no
-            list.
+            list. Without it those that :meth:`default_keys` finds in the environment.
         out_keys: keys to write, one for each (as many as it likes for a class that writes ``_call`` or ``_step``); by
             default those of ``in_keys``.
         in_keys_inv: keys that the environment reads, of actions and states.
@@ -147,7 +147,7 @@ class Transform(Module):
             self._zipped("in_keys_inv", "out_keys_inv")
         self.__dict__["_missing_tolerance"] = False
 
-    in_keys = keys_property("in_keys")
+    in_keys = keys_property("in_keys", found=lambda self: self._keys_read())
     out_keys = keys_property("out_keys", default="in_keys")
     in_keys_inv = keys_property("in_keys_inv")
     out_keys_inv = keys_property("out_keys_inv", default="in_keys_inv")
@@ -314,6 +314,32 @@ class Transform(Module):
         """
         return None
 
+    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+        """Say which entries are read where no ``in_keys`` were given: those of every group of agents, say.
+
+        Args:
+            specs: of the environment with the transforms before this one; None for data that comes from none.
+
+        Returns:
+            Keys, none by default. ``specs_behind``, ``hooks`` and the methods that they call see them as ``in_keys``.
+        """
+        return []
+
+    def find_keys(self, specs: EnvSpecs) -> None:
+        """Take :meth:`default_keys` of an environment, where no ``in_keys`` were given."""
+        if self.__dict__.get("_in_keys") is None and self._writes("default_keys"):
+            self.__dict__["_found_keys"] = as_keys(self.default_keys(specs))
+
+    def _keys_read(self) -> list[Any]:
+        """What ``in_keys`` is, where none were given."""
+        found: list[Any] | None = self.__dict__.get("_found_keys")
+        if found is None and self._writes("default_keys"):
+            env = self.parent
+            found = as_keys(self.default_keys(None if env is None else EnvSpecs.of(env)))
+            if env is not None:
+                self.__dict__["_found_keys"] = found
+        return list(found or ())
+
     def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
         """What ``transform_specs`` returns, with what :meth:`memory_spec` says as observations and states.
 
@@ -322,6 +348,7 @@ class Transform(Module):
         Raises:
             SpecError: a name of the memory does not begin with an underscore, or is there already.
         """
+        self.find_keys(specs)
         memory = self.memory_spec(specs)
         after = self._written_specs(specs)
         if memory is None:
@@ -362,6 +389,7 @@ class Transform(Module):
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
         """Return :meth:`hooks`, with the methods that a subclass has written over them in their place."""
+        self.find_keys(specs)
         owner = self._owner_of("hooks")
         hooks = self.hooks(specs)
         if owner is not Transform and any(self._writes(name, owner) for name in _METHODS):
@@ -568,7 +596,8 @@ class Transform(Module):
         return parent
 
     def _forget_parent(self) -> None:
-        self.__dict__.pop("_parent", None)
+        for name in ("_parent", "_found_keys"):
+            self.__dict__.pop(name, None)
 
     def _changed(self) -> None:
         """Tell the environment that what the transform does, or what its specs are, is no longer the same."""
@@ -595,7 +624,7 @@ class Transform(Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_owner_ref", "_parent"):
+        for name in ("_owner_ref", "_parent", "_found_keys"):
             state.pop(name, None)
         return state
 

@@ -1,0 +1,109 @@
+"""Crop and CenterCrop: a part of an image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+from steppe.errors import SpecError
+from steppe_vision.image import ImageTransform, size_of
+
+__all__ = ["CenterCrop", "Crop"]
+
+
+def _part(image: torch.Tensor, top: int, left: int, rows: int, columns: int) -> torch.Tensor:
+    """A part of images ``[*, H, W]``; zeros where it is outside of them."""
+    height, width = image.shape[-2:]
+    inside = image[..., max(top, 0) : max(top + rows, 0), max(left, 0) : max(left + columns, 0)]
+    if top >= 0 and left >= 0 and top + rows <= height and left + columns <= width:
+        return inside
+    # A part that is outside altogether has nothing inside, which is then as many zeros as it lacks.
+    above = min(max(-top, 0), rows - inside.shape[-2])
+    before = min(max(-left, 0), columns - inside.shape[-1])
+    return pad(inside, (before, columns - inside.shape[-1] - before, above, rows - inside.shape[-2] - above))
+
+
+class _Cropped(ImageTransform):
+    """Images ``[*, H, W]`` become ``[*, w, h]``."""
+
+    def __init__(self, w: int, h: int | None, in_keys: Any, out_keys: Any) -> None:
+        super().__init__(in_keys, out_keys)
+        self.w, self.h = size_of(type(self).__name__, w=w, h=h if h else w)
+
+    def _repr_keys(self) -> Any:
+        return ("w", "h", "in_keys", "out_keys")
+
+
+class Crop(_Cropped):
+    """Cuts a part out of images, at a given place.
+
+    ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, the first number is that of the rows. What is outside of the
+    image is 0.
+
+    Args:
+        w: rows of the result.
+        h: columns of the result; by default ``w``.
+        top: the first row of the image that is in the result.
+        left: the first column.
+        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: where the results go, one for each; by default in place of the images.
+
+    Raises:
+        SpecError: a size is no whole number or below 1, a place is no whole number, or an image has fewer than two
+            dimensions.
+    """
+
+    def __init__(
+        self, w: int, h: int | None = None, top: int = 0, left: int = 0, in_keys: Any = None, out_keys: Any = None
+    ) -> None:
+        super().__init__(w, h, in_keys, out_keys)
+        for name, place in (("top", top), ("left", left)):
+            if isinstance(place, bool) or not isinstance(place, int):
+                raise SpecError(f"Crop: {name} is a whole number of pixels, found {place!r}.")
+        self.top, self.left = top, left
+
+    def settings(self) -> tuple[Any, ...]:
+        return (self.w, self.h, self.top, self.left)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        self._check(value, layout="H, W")
+        return _part(value, self.top, self.left, self.w, self.h)
+
+    def _repr_keys(self) -> Any:
+        return ("w", "h", "top", "left", "in_keys", "out_keys")
+
+
+class CenterCrop(_Cropped):
+    """Cuts the middle out of images.
+
+    ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, the first number is that of the rows. Where the image is
+    smaller, it is surrounded by zeros.
+
+    Args:
+        w: rows of the result.
+        h: columns of the result; by default ``w``.
+        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: where the results go, one for each; by default in place of the images.
+
+    Raises:
+        SpecError: a size is no whole number or below 1, or an image has fewer than two dimensions.
+    """
+
+    def __init__(self, w: int, h: int | None = None, in_keys: Any = None, out_keys: Any = None) -> None:
+        super().__init__(w, h, in_keys, out_keys)
+
+    def settings(self) -> tuple[Any, ...]:
+        return (self.w, self.h)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        self._check(value, layout="H, W")
+        height, width = value.shape[-2:]
+        return _part(value, _middle(height, self.w), _middle(width, self.h), self.w, self.h)
+
+
+def _middle(size: int, part: int) -> int:
+    """Where the middle part begins; below 0 where it is larger."""
+    # Of an odd rest the same pixel as torchvision's center_crop, whose numbers people know.
+    return round((size - part) / 2) if size >= part else -((part - size) // 2)

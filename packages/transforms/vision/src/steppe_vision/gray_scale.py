@@ -1,0 +1,44 @@
+"""GrayScale: the brightness of colours."""
+
+from __future__ import annotations
+
+import torch
+
+from steppe.errors import SpecError
+from steppe_vision.image import ImageTransform
+
+__all__ = ["GrayScale"]
+
+#: Of red, green and blue (ITU-R 601).
+_WEIGHTS = (0.2989, 0.587, 0.114)
+
+
+class GrayScale(ImageTransform):
+    """Turns images of red, green and blue into images of one channel, their brightness.
+
+    ``[*, 3, H, W]`` becomes ``[*, 1, H, W]`` of the same dtype: 0.2989 red + 0.587 green + 0.114 blue, rounded down for
+    integers. Images of one channel stay as they are.
+
+    Args:
+        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: where the results go, one for each; by default in place of the images.
+
+    Raises:
+        SpecError: an image has neither 3 channels nor 1.
+    """
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        self._check(value)
+        channels = value.shape[-3]
+        if channels == 1:
+            return value
+        if channels != 3:
+            hint = " Channels come first: put ToTensorImage() before it." if value.shape[-1] in (1, 3) else ""
+            raise SpecError(
+                f"GrayScale takes images [*, 3, H, W] or [*, 1, H, W], found the shape {tuple(value.shape)}.{hint}"
+            )
+        red, green, blue = value.unbind(-3)
+        red_weight, green_weight, blue_weight = _WEIGHTS
+        # New memory once; integers are multiplied as floats.
+        gray = red.mul(red_weight).add_(green, alpha=green_weight).add_(blue, alpha=blue_weight)
+        return gray.to(value.dtype).unsqueeze(-3)

@@ -1,0 +1,99 @@
+"""ImageTransform: the base of transforms of images, which says what is common to their keys and specs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Bounded, Composite, Spec, Unbounded
+from steppe.transforms import ObservationTransform
+
+__all__ = ["ImageTransform", "size_of"]
+
+
+class ImageTransform(ObservationTransform):
+    """Base of transforms of single images, without memory.
+
+    A subclass writes ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions, and ``settings``. An
+    element of the result must not become smaller where an element of the image becomes larger: then the bounds of the
+    result are the results of the bounds. One that is not so writes ``bounds``.
+
+    Args:
+        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: where the results go, one for each; by default in place of the images.
+
+    Raises:
+        SpecError: there are no ``in_keys``, and the environment has no ``"pixels"``; or one of ``in_keys`` is no
+            observation of tensors.
+    """
+
+    keeps_nothing = True
+    default_names: ClassVar[tuple[str, ...]] = ("pixels",)
+
+    def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
+        super().__init__(in_keys, out_keys)
+
+    def settings(self) -> tuple[Any, ...]:
+        """All that the result depends on beside the image."""
+        return ()
+
+    def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The bounds of the result where those of the image are ``low`` and ``high``; None for no bounds."""
+        return self._apply_transform(low), self._apply_transform(high)
+
+    def shared_key(self) -> Any:
+        return (type(self), *self.settings(), tuple(self.in_keys), tuple(self.out_keys))
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            leaf = observation_spec.get(key, None)
+            if leaf is None:
+                if self.missing_tolerance:
+                    continue
+                found = list(observation_spec.keys(include_nested=True, leaves_only=True))
+                raise SpecError(f"{self._name}: the environment has no observation {key!r}. It has {found}.")
+            observation_spec.set(out_key, self._leaf(key, leaf))
+        return observation_spec
+
+    def _leaf(self, key: Any, leaf: Spec) -> Spec:
+        """The spec of the result."""
+        if not isinstance(leaf, Bounded) and (leaf.dtype is None or isinstance(leaf, Composite)):
+            raise SpecError(f"{self._name}: {key!r} is no image: it has the spec {leaf}.")
+        try:
+            if isinstance(leaf, Bounded):
+                found = self.bounds(leaf.space.low, leaf.space.high)
+                # Infinite bounds leave NaN where something is summed up.
+                if found is not None and not any(bool(bound.isnan().any()) for bound in found):
+                    low, high = found
+                    return Bounded(low, high, low.shape, leaf.device, low.dtype)
+            result = self._apply_transform(leaf.zero())
+        except SpecError as error:
+            raise SpecError(f"{error} This is the observation {key!r}.") from None
+        return Unbounded(result.shape, leaf.device, result.dtype)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _check(self, image: torch.Tensor, *, layout: str = "C, H, W") -> None:
+        """Raise where there are too few dimensions for an image."""
+        if image.ndim < len(layout.split(",")):
+            raise SpecError(f"{self._name} takes images [*, {layout}], found the shape {tuple(image.shape)}.")
+
+
+def size_of(owner: str, **sizes: Any) -> list[int]:
+    """Sizes as whole numbers.
+
+    Args:
+        owner: the class whose arguments they are.
+        **sizes: numbers of pixels by name.
+
+    Raises:
+        SpecError: one is no whole number, or below 1.
+    """
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, (int, float)) or size != int(size) or size < 1:
+            raise SpecError(f"{owner}: {name} is a number of pixels, 1 or more, found {size!r}.")
+    return [int(size) for size in sizes.values()]

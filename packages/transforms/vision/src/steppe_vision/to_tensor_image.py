@@ -1,0 +1,57 @@
+"""ToTensorImage: images as torch's layers take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe_vision.image import ImageTransform
+
+__all__ = ["ToTensorImage"]
+
+
+class ToTensorImage(ImageTransform):
+    """Puts the channels of images first, and scales 0..255 to 0..1.
+
+    ``[*, H, W, C]`` becomes ``[*, C, H, W]``, floats.
+
+    Args:
+        from_int: divide by 255. None, the default, does so for integers alone.
+        unsqueeze: add a dimension of size 1 in front of the channels: ``[*, 1, C, H, W]``.
+        dtype: of the result; torch's default dtype by default.
+        in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
+        out_keys: where the results go, one for each; by default in place of the images.
+        shape_tolerant: leave the dimensions as they are where the last one is not 3.
+
+    Raises:
+        SpecError: an image has fewer than three dimensions.
+    """
+
+    def __init__(
+        self,
+        from_int: bool | None = None,
+        unsqueeze: bool = False,
+        dtype: torch.dtype | None = None,
+        *,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        shape_tolerant: bool = False,
+    ) -> None:
+        super().__init__(in_keys, out_keys)
+        self.from_int = from_int
+        self.unsqueeze = unsqueeze
+        self.dtype = torch.get_default_dtype() if dtype is None else dtype
+        self.shape_tolerant = shape_tolerant
+
+    def settings(self) -> tuple[Any, ...]:
+        return (self.from_int, self.unsqueeze, self.dtype, self.shape_tolerant)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        self._check(value, layout="H, W, C")
+        if not self.shape_tolerant or value.shape[-1] == 3:
+            value = value.movedim(-1, -3)
+        if self.from_int or (self.from_int is None and not value.is_floating_point()):
+            value = value.div(255)
+        value = value.to(self.dtype)
+        return value.unsqueeze(-4) if self.unsqueeze else value

@@ -1,0 +1,196 @@
+"""What the transforms of images make of an image, held against OpenCV and against values worked out by hand."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from steppe.errors import SpecError
+from steppe.transforms import CenterCrop, Crop, GrayScale, Resize, ToTensorImage
+
+
+def image(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def triangle(size: int, out: int) -> np.ndarray:
+    """Weights of a triangular filter as wide as what falls into a pixel: ``[out, size]``."""
+    scale = size / out
+    width = max(scale, 1.0)
+    centers = (np.arange(out)[:, None] + 0.5) * scale - 0.5
+    weights = np.clip(1 - np.abs(np.arange(size)[None] - centers) / width, 0, None)
+    return weights / weights.sum(1, keepdims=True)
+
+
+def test_an_image_has_its_channels_first_and_values_from_0_to_1():
+    frames = image(2, 4, 5, 3)
+
+    result = ToTensorImage()(pixels=frames)
+
+    assert result.dtype is torch.float32
+    for frame, tensor in zip(frames.numpy(), result.numpy(), strict=True):
+        np.testing.assert_allclose(tensor, np.stack(cv2.split(frame.astype(np.float32) / 255)), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "expected"),
+    [
+        ({}, torch.uint8, 51 / 255),
+        ({"from_int": False}, torch.uint8, 51.0),
+        ({}, torch.float32, 51.0),
+        ({"from_int": True}, torch.float32, 51 / 255),
+    ],
+)
+def test_what_is_divided_is_integers_unless_said_otherwise(arguments, given, expected):
+    pixels = torch.full((1, 1, 3), 51, dtype=given)
+
+    assert ToTensorImage(**arguments)(pixels=pixels).flatten().tolist() == pytest.approx([expected] * 3)
+
+
+def test_an_image_may_have_another_dtype_and_one_more_dimension():
+    result = ToTensorImage(unsqueeze=True, dtype=torch.float64)(pixels=image(6, 4, 5, 3))
+
+    assert (result.shape, result.dtype) == ((6, 1, 3, 4, 5), torch.float64)
+
+
+def test_a_tolerant_one_leaves_images_as_they_are_that_have_no_three_channels_at_the_end():
+    tolerant = ToTensorImage(shape_tolerant=True)
+
+    assert tolerant(pixels=image(3, 4, 5)).shape == (3, 4, 5)
+    assert tolerant(pixels=image(4, 5, 3)).shape == (3, 4, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_grey_values_are_those_of_opencv(dtype):
+    colours = image(7, 9, 3)
+    expected = cv2.cvtColor(colours.numpy(), cv2.COLOR_RGB2GRAY)
+
+    grey = GrayScale()(pixels=colours.movedim(-1, -3).to(dtype))
+
+    assert (grey.shape, grey.dtype) == ((1, 7, 9), dtype)
+    # OpenCV weighs red with 0.299, and rounds to the nearest where we round down.
+    assert np.abs(grey[0].numpy().astype(float) - expected).max() <= 1.0
+
+
+def test_an_image_of_one_channel_is_grey_already():
+    grey = image(1, 4, 5)
+
+    assert torch.equal(GrayScale()(pixels=grey), grey)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(42, 32), (84, 84), (50, 37), (300, 161)])
+@pytest.mark.parametrize(("mode", "reference"), [("bilinear", cv2.INTER_LINEAR)])
+def test_sizes_without_averaging_are_those_of_opencv(rows, columns, mode, reference):
+    frame = image(210, 160).float()
+    expected = cv2.resize(frame.numpy(), (columns, rows), interpolation=reference)
+
+    result = Resize(rows, columns, mode, antialias=False)(pixels=frame[None])
+
+    np.testing.assert_allclose(result[0].numpy(), expected, atol=0.02)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(105, 80), (42, 32)])
+def test_the_mean_of_an_area_is_that_of_opencv(rows, columns):
+    frame = image(210, 160).float()
+    expected = cv2.resize(frame.numpy(), (columns, rows), interpolation=cv2.INTER_AREA)
+
+    result = Resize(rows, columns, "area")(pixels=frame[None])
+
+    np.testing.assert_allclose(result[0].numpy(), expected, atol=0.01)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(84, 84), (50, 37), (300, 222)])
+def test_sizes_with_averaging_weigh_pixels_by_a_triangle(rows, columns):
+    frame = image(210, 160).float()
+    expected = triangle(210, rows) @ frame.numpy().astype(float) @ triangle(160, columns).T
+
+    result = Resize(rows, columns)(pixels=frame[None])
+
+    np.testing.assert_allclose(result[0].numpy(), expected, atol=0.01)
+
+
+def test_a_larger_image_is_that_of_opencv_with_averaging_too():
+    frame = image(20, 30).float()
+    expected = cv2.resize(frame.numpy(), (61, 47), interpolation=cv2.INTER_LINEAR)
+
+    np.testing.assert_allclose(Resize(47, 61)(pixels=frame[None])[0].numpy(), expected, atol=0.02)
+
+
+def test_integers_are_rounded():
+    frame = torch.tensor([[[0, 1], [1, 1]]], dtype=torch.uint8)
+
+    assert Resize(1)(pixels=frame).tolist() == [[[1]]]  # 0.75
+    assert Resize(1, interpolation="area")(pixels=frame * 10).tolist() == [[[8]]]  # 7.5, to the even number
+
+
+def test_bicubic_bytes_stay_between_0_and_255():
+    edge = torch.zeros(1, 8, 8, dtype=torch.uint8)
+    edge[..., 4:] = 255
+    large = Resize(31, interpolation="bicubic")(pixels=edge)
+
+    assert large[0, 0, 0] == 0
+    assert large[0, 0, -1] == 255
+    assert large[0].float().diff(dim=-1).min() >= -40  # nothing wraps around
+
+
+def test_both_sizes_as_a_pair_and_the_mode_of_an_enumeration_are_taken():
+    class Mode:
+        value = "nearest"
+
+    resize = Resize((4, 6), interpolation=Mode())
+
+    assert resize(pixels=image(1, 8, 8)).shape == (1, 4, 6)
+    assert "Resize(w=4, h=6, interpolation=nearest" in repr(resize)
+
+
+def test_a_crop_is_what_its_numbers_say():
+    frame = image(1, 6, 8)
+
+    assert torch.equal(Crop(2, 3, top=1, left=4)(pixels=frame), frame[:, 1:3, 4:7])
+    assert torch.equal(Crop(3)(pixels=frame), frame[:, :3, :3])
+
+
+@pytest.mark.parametrize(("top", "left"), [(-2, -3), (4, 5), (-9, 0), (3, 20)])
+def test_what_a_crop_has_outside_of_the_image_is_0(top, left):
+    frame = image(1, 6, 8) // 2 + 1
+    around = cv2.copyMakeBorder(frame[0].numpy(), 30, 30, 30, 30, cv2.BORDER_CONSTANT, value=0)
+
+    result = Crop(5, 7, top, left)(pixels=frame)
+
+    assert np.array_equal(result[0].numpy(), around[30 + top : 35 + top, 30 + left : 37 + left])
+
+
+@pytest.mark.parametrize(("size", "part", "first"), [(6, 2, 2), (7, 2, 2), (9, 2, 4), (5, 5, 0)])
+def test_the_middle_of_an_odd_rest_is_where_torchvision_has_it(size, part, first):
+    row = torch.arange(size).reshape(1, 1, size)
+
+    assert CenterCrop(1, part)(pixels=row).flatten().tolist() == list(range(first, first + part))
+
+
+def test_an_image_that_is_smaller_than_its_middle_is_surrounded_by_zeros():
+    result = CenterCrop(2, 5)(pixels=torch.ones(1, 2, 2))
+
+    assert result.tolist() == [[[0, 1, 1, 0, 0]] * 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Resize(0), "w is a number of pixels, 1 or more, found 0"),
+        (lambda: Resize(8, 2.5), "h is a number of pixels, 1 or more, found 2.5"),
+        (lambda: Resize((8, 8, 8)), "both sizes as a pair"),
+        (lambda: Resize(8, interpolation="lanczos"), r"interpolation is one of \['nearest'.*found 'lanczos'"),
+        (lambda: Crop("8"), "w is a number of pixels"),
+        (lambda: Crop(8, top=0.5), "top is a whole number of pixels, found 0.5"),
+        (lambda: CenterCrop(8, -1), "h is a number of pixels, 1 or more, found -1"),
+        (lambda: ToTensorImage()(pixels=image(4, 4)), r"takes images \[\*, H, W, C\], found the shape \(4, 4\)"),
+        (lambda: GrayScale()(pixels=image(4, 4, 3)), r"found the shape \(4, 4, 3\).*ToTensorImage\(\) before it"),
+        (lambda: Resize(4)(pixels=image(4, 5)), r"takes images \[\*, C, H, W\], found the shape \(4, 5\)"),
+        (lambda: Crop(4)(pixels=image(4)), r"takes images \[\*, H, W\], found the shape \(4,\)"),
+    ],
+)
+def test_an_error_says_what_is_taken_and_what_was_found(make, match):
+    with pytest.raises(SpecError, match=match):
+        make()
