@@ -17,7 +17,9 @@ def test_help_exits_with_0(steppe, arguments):
 
 def test_help_names_every_command(steppe):
     out = steppe("--help").out
-    assert [name for name in ("plugins", "envs", "info", "check", "collect") if f"\n    {name} " not in out] == []
+    assert [
+        name for name in ("plugins", "envs", "info", "check", "collect", "new-plugin") if f"\n    {name}" not in out
+    ] == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["fly"], ["plugins", "--fly"], ["check"]])
@@ -38,7 +40,9 @@ def test_module_and_closed_pipe():
     assert (done.stdout, done.stderr) == ("system:\n", "")
 
 
-@pytest.mark.parametrize("command", ["['plugins']", "['plugins', '--all']", "['info']", "['envs', '--help']"])
+@pytest.mark.parametrize(
+    "command", ["['plugins']", "['plugins', '--all']", "['info']", "['envs', '--help']", "['--help']"]
+)
 def test_listing_commands_load_neither_torch_nor_rich(command):
     code = (
         f"import sys; from steppe.cli import main; main({command}); assert not {{'torch', 'rich'}} & set(sys.modules)"

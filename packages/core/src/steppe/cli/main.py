@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..errors import ActionError, EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
 from .output import UsageError, one_line
 
-_COMMANDS = ("plugins", "envs", "info", "check", "collect")
+_COMMANDS = ("plugins", "envs", "info", "check", "collect", "new-plugin")
 _BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError, ActionError)
 
 
@@ -72,5 +72,5 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     # Each command is a module: only the one that is asked for is imported, all of them for the help.
     for name in argv[:1] if argv and argv[0] in _COMMANDS else _COMMANDS:
-        import_module(f".{name}", __package__).add(commands)
+        import_module(f".{name.replace('-', '_')}", __package__).add(commands)
     return parser

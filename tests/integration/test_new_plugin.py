@@ -1,0 +1,157 @@
+"""What ``steppe new-plugin`` writes is built, installed, found, and passes the conformance kit as it stands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.limits import CHILD
+
+# A simulator of somebody else's: arrays of a size that depends on the name, and a seed of its own where none is given.
+WAREHOUSE = """
+import numpy as np
+
+MOVES = [(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)]
+
+
+class Warehouse:
+    n_actions = len(MOVES)
+
+    def __init__(self, layout="small", robots=1):
+        self.size = {"small": 4, "large": 8}[layout]
+
+    def reset(self, seed=None):
+        self.random = np.random.default_rng(seed)
+        self.robot, self.shelf = self.random.integers(0, self.size, (2, 2))
+        return self.seen()
+
+    def seen(self):
+        floor = np.zeros((self.size, self.size), np.uint8)
+        floor[tuple(self.shelf)] = 1
+        floor[tuple(self.robot)] = 2
+        return {"floor": floor, "carrying": False, "battery": 0.5}
+
+    def step(self, action):
+        self.robot = np.clip(self.robot + MOVES[action], 0, self.size - 1)
+        found = bool((self.robot == self.shelf).all())
+        return self.seen(), float(found), found, {}
+"""
+
+# One in the manner of gymnasium, with spaces, five values from step and something to close.
+DRIFT = """
+import numpy as np
+
+
+class Box:
+    def __init__(self, low, high, shape):
+        self.low, self.high, self.shape = np.full(shape, low), np.full(shape, high), shape
+        self.dtype = np.dtype("float32")
+
+
+class Drift:
+    observation_space = Box(-8.0, 8.0, (2,))
+    action_space = Box(-1.0, 1.0, (2,))
+
+    def __init__(self):
+        self.random = np.random.default_rng()
+
+    def reset(self, *, seed=None):
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.at, self.steps = self.random.normal(size=2).clip(-2, 2).astype(np.float32), 0
+        return self.at, {}
+
+    def step(self, action):
+        self.at = (self.at + action + self.random.normal(size=2) / 9).clip(-8, 8).astype(np.float32)
+        self.steps += 1
+        return self.at, -float(abs(self.at).sum()), bool(abs(self.at).max() > 6), self.steps == 40, {}
+
+    def close(self):
+        self.at = None
+"""
+
+
+def run(*command: str, folder: Path, site: Path | None = None) -> str:
+    """The output of a command, which must succeed."""
+    path = [*([str(site)] if site else []), *filter(None, sys.path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=CHILD, cwd=folder, env=environment
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def install(package: Path, site: Path) -> None:
+    """Build the wheel of a package and unpack it into a folder of installed packages."""
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+    run("pip", "install", *options, "--target", str(site), str(package), folder=site)
+
+
+def install_library(site: Path, name: str, source: str) -> None:
+    (site / f"{name}.py").write_text(source, encoding="utf-8")
+    info = site / f"{name}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n", encoding="utf-8")
+    (info / "RECORD").write_text(f"{name}.py,,\n", encoding="utf-8")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    pytest.importorskip("hatchling", reason="builds wheels without an index")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return folder
+
+
+def kit(package: Path, site: Path, *options: str) -> str:
+    """The last line that the tests of a package print."""
+    return run("pytest", "-q", "-p", "no:cacheprovider", *options, folder=package, site=site).splitlines()[-1]
+
+
+def test_a_plugin_of_an_installed_library_passes_the_kit_as_it_is_written(tmp_path, site):
+    install_library(site, "warehouse", WAREHOUSE)
+    library = ("--library", "warehouse>=1,<2", "--names", "small,large", "--transform", "GridOneHot")
+    run("steppe", "new-plugin", "warehouse", *library, folder=tmp_path, site=site)
+    package = tmp_path / "warehouse-steppe"
+    install(package, site)
+
+    assert run("steppe", "envs", "warehouse", folder=tmp_path, site=site).split() == ["large", "small"]
+    plugins = run("steppe", "plugins", "--load", folder=tmp_path, site=site)
+    assert "OK (warehouse 1.2)" in plugins
+    assert "GridOneHot" in plugins
+    # Neither the kit's tests of the library nor any of the environment is left out for a reason but a flag.
+    assert "64 passed, 8 skipped" in kit(package, site)
+
+
+def test_specs_of_spaces_and_the_library_s_own_time_limit_pass_the_kit(tmp_path, site):
+    install_library(site, "drift", DRIFT)
+    run("steppe", "new-plugin", "drift", "--library", "drift>=1,<2", "--names", "plain", folder=tmp_path, site=site)
+    env = (tmp_path / "drift-steppe/src/drift_steppe/env.py").read_text(encoding="utf-8")
+
+    assert '"observation": Bounded(-8.0, 8.0, shape=(2,)),' in env
+    assert "self.action_spec = Bounded(-1.0, 1.0, shape=(2,))" in env
+    assert "return bool(terminated), bool(truncated) or at_limit" in env
+    install(tmp_path / "drift-steppe", site)
+    assert " passed" in kit(tmp_path / "drift-steppe", site, "-k", "fit or seed or episode or paths or closed")
+
+
+@pytest.mark.exhaustive
+def test_a_plugin_without_a_library_passes_the_kit_as_it_is_written(tmp_path, site):
+    run("steppe", "new-plugin", "maze", "--names", "one", "--transform", "MazeOneHot", folder=tmp_path, site=site)
+    install(tmp_path / "maze-steppe", site)
+
+    assert " passed" in kit(tmp_path / "maze-steppe", site)
+
+
+@pytest.mark.exhaustive
+def test_a_family_of_transforms_passes_the_kit_as_it_is_written(tmp_path, site):
+    command = ("new-plugin", "grids", "--kind", "transforms", "--transform", "GridOneHot,GridPlanes")
+    run("steppe", *command, folder=tmp_path, site=site)
+    install(tmp_path / "grids-steppe", site)
+
+    assert " passed" in kit(tmp_path / "grids-steppe", site)
