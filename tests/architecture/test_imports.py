@@ -15,9 +15,10 @@ CHAIN = ("errors", "types", "specs", "storage", "workers", "envs", "transforms",
 
 # What stands beside the chain, and the links of the chain that may ask it.
 BESIDE = {
-    "registry": ("workers", "batched", "collectors", "cli"),
+    "registry": ("workers", "batched", "collectors", "cli", "loggers"),
     "versions": ("registry", "workers", "envs", "transforms", "batched", "collectors", "cli"),
     "cli": ("__main__",),
+    "loggers": ("cli",),
     "imports": ("workers", "cli"),
     "compat": ("envs",),
     "systems": ("storage", "workers", "batched", "cli"),
@@ -98,7 +99,7 @@ def test_the_core_imports_other_subpackages_by_their_public_names():
     assert private == []
 
 
-@pytest.mark.parametrize("name", ["errors", "arguments", "registry", "versions"])
+@pytest.mark.parametrize("name", ["errors", "arguments", "registry", "versions", "loggers"])
 def test_what_lists_plugins_imports_no_torch(name):
     heavy = [
         str(found)

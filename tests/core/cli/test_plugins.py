@@ -54,6 +54,11 @@ def test_transforms_of_a_package_share_a_row_unless_all_are_asked_for(steppe, fa
     assert "pip install 'steppe[gym]'" in out
 
 
+def test_loggers_of_a_package_have_a_row_too(steppe, fake_dist):
+    fake_dist("steppe-paper", "0.1.0", entry_points={"steppe.loggers": {"InkLogger": "p:I", "PaperLogger": "p:P"}})
+    assert "logger  InkLogger, PaperLogger  steppe-paper" in steppe("plugins").out
+
+
 def test_json_holds_the_whole_record(steppe, acme):
     (record,) = json.loads(steppe("plugins", "--json", "--load").out)
     assert (record["name"], record["dist"], record["state"]) == ("acme", "acme-sim", "loaded")

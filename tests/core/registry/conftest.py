@@ -12,6 +12,7 @@ from steppe.registry.known import Known, Provider
 TABLE = Known(
     namespaces={"gym": Provider("steppe-gym", "gym"), "vmas": Provider("steppe-vmas", "vmas")},
     transforms={"Resize": Provider("steppe-vision", "vision")},
+    loggers={"StoneLogger": Provider("steppe-quarry", "quarry")},
     alternatives={"steppe-gym": ("gymnasium", "gym")},
 )
 

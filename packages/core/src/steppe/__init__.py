@@ -233,7 +233,18 @@ _EXPORTS: dict[str, str] = {
     for name in names
 }
 
-_SUBPACKAGES = ("batched", "collectors", "envs", "errors", "registry", "specs", "storage", "transforms", "versions")
+_SUBPACKAGES = (
+    "batched",
+    "collectors",
+    "envs",
+    "errors",
+    "loggers",
+    "registry",
+    "specs",
+    "storage",
+    "transforms",
+    "versions",
+)
 
 __all__ = ["__version__", *_EXPORTS]
 

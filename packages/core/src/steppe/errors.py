@@ -14,6 +14,7 @@ Each class is also the built-in that a caller would catch::
     │   ├── LibraryMissing      (ImportError)          the wrapped library is not installed
     │   └── LibraryVersionError (ImportError)          the wrapped library is outside the plugin's range
     ├── TransformNotFound       (ImportError)          the package with this transform is not installed
+    ├── LoggerNotFound          (ImportError)          the package with this logger is not installed
     ├── BackendError            (ValueError)           an unknown or missing backend
     ├── NoImplementation        (NotImplementedError)  implement_for has no row for this version
     ├── NotSupported            (NotImplementedError)  something that this object cannot do
@@ -21,6 +22,7 @@ Each class is also the built-in that a caller would catch::
     │   ├── ActionError                                the action is missing, of another shape, or none that there is
     │   └── InfoError           (KeyError)             what a request says lacks an entry, or has an unknown one
     ├── PolicyError             (ValueError)           a policy that does not fit its environment
+    ├── FileExists              (FileExistsError)      a file that is there, and was not to be overwritten
     ├── ClosedError             (RuntimeError)         use after close
     ├── StateError              (RuntimeError)         calls in an order that has no meaning
     └── WorkerError             (RuntimeError)         a worker process or thread raised or died
@@ -39,10 +41,12 @@ __all__ = [
     "ClosedError",
     "EnvIdError",
     "EnvNotFound",
+    "FileExists",
     "IgnoredArgumentWarning",
     "InfoError",
     "LibraryMissing",
     "LibraryVersionError",
+    "LoggerNotFound",
     "NoImplementation",
     "NotSupported",
     "PluginBlocked",
@@ -117,6 +121,10 @@ class TransformNotFound(SteppeError, ImportError):
     """A known transform whose package is not installed."""
 
 
+class LoggerNotFound(SteppeError, ImportError):
+    """A known logger whose package is not installed."""
+
+
 class BackendError(SteppeError, ValueError):
     """A backend that is unknown, or whose library is not installed."""
 
@@ -145,6 +153,10 @@ class InfoError(SpecError, KeyError):
 
 class PolicyError(SteppeError, ValueError):
     """A policy that does not fit the environment it was given."""
+
+
+class FileExists(SteppeError, FileExistsError):
+    """A file that is there already, where overwriting was not asked for."""
 
 
 class ClosedError(SteppeError, RuntimeError):

@@ -60,7 +60,7 @@ def _plugins() -> dict[str, str]:
     told: dict[str, str] = {}
     for record in list_plugins():
         version = f"{record.dist} {record.version}"
-        if record.kind == "transform":
+        if record.kind != "env":
             told.setdefault(record.dist, f"{version}, {record.state}")
             continue
         try:

@@ -128,6 +128,27 @@ def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
     return current().find_transform(name, core=core)
 
 
+def list_loggers() -> list[str]:
+    """The names of the loggers that installed packages provide, sorted. Imports none of them."""
+    return current().logger_names()
+
+
+def find_logger(name: str) -> Any:
+    """The class of a logger that an installed package provides; what ``steppe.loggers`` looks up with.
+
+    Args:
+        name: name of the class, or what stands before ``Logger`` in it, in any case: ``"csv"`` for ``CSVLogger``.
+
+    Raises:
+        LoggerNotFound: a first-party package has it and is not installed.
+        AttributeError: nobody is known to have it, or it starts with an underscore.
+        PluginConflict: two packages provide it.
+        PluginBlocked: its package is hidden.
+        PluginError: its package cannot be used.
+    """
+    return current().find_logger(name)
+
+
 def find_library(namespace: str) -> LibraryInfo | None:
     """The library behind a namespace as it is now, None where the plugin does not say; loads the plugin.
 

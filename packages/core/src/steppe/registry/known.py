@@ -28,18 +28,21 @@ class Known:
     Attributes:
         namespaces: namespace -> package.
         transforms: class name -> package.
+        loggers: class name -> package.
         alternatives: distribution -> its extras of which one is needed, the preferred first. Some build tools sort
             requirements, so that the order in which the author wrote them is not in the metadata.
     """
 
     namespaces: Mapping[str, Provider] = field(default_factory=dict)
     transforms: Mapping[str, Provider] = field(default_factory=dict)
+    loggers: Mapping[str, Provider] = field(default_factory=dict)
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 FIRST_PARTY = Known(
     namespaces={name: Provider(*value) for name, value in _known_table.NAMESPACES.items()},
     transforms={name: Provider(*value) for name, value in _known_table.TRANSFORMS.items()},
+    loggers={name: Provider(*value) for name, value in _known_table.LOGGERS.items()},
     alternatives=_known_table.ALTERNATIVES,
 )
 """The packages that are developed together with steppe."""

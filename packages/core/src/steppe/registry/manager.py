@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import (
     EnvNotFound,
+    LoggerNotFound,
     PluginBlocked,
     PluginBroken,
     PluginConflict,
@@ -119,6 +120,7 @@ class Registry:
         tables: list[tuple[Kind, Mapping[str, known.Provider]]] = [
             ("env", self._table.namespaces),
             ("transform", self._table.transforms),
+            ("logger", self._table.loggers),
         ]
         return [
             (kind, name, provider)
@@ -301,10 +303,7 @@ class Registry:
             raise AttributeError(messages.unknown_transform(name, candidates=()))
         record = self._sole("transform", name)
         if record is not None:
-            found = self.load(record)
-            if not isinstance(found, type):
-                raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
-            return found
+            return self._class(record)
         if provider := self._table.transforms.get(name):
             raise TransformNotFound(
                 messages.transform_not_installed(name, package=provider.package, extra=provider.extra)
@@ -315,7 +314,34 @@ class Registry:
 
     def transform_names(self) -> list[str]:
         """The transforms of installed packages, sorted; imports none."""
-        return sorted(name for name, providers in self._found()["transform"].items() if self._visible(providers))
+        return self._names("transform")
+
+    # Loggers
+
+    def find_logger(self, name: str) -> Any:
+        """The class of a logger that a package provides; see `steppe.registry.find_logger`."""
+        if name.startswith("_"):
+            raise AttributeError(messages.unknown_logger(name, candidates=()))
+        full = _full_name(name, [*self._found()["logger"], *self._table.loggers])
+        record = self._sole("logger", full)
+        if record is not None:
+            return self._class(record)
+        if provider := self._table.loggers.get(full):
+            raise LoggerNotFound(messages.logger_not_installed(name, package=provider.package, extra=provider.extra))
+        raise AttributeError(messages.unknown_logger(name, candidates=[*self.logger_names(), *self._table.loggers]))
+
+    def logger_names(self) -> list[str]:
+        """The loggers of installed packages, sorted; imports none."""
+        return self._names("logger")
+
+    def _names(self, kind: Kind) -> list[str]:
+        return sorted(name for name, providers in self._found()[kind].items() if self._visible(providers))
+
+    def _class(self, record: PluginRecord) -> Any:
+        found = self.load(record)
+        if not isinstance(found, type):
+            raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
+        return found
 
     # Loading
 
@@ -408,7 +434,7 @@ class Registry:
         settings = self.settings()
         own = {canonical(record.name), canonical(record.dist)}
         # A package whose environments are hidden is hidden with all that it brings.
-        spaces = self._namespaces_of(record.dist) if record.kind == "transform" else set()
+        spaces = self._namespaces_of(record.dist) if record.kind != "env" else set()
         disabled, only = settings[DISABLE], settings[ONLY]
         if disabled and (own & _names(disabled) or (spaces and spaces <= _names(disabled))):
             return f"{DISABLE}={disabled}"
@@ -436,11 +462,12 @@ class Registry:
         return None
 
     def _conflict_text(self, kind: Kind, name: str, providers: list[PluginRecord]) -> str:
-        table = self._table.namespaces if kind == "env" else self._table.transforms
+        tables = {"env": self._table.namespaces, "transform": self._table.transforms, "logger": self._table.loggers}
+        table = tables[kind]
         first = table[name].package if name in table else ""
         ordered = sorted(providers, key=lambda record: (record.dist != first, record.dist))
         return messages.conflict(
-            f"'{name}:'" if kind == "env" else f"the transform {name!r}",
+            f"'{name}:'" if kind == "env" else f"the {kind} {name!r}",
             providers=[f"{one.dist} {one.version} ({one.target})" for one in ordered],
             hide=[one.dist for one in ordered[1:]],
         )
@@ -494,6 +521,14 @@ class _Bound:
 
     def __call__(self, **kwargs: Any) -> Any:
         return self.make(self.name, **kwargs)
+
+
+def _full_name(name: str, classes: Iterable[str]) -> str:
+    """The class that a short name stands for: ``"csv"`` for ``"CSVLogger"``; the name itself where there is none."""
+    folded = {one.casefold(): one for one in classes}
+    if name in folded.values():
+        return name
+    return folded.get(name.casefold()) or folded.get(f"{name}logger".casefold()) or name
 
 
 def _names(setting: str) -> set[str]:

@@ -182,6 +182,16 @@ def transform_not_installed(name: str, *, package: str, extra: str) -> str:
     return f"No installed package has the transform {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
 
 
+def logger_not_installed(name: str, *, package: str, extra: str) -> str:
+    return f"No installed package has the logger {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
+
+
+def unknown_logger(name: str, *, candidates: Iterable[str]) -> str:
+    close = suggestion(name, candidates)
+    hint = f". Did you mean {close!r}?" if close else ""
+    return f"module 'steppe.loggers' has no attribute {name!r}{hint}"
+
+
 def unknown_transform(name: str, *, candidates: Iterable[str]) -> str:
     close = suggestion(name, candidates)
     hint = f". Did you mean {close!r}?" if close else ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["env", "transform"]
+Kind = Literal["env", "transform", "logger"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
 
-GROUPS: dict[str, Kind] = {"steppe.envs": "env", "steppe.transforms": "transform"}
+GROUPS: dict[str, Kind] = {"steppe.envs": "env", "steppe.transforms": "transform", "steppe.loggers": "logger"}
 """The entry-point groups that are read, and the kind of plugin in each."""
 
 
@@ -45,8 +45,8 @@ class PluginRecord:
     """One entry point of an installed package, read from its metadata.
 
     Attributes:
-        kind: ``"env"`` or ``"transform"``.
-        name: the namespace of an env plugin, the class name of a transform.
+        kind: ``"env"``, ``"transform"`` or ``"logger"``.
+        name: the namespace of an env plugin, the class name of a transform or logger.
         target: what the entry point names, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.
@@ -71,7 +71,9 @@ class PluginRecord:
     @property
     def subject(self) -> str:
         """How errors call it: ``Plugin 'gym' (steppe-gym 0.1.0)``."""
-        return f"{'Plugin' if self.kind == 'env' else 'Transform'} {self.name!r} ({self.dist} {self.version})"
+        return (
+            f"{'Plugin' if self.kind == 'env' else self.kind.capitalize()} {self.name!r} ({self.dist} {self.version})"
+        )
 
     @property
     def library_range(self) -> str:

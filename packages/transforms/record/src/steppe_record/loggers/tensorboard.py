@@ -1,0 +1,71 @@
+"""TensorboardLogger: event files that TensorBoard shows."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .base import Logger, import_library, plain_config
+
+__all__ = ["TensorboardLogger"]
+
+
+class TensorboardLogger(Logger):
+    """Writes TensorBoard's event files below ``log_dir/exp_name``. Videos become moving pictures in them, as GIFs.
+
+    Args:
+        exp_name: name of the experiment, a folder.
+        log_dir: where that folder is.
+        video_fps: frames per second of a video that does not say its own, at most 50.
+
+    Raises:
+        LibraryMissing: TensorBoard is not installed.
+    """
+
+    def __init__(self, exp_name: str, log_dir: str | os.PathLike[str] = "tb_logs", *, video_fps: float = 30) -> None:
+        self.video_fps = video_fps
+        super().__init__(exp_name, os.fspath(log_dir))
+        self.log_dir = self.experiment.log_dir
+
+    def _create_experiment(self) -> Any:
+        import_library("tensorboard", logger="TensorboardLogger", extra="tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(log_dir=os.path.join(self.log_dir or "", self.exp_name))
+
+    def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
+        self.experiment.add_scalar(name, value, global_step=step)
+
+    def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
+        """Log a video; see :meth:`Logger.log_video`. ``options`` are those of :class:`VideoWriter` for a GIF."""
+        import tempfile
+        from pathlib import Path
+
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        from ..video import hwc_frames, write_video
+
+        frames = hwc_frames(video)
+        # The writer's own method encodes with another library, a frame in each of whose dimensions must fit.
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "video.gif"
+            write_video(file, video, **{"fps": self.video_fps, **kwargs})
+            content = file.read_bytes()
+        image = Summary.Image(height=frames.shape[1], width=frames.shape[2], colorspace=3, encoded_image_string=content)
+        summary = Summary(value=[Summary.Value(tag=name, image=image)])
+        self.experiment._get_file_writer().add_summary(summary, step)
+
+    def log_hparams(self, cfg: Any) -> None:
+        allowed = (bool, int, float, str)
+        values = {name: one if isinstance(one, allowed) else str(one) for name, one in plain_config(cfg).items()}
+        self.experiment.add_hparams(values, metric_dict={})
+
+    def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
+        """Log how numbers are distributed; see :meth:`Logger.log_histogram`. Takes ``step``, ``bins``, ``walltime``."""
+        step, bins = kwargs.pop("step", None), kwargs.pop("bins", None)
+        self.experiment.add_histogram(
+            name, data, global_step=step, bins="tensorflow" if bins is None else bins, **kwargs
+        )
+
+    def close(self) -> None:
+        self.experiment.close()

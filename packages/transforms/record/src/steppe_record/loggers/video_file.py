@@ -1,0 +1,74 @@
+"""VideoFileLogger: all videos one after another in one file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from steppe.errors import NotSupported
+
+from .base import Logger
+
+__all__ = ["VideoFileLogger"]
+
+
+class VideoFileLogger(Logger):
+    """Writes what is logged as video into one file, one video after another, and nothing else.
+
+    The file gets its name at ``close``. Frames are not kept in memory.
+
+    Args:
+        file: ``.mp4`` or ``.gif``.
+        fps: frames per second.
+        overwrite: replace a file of this name.
+        **kwargs: for :class:`VideoWriter`, which says what is raised.
+    """
+
+    def __init__(
+        self, file: str | os.PathLike[str], fps: float = 30, *, overwrite: bool = False, **kwargs: Any
+    ) -> None:
+        from ..video import VideoWriter
+
+        self._writer = VideoWriter(file, fps, overwrite=overwrite, **kwargs)
+        super().__init__(Path(file).stem, str(Path(file).parent))
+
+    def _create_experiment(self) -> Any:
+        return self._writer
+
+    @property
+    def frames(self) -> int:
+        """How many frames have been written."""
+        return self._writer.frames
+
+    def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
+        """Add a video; see :meth:`Logger.log_video`. Name, step and other arguments have no place in the file."""
+        from ..video import hwc_frames
+
+        for frame in hwc_frames(video):
+            self._writer.write(frame)
+
+    def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
+        raise self._nothing_but_videos()
+
+    def log_hparams(self, cfg: Any) -> None:
+        raise self._nothing_but_videos()
+
+    def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
+        raise self._nothing_but_videos()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def discard(self) -> None:
+        """Leave no file."""
+        self._writer.discard()
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _nothing_but_videos(self) -> NotSupported:
+        return NotSupported("A VideoFileLogger takes videos alone. CSVLogger writes numbers to files too.")
