@@ -85,7 +85,7 @@ class PixelRenderTransform(Transform):
         if mode not in modes:
             raise SpecError(f"switch takes 'on', 'off' or a bool, found {mode!r}.")
         self._enabled = modes[mode]
-        self._changed()
+        self.empty_cache()
 
     # -- frames ---------------------------------------------------------------------------------------------------
 

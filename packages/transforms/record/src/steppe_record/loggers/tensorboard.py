@@ -53,7 +53,7 @@ class TensorboardLogger(Logger):
             content = file.read_bytes()
         image = Summary.Image(height=frames.shape[1], width=frames.shape[2], colorspace=3, encoded_image_string=content)
         summary = Summary(value=[Summary.Value(tag=name, image=image)])
-        self.experiment._get_file_writer().add_summary(summary, step)
+        self.experiment.file_writer.add_summary(summary, step)
 
     def log_hparams(self, cfg: Any) -> None:
         allowed = (bool, int, float, str)
