@@ -43,7 +43,7 @@ TYPED = [
             "storage",
             "workers",
         ),
-        *("envs", "transforms", "batched"),
+        *("envs", "transforms", "batched", "cli"),
     )
 ]
 

@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 
+from steppe import StepCounter, TransformedEnv
 from steppe.envs import EnvBase
 from steppe.specs import Bounded, Unbounded
 from steppe_testing import ArrayCountingEnv, CountingEnv
@@ -16,8 +17,12 @@ COPIES = [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))]
 NAMES = ["copy", "deepcopy", "pickle"]
 
 
+def transformed() -> TransformedEnv:
+    return TransformedEnv(CountingEnv(), StepCounter())
+
+
 @pytest.mark.parametrize("duplicate", COPIES, ids=NAMES)
-@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv, transformed])
 def test_closing_a_copy_leaves_the_original_open(make, duplicate):
     env = make()
 
@@ -37,7 +42,7 @@ def test_a_spec_assigned_to_a_copy_is_the_copy_s(duplicate):
 
 
 @pytest.mark.parametrize("duplicate", COPIES, ids=NAMES)
-@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv, transformed])
 def test_random_actions_of_a_copy_go_on_where_those_of_the_original_are(make, duplicate):
     env = make()
     env.set_seed(3)

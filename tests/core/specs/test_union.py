@@ -32,6 +32,15 @@ def test_groups_of_unlike_agents_are_joined_too():
     assert both["agents"].shape == (2,)
 
 
+def test_entries_of_some_rows_of_a_stack_stay_those_of_these_rows():
+    def rows(*names):
+        return StackedComposite(*(Composite({name: Unbounded((1,))}) for name in names))
+
+    both = union(rows("x", "other"), rows("y", "y"))
+
+    assert [set(row.keys()) for row in both.specs] == [{"x", "y"}, {"other", "y"}]
+
+
 def test_an_environment_has_a_full_spec_of_each_kind():
     env = CountingEnv()
 

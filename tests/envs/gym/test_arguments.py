@@ -65,6 +65,15 @@ def test_num_workers_makes_a_batch_of_worker_processes():
     assert_equal_data(found, same.rollout(10, break_when_any_done=False))
 
 
+def test_auto_reset_of_several_workers_is_given_to_each_environment():
+    batch = GymEnv("CartPole-v1", num_workers=2, auto_reset=True, auto_reset_replace=False)
+
+    assert isinstance(batch, ParallelEnv)
+    assert batch.create_env_kwargs == [{"auto_reset": True, "auto_reset_replace": False}] * 2
+    assert batch.rollout(3).shape == (2, 3)
+    batch.close()
+
+
 def test_num_workers_and_num_envs_multiply():
     env = GymEnv("CartPole-v1", num_workers=2, num_envs=3)
     try:

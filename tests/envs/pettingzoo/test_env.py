@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("pettingzoo")
 
-from steppe import MarlGroupMapType, check_env_specs, list_envs, make_env
+from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, check_env_specs, list_envs, make_env
 from steppe.errors import EnvNotFound, NotSupported, SpecError
 from steppe.specs import Bounded, OneHot
 from steppe_pettingzoo import PettingZooEnv, PettingZooWrapper
@@ -121,6 +121,24 @@ def test_chess_is_played_to_an_end():
 
     assert data["player_0", "observation", "observation"].shape[1:] == (1, 8, 8, 111)
     assert data["player_0", "mask"].flatten().tolist() == [t % 2 == 0 for t in range(data.shape[0])]
+
+
+@pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
+def test_random_games_of_chess_in_a_batch_are_legal(batch):
+    env = batch(2, "pettingzoo:classic/chess_v6")
+    env.set_seed(0)
+
+    data = env.rollout(20)
+
+    allowed = torch.where(
+        data["player_0", "mask"],
+        data["player_0", "action_mask"].gather(-1, data["player_0", "action"].unsqueeze(-1)).squeeze(-1),
+        True,
+    )
+    assert data.shape == (2, 20)
+    assert bool(allowed.all())
+    assert len(set(data["player_0", "action"].flatten().tolist())) > 2
+    env.close()
 
 
 def test_games_of_atari_find_their_roms():

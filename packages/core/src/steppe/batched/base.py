@@ -22,7 +22,7 @@ from steppe.batched.readout import is_host
 from steppe.batched.rows import BatchRows
 from steppe.batched.unbuffered import stack_rows
 from steppe.batched.view import BatchView, rows_of_index
-from steppe.envs import BaseState, EnvBase, env_info_values, has_class_attribute, next_seed
+from steppe.envs import BaseState, EnvBase, env_info_values, has_class_attribute, next_seed, put_actions
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
@@ -109,6 +109,17 @@ class BatchedEnv(EnvBase):
     @property
     def row_problem(self) -> str | None:
         return f"{type(self).__name__} is a batch, whose environments write their rows themselves."
+
+    def _finish_construction(
+        self, *, auto_reset: bool | None = None, auto_reset_replace: bool | None = None, **options: Any
+    ) -> Any:
+        given = {"auto_reset": auto_reset, "auto_reset_replace": auto_reset_replace}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.base_state.constructed and given:
+            # Asked of a class of single environments that has made a batch of them: it is for each of these.
+            self.update_kwargs(given)
+            given = {}
+        return super()._finish_construction(**given, **options)
 
     # -- who steps the environments -------------------------------------------------------------------------------
 
@@ -406,6 +417,28 @@ class BatchedEnv(EnvBase):
     def steps_in_storage(self) -> bool:
         """Whether ``storage`` holds all there is of a step: environments write rows, and data comes out on the host."""
         return self._running and self._rows is not None and self._on_arrays and is_host(self.device)
+
+    # -- random actions -------------------------------------------------------------------------------------------
+
+    @property
+    def chooses_random_actions(self) -> bool:
+        """Whether one of the environments knows better than its spec which actions are allowed."""
+        own = type(self).rand_action is not BatchedEnv.rand_action or "rand_action" in vars(self)
+        return own or any(one.chooses_random_actions for one in self.start()._backend.reports)
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write random actions into ``tensordict``; each environment's own, where one of them chooses them itself."""
+        self.start()
+        if not any(one.chooses_random_actions for one in self._backend.reports):
+            return super().rand_action(tensordict)
+        rows = tensordict.unbind(0) if tensordict is not None else [None] * self.num_workers
+        calls: list[Any] = [((self._row_given(STEP, row),), {}) for row in rows]
+        drawn = []
+        for one, row in zip(self._backend.reports, self._ask(("rand_action",), calls), strict=True):
+            row = row.select(*one.specs["action"].keys(include_nested=True, leaves_only=True))
+            drawn.append(row if self.device is None else row.to(self.device))
+        actions = stack_rows(drawn)
+        return actions if tensordict is None else put_actions(self, tensordict, actions)
 
     # -- the environments' own attributes -------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ class EnvReport:
 
     Attributes:
         carried: entries of the root that a step reads beside the action; None for all of it, on TensorDicts.
+        chooses_random_actions: whether its own ``rand_action`` knows better than its spec what is allowed.
     """
 
     specs: dict[str, Composite]
@@ -31,6 +32,7 @@ class EnvReport:
     device: torch.device | None
     carried: tuple[Any, ...] | None
     supports_set_state: bool
+    chooses_random_actions: bool
 
 
 def report(env: EnvBase) -> EnvReport:
@@ -43,6 +45,7 @@ def report(env: EnvBase) -> EnvReport:
         device=env.device,
         carried=None if (writer := writer_of_one(env)) is None else (*writer.layout.carried,),
         supports_set_state=env.supports_set_state,
+        chooses_random_actions=env.chooses_random_actions,
     )
 
 

@@ -44,7 +44,7 @@ from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module, has_class_attribute
 from steppe.envs.rollout.policies import RandomPolicy, as_policy
-from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks
+from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed
 from steppe.envs.state import BaseState, Unknown
@@ -101,6 +101,7 @@ __all__ = [
     "next_seed",
     "observed",
     "overlay_reset",
+    "put_actions",
     "set_exploration_type",
     "stack_frames",
     "step_mask",

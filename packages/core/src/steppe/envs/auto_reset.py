@@ -11,7 +11,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor,
 from steppe.specs import Composite, contains_lazy_spec
 
 if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
+    from steppe.envs.reset_and_step import ResetAndStep
 
 __all__ = ["AutoResetMemory", "blank", "blanked", "observed"]
 
@@ -36,7 +36,7 @@ class AutoResetMemory:
         self.replace = replace
         self.pending: TensorDictBase | None = None
 
-    def keep(self, following: TensorDictBase, env: EnvBase) -> TensorDictBase:
+    def keep(self, following: TensorDictBase, env: ResetAndStep) -> TensorDictBase:
         """Take the observations of rows that ended out of ``following``, which is what ``_step`` returned."""
         done = _root_done(following, env)
         self.pending = None
@@ -46,14 +46,14 @@ class AutoResetMemory:
         self.pending = seen.clone()
         return following.update(blanked(seen, done, blank)) if self.replace else following
 
-    def take(self, tensordict: Any, env: EnvBase) -> TensorDictBase:
+    def take(self, tensordict: Any, env: ResetAndStep) -> TensorDictBase:
         """Return the kept observations as what a reset of the ended rows gives."""
         assert self.pending is not None
         fresh, self.pending = self.pending, None
         return fresh.update(env.full_done_spec.zero())
 
 
-def _root_done(following: TensorDictBase, env: EnvBase) -> torch.Tensor:
+def _root_done(following: TensorDictBase, env: ResetAndStep) -> torch.Tensor:
     """``[*B]``: rows in which some level has ended."""
     levels = [
         following.get(key).reshape((*following.batch_size, -1)).any(-1)

@@ -12,12 +12,14 @@ from steppe.errors import SpecError
 from steppe.specs import CPU
 
 if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
+    from steppe.envs.attributes import EnvAttributes
 
 __all__ = ["env_info_values", "native_info"]
 
 
-def env_info_values(env: EnvBase, given: Mapping[str, Any], *, rows: int | None = None) -> dict[str, torch.Tensor]:
+def env_info_values(
+    env: EnvAttributes, given: Mapping[str, Any], *, rows: int | None = None
+) -> dict[str, torch.Tensor]:
     """Return what a reset is given as tensors of the dtypes of ``env.env_info_spec``.
 
     Args:
@@ -43,7 +45,7 @@ def env_info_values(env: EnvBase, given: Mapping[str, Any], *, rows: int | None 
     return values
 
 
-def _wrong_names(env: EnvBase, given: Mapping[str, Any], names: list[str]) -> SpecError:
+def _wrong_names(env: EnvAttributes, given: Mapping[str, Any], names: list[str]) -> SpecError:
     name = type(env).__name__
     if names:
         return SpecError(f"env_info of {name} has {names}, as its env_info_spec says, found {sorted(given)}.")

@@ -12,12 +12,12 @@ from steppe.errors import SpecError
 from steppe.specs import CPU
 
 if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
+    from steppe.envs.reset_and_step import ResetAndStep
 
 __all__ = ["check_rows", "reset_at", "step_at"]
 
 
-def check_rows(env: EnvBase, rows: Any, what: str) -> torch.Tensor:
+def check_rows(env: ResetAndStep, rows: Any, what: str) -> torch.Tensor:
     """Return ``rows`` as ``[k]`` int64.
 
     Raises:
@@ -35,7 +35,7 @@ def check_rows(env: EnvBase, rows: Any, what: str) -> torch.Tensor:
     return index
 
 
-def step_at(env: EnvBase, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
     """Scatter ``[k]`` data to full width, step under a mask, gather."""
     index = check_rows(env, rows, "step_at")
     if not env.batch_locked and not env.batch_size:
@@ -47,7 +47,9 @@ def step_at(env: EnvBase, tensordict: TensorDictBase, rows: Any) -> TensorDictBa
     return tensordict
 
 
-def reset_at(env: EnvBase, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+def reset_at(
+    env: ResetAndStep, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None
+) -> TensorDictBase:
     """Scatter ``[k]`` data to full width, reset under a mask, gather."""
     index = check_rows(env, rows, "reset_at")
     if not env.batch_locked and not env.batch_size:
@@ -68,13 +70,13 @@ def reset_at(env: EnvBase, tensordict: TensorDictBase | None, rows: Any, *, env_
     return result if tensordict is None else tensordict.update(result)
 
 
-def _mask(env: EnvBase, index: torch.Tensor) -> torch.Tensor:
+def _mask(env: ResetAndStep, index: torch.Tensor) -> torch.Tensor:
     mask = torch.zeros(env.batch_size, dtype=torch.bool, device=CPU)
     mask[index] = True
     return mask if env.device is None else mask.to(env.device)
 
 
-def _full_width(env: EnvBase, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
+def _full_width(env: ResetAndStep, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
     full: TensorDictBase = tensordict.new_zeros(torch.Size((env.batch_size[0], *tensordict.batch_size[1:])))
     full[index] = tensordict
     return full

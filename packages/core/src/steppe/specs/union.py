@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .composite import Composite
+from .stacked_composite import StackedComposite
 
 __all__ = ["union"]
 
@@ -14,11 +15,16 @@ def union(first: Composite, *others: Composite) -> Composite:
 
     Args:
         first: gives the shape and the device.
-        others: what is added; an entry that several have is that of the last, groups that several have are joined.
+        others: what is added; an entry that several have is that of the last, groups that several have are joined,
+            those of a stack row by row.
 
     Returns:
-        A new, unlocked Composite that shares the leaves. Of stacks it has stacked leaves.
+        A new, unlocked Composite that shares the leaves.
     """
+    stack: Any = next((one for one in (first, *others) if isinstance(one, StackedComposite)), None)
+    if stack is not None:
+        rows = zip(*(one.unbind(stack.dim) for one in (first, *others)), strict=True)
+        return StackedComposite(*(union(*parts) for parts in rows), dim=stack.dim)
     children: dict[str, Any] = dict(first.items())
     for other in others:
         for name, child in other.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -113,8 +114,6 @@ class TransformedEnv(TransformedSteps):
         object.__setattr__(self, "_base", base_env)
         self._modules["base_env"] = base_env
         self._set_transform(own)
-        if type(base_env).rand_action is not EnvBase.rand_action or "rand_action" in vars(base_env):
-            vars(self)["rand_action"] = self._rand_action_of_base
 
     # -- transforms -----------------------------------------------------------------------------------------------
 
@@ -343,10 +342,17 @@ class TransformedEnv(TransformedSteps):
         self.transform._set_seed(seed)
         self._base.set_seed(seed)
 
-    def _rand_action_of_base(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Random actions of a base environment that knows better than its spec which ones are allowed."""
-        if self._compiled.inverses and self.full_action_spec != self._base.full_action_spec:
-            return EnvBase.rand_action(self, tensordict)
+    @property
+    def chooses_random_actions(self) -> bool:
+        """Whether the base environment knows better than its spec which actions are allowed."""
+        own = type(self).rand_action is not TransformedEnv.rand_action or "rand_action" in vars(self)
+        return own or self._base.chooses_random_actions
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write random actions into ``tensordict`` and return it; those of the base, where it chooses them itself."""
+        changed = self._compiled.inverses and self.full_action_spec != self._base.full_action_spec
+        if changed or not self._base.chooses_random_actions:
+            return super().rand_action(tensordict)
         return self._base.rand_action(tensordict)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -405,6 +411,14 @@ class TransformedEnv(TransformedSteps):
         if not was_closed:
             self._base.close(raise_if_closed=False)
             self.transform.close()
+
+    def __copy__(self) -> TransformedEnv:
+        """A copy of the base environment with clones of the transforms."""
+        twin: TransformedEnv = type(self).__new__(type(self))
+        base = copy.copy(self._base)
+        modules = {"base_env": base, "transform": self.transform.clone()}
+        twin.__setstate__({**self.__getstate__(), "_base": base, "_modules": modules})
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -15,7 +15,7 @@ from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import random_state_kept
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import SPEC_KINDS, Composite, StackedComposite
+from steppe.specs import SPEC_KINDS, Composite, union
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -184,23 +184,7 @@ def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
 
 def _merged(env: EnvBase, kinds: tuple[str, ...]) -> Composite:
     """One spec with the leaves of several; groups that more than one has are joined."""
-    merged = env._full_spec(kinds[0]).clone()
-    for kind in kinds[1:]:
-        _merge_into(merged, env._full_spec(kind))
-    return merged
-
-
-def _merge_into(target: Composite, other: Composite) -> None:
-    for name, child in other.items():
-        mine = target.get(name, None)
-        if isinstance(mine, Composite) and isinstance(child, Composite):
-            if isinstance(mine, StackedComposite):
-                for part, row in zip(mine.specs, child.unbind(mine.dim), strict=True):
-                    _merge_into(part, row)
-            else:
-                _merge_into(mine, child)
-        else:
-            target.set(name, child.clone() if child is not None else None)
+    return union(*(env._full_spec(kind) for kind in kinds))
 
 
 def _is_lazy(env: EnvBase) -> bool:

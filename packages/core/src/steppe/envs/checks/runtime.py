@@ -16,7 +16,7 @@ from steppe.specs import Stacked
 from steppe.storage import entries
 
 if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
+    from steppe.envs.attributes import EnvAttributes
 
 __all__ = ["Expectation", "check_reset_done", "validate"]
 
@@ -27,7 +27,7 @@ class Expectation:
     Shapes are those behind the batch, so that environments which take any batch size are checked too.
     """
 
-    def __init__(self, env: EnvBase) -> None:
+    def __init__(self, env: EnvAttributes) -> None:
         self.name = type(env).__name__
         self.batch_dims = len(env.batch_size)
         self.groups = env.done_groups
@@ -47,7 +47,7 @@ class Expectation:
             frozenset(key for key, *_ in self.dones) if all(isinstance(d[0], str) for d in self.dones) else None
         )
 
-    def _leaves(self, env: EnvBase, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
+    def _leaves(self, env: EnvAttributes, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
         found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
         for key, leaf in spec.items(include_nested=True, leaves_only=True):
             if leaf is None or leaf.dtype is None or isinstance(leaf, Stacked):

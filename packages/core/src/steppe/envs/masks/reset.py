@@ -14,12 +14,12 @@ from steppe.specs import CPU
 from steppe.storage import entries
 
 if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
+    from steppe.envs.attributes import EnvAttributes
 
 __all__ = ["asked_state", "clear_masks", "merge_reset", "requested_masks"]
 
 
-def asked_state(env: EnvBase, tensordict: TensorDictBase | None, *, set_state: bool) -> dict[str, Any]:
+def asked_state(env: EnvAttributes, tensordict: TensorDictBase | None, *, set_state: bool) -> dict[str, Any]:
     """Return what ``_reset`` is told of ``set_state``: nothing where the environment does not know of it.
 
     Raises:

@@ -11,7 +11,7 @@ from steppe.errors import SpecError
 from steppe.specs import contains_lazy_spec
 
 if TYPE_CHECKING:
-    from steppe.envs.base import EnvBase
+    from steppe.envs.reset_and_step import ResetAndStep
 
 __all__ = ["merge_rows", "partial_step", "skipped_next", "step_mask"]
 
@@ -30,7 +30,7 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
     raise SpecError(f"'_step' must have the shape of the data, {tuple(shape)}, found {tuple(mask.shape)}.")
 
 
-def partial_step(env: EnvBase, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
+def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
     """Return the ``next`` of a step in which the rows act whose ``mask``, ``[*B]`` bool, is True."""
     if not bool(mask.any()):
         return skipped_next(env, tensordict)
@@ -52,7 +52,7 @@ def partial_step(env: EnvBase, tensordict: TensorDictBase, mask: torch.Tensor) -
     return merged
 
 
-def skipped_next(env: EnvBase, tensordict: TensorDictBase) -> TensorDictBase:
+def skipped_next(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBase:
     """Return the ``next`` of rows that are not stepped: previous values where the root has them, otherwise 0."""
     lead = tensordict.batch_size[: tensordict.batch_dims - len(env.batch_size)]
     following = tensordict.empty()

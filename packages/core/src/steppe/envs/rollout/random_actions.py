@@ -13,7 +13,7 @@ from steppe.storage import entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["CHUNK", "RandomActions", "draw_actions", "draws_in_blocks", "write_actions"]
+__all__ = ["CHUNK", "RandomActions", "draw_actions", "draws_in_blocks", "put_actions", "write_actions"]
 
 #: How many steps' actions are drawn at once. Part of the contract: it decides which numbers a seed gives.
 CHUNK = 128
@@ -21,12 +21,9 @@ CHUNK = 128
 
 def draws_in_blocks(env: EnvBase) -> bool:
     """Whether actions may be drawn ahead: nothing the environment does changes what it accepts."""
-    from steppe.envs.base import EnvBase
-
-    if type(env).rand_action is not EnvBase.rand_action or "rand_action" in vars(env):
-        return False
     return (
-        bool(env.action_keys)
+        not env.chooses_random_actions
+        and bool(env.action_keys)
         and all(
             leaf is not None
             and leaf.dtype is not None
@@ -46,7 +43,11 @@ def draw_actions(env: EnvBase, tensordict: TensorDictBase | None, generator: tor
         tensordict = TensorDict({}, batch_size=env.batch_size, device=env.device)
     elif not env.batch_locked and not env.batch_size:
         lead = tuple(tensordict.batch_size)
-    sample = env.full_action_spec.rand(lead, generator=generator)
+    return put_actions(env, tensordict, env.full_action_spec.rand(lead, generator=generator))
+
+
+def put_actions(env: EnvBase, tensordict: TensorDictBase, sample: TensorDictBase) -> TensorDictBase:
+    """Put actions into data; returns it, or a lazy stack of its rows where these have actions of their own."""
     if isinstance(sample, LazyStackedTensorDict) and not env.cached(
         "alike_actions", lambda: _has_alike_rows(env.full_action_spec)
     ):

@@ -1,0 +1,246 @@
+"""What an environment says of itself beside its specs: batch size, device, settings, and how its data looks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+
+from steppe.envs.done import done_groups
+from steppe.envs.env_specs import SpecViews
+from steppe.envs.module import Module
+from steppe.errors import ClosedError, NotSupported, SpecError
+from steppe.specs import SPEC_KINDS, Composite
+
+__all__ = ["EnvAttributes"]
+
+
+class EnvAttributes(SpecViews, Module):
+    """The attributes of :class:`~steppe.envs.EnvBase`; it is no environment by itself."""
+
+    #: Whether data must have exactly the environment's batch size. False for functions of their input.
+    _batch_locked: bool = True
+    #: Whether its ``_step`` and ``_reset`` are those of other environments.
+    steps_others: bool = False
+    #: Whether ``step_mdp`` may change the data of the step that it is given.
+    edits_frames: bool = False
+    #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.
+    _supports_set_state: bool = False
+    #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
+    #: reading one of them makes its environments.
+    _is_described: bool = True
+
+    @property
+    def batch_size(self) -> torch.Size:
+        """Leading dimensions of all data and of every spec. Assigning expands specs that had no batch."""
+        return self.base_state.batch_size
+
+    @batch_size.setter
+    def batch_size(self, value: Iterable[int]) -> None:
+        old, size = self.base_state.batch_size, torch.Size(value)
+        self.base_state.batch_size = size
+        self._assign_specs_again(lambda spec: _rebatched(spec, old, size))
+
+    @property
+    def shape(self) -> torch.Size:
+        """The same as ``batch_size``."""
+        return self.batch_size
+
+    @property
+    def batch_dims(self) -> int:
+        """How many batch dimensions there are."""
+        return len(self.batch_size)
+
+    @property
+    def ndim(self) -> int:
+        """The same as ``batch_dims``."""
+        return len(self.batch_size)
+
+    def ndimension(self) -> int:
+        """The same as ``batch_dims``."""
+        return len(self.batch_size)
+
+    def numel(self) -> int:
+        """How many environments the batch holds; 1 without a batch."""
+        return self.batch_size.numel()
+
+    @property
+    def batch_locked(self) -> bool:
+        """Whether data must have the environment's batch size. False: any batch size (with one of its own: that)."""
+        return self._batch_locked
+
+    @batch_locked.setter
+    def batch_locked(self, value: bool) -> None:
+        if isinstance(getattr(type(self), "_batch_locked", None), property):
+            raise NotSupported(
+                f"{type(self).__name__}.batch_locked is that of its base: assign env.base_env.batch_locked."
+            )
+        self._batch_locked = bool(value)
+        self.specs_changed()
+
+    @property
+    def supports_set_state(self) -> bool:
+        """Whether ``reset(td, set_state=True)`` begins exactly at the state in ``td``."""
+        return self._supports_set_state
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where inputs and outputs are, or None. Change it with ``to``."""
+        return self.base_state.device
+
+    @device.setter
+    def device(self, value: Any) -> None:
+        if self.device is not None and torch.device(value) != self.device:
+            raise AttributeError(f"This environment is on {self.device}: move it with env.to({str(value)!r}).")
+        self.to(value)
+
+    @property
+    def run_type_checks(self) -> bool:
+        """Whether every step is checked against the specs, not only the first."""
+        return self.base_state.run_type_checks
+
+    @run_type_checks.setter
+    def run_type_checks(self, value: bool) -> None:
+        self.base_state.run_type_checks = value
+
+    @property
+    def allow_done_after_reset(self) -> bool:
+        """Whether an episode may have ended when it begins."""
+        return self.base_state.allow_done_after_reset
+
+    @allow_done_after_reset.setter
+    def allow_done_after_reset(self, value: bool) -> None:
+        self.base_state.allow_done_after_reset = value
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self.base_state.is_closed
+
+    @is_closed.setter
+    def is_closed(self, value: bool) -> None:
+        self.base_state.is_closed = value
+
+    @property
+    def row_writer(self) -> Any:
+        """What writes the data of its steps into rows of arrays, a :class:`~steppe.envs.RowWriter`; None without one.
+
+        Rollouts, batches and collectors step through it where there is one, and on TensorDicts otherwise;
+        ``row_problem`` says why there is none.
+        """
+        return None
+
+    @property
+    def row_problem(self) -> str | None:
+        """Why there is no ``row_writer``; None where there is one."""
+        return f"{type(self).__name__} steps on TensorDicts."
+
+    @classmethod
+    def join_rows(cls, envs: list[Any]) -> Any:
+        """Return one :class:`~steppe.envs.RowWriter` for environments of this class in a batch, or None.
+
+        Called where each of them has a ``row_writer``, all with the same specs.
+        """
+        return None
+
+    @property
+    def env_info_spec(self) -> Composite:
+        """What ``reset(env_info=...)`` may be given for each row. Empty by default."""
+        spec = self.base_state.env_info_spec
+        return spec if spec is not None else Composite({}, shape=self.batch_size)
+
+    @env_info_spec.setter
+    def env_info_spec(self, spec: Composite) -> None:
+        self.base_state.env_info_spec = spec
+
+    @property
+    def has_dynamic_specs(self) -> bool:
+        """Whether some entry has a size that is only known at run time (``-1``)."""
+        return bool(
+            self.cached(
+                "dynamic",
+                lambda: any(
+                    leaf is not None and any(size < 0 for size in leaf.shape)
+                    for kind in SPEC_KINDS
+                    for leaf in self._full_spec(kind).values(include_nested=True, leaves_only=True)
+                ),
+            )
+        )
+
+    @property
+    def done_groups(self) -> list[Any]:
+        """The levels of the data that end by themselves, the root first: a list of :class:`~steppe.envs.DoneGroup`."""
+        return self.cached("groups", lambda: done_groups(self.full_done_spec))
+
+    def to(self, device: Any) -> Any:  # type: ignore[override]
+        """Move specs, parameters and the data to come to ``device``; returns the environment."""
+        device = torch.device(device)
+        if device == self.device:
+            return self
+        self.base_state.device = device
+        nn.Module.to(self, device)
+        self._assign_specs_again(lambda spec: spec.to(device))
+        return self
+
+    def fake_tensordict(self) -> TensorDictBase:
+        """Zeros of everything that one step holds, root and ``next``: what buffers are made from."""
+        root: TensorDictBase = self.full_observation_spec.zero()
+        for spec in (self.full_done_spec, self.full_state_spec, self.full_action_spec):
+            root.update(spec.zero())
+        following = self.full_observation_spec.zero()
+        following.update(self.full_reward_spec.zero()).update(self.full_done_spec.zero())
+        root.set("next", following)
+        return root
+
+    def spec_hint(self, key: Any) -> str:
+        """What errors add about an entry that is not as its spec says: whose it is, where the environment knows more.
+
+        Args:
+            key: of the entry, without ``"next"``.
+        """
+        return ""
+
+    def add_truncated_keys(self) -> Any:
+        """Add a ``truncated`` entry at each done level that lacks one; returns the environment."""
+        spec = self.full_done_spec.clone()
+        for group in done_groups(spec):
+            if "truncated" not in group.names:
+                spec[group.key("truncated")] = spec[group.key("done")].clone()
+        self.full_done_spec = spec
+        return self
+
+    def check_open(self, what: str) -> None:
+        """Raise ClosedError where the environment is closed; ``what`` was called, for errors."""
+        if self.base_state.is_closed:
+            raise ClosedError(f"{type(self).__name__}.{what} was called after close(): make a new environment.")
+
+    def check_batch(self, tensordict: TensorDictBase, what: str) -> None:
+        """Raise SpecError where data does not have the environment's batch size; ``what`` was called, for errors."""
+        found, own = tensordict.batch_size, self.batch_size
+        if found == own or (not self._batch_locked and not own):
+            return
+        raise SpecError(
+            f"{type(self).__name__}.{what} needs data of batch size {tuple(own)}, found {tuple(found)}."
+            + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
+        )
+
+    def register_collector(self, collector: Any) -> None:
+        """Remember, weakly, the collector that steps this environment, for transforms that ask it something."""
+        self.base_state.collector = weakref.ref(collector)
+
+    @property
+    def collector(self) -> Any:
+        """The collector that steps this environment, or None."""
+        reference = self.base_state.collector
+        return None if reference is None else reference()
+
+
+def _rebatched(spec: Composite, old: torch.Size, new: torch.Size) -> Composite:
+    """A spec with another batch size."""
+    for _ in old:
+        spec = spec[0]
+    return spec.expand(torch.Size((*new, *spec.shape)))

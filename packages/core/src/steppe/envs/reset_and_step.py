@@ -1,0 +1,362 @@
+"""Reset and step: what happens around the ``_reset`` and ``_step`` that an environment defines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
+
+from steppe.envs.array.td_steps import RowSteps
+from steppe.envs.attributes import EnvAttributes
+from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
+from steppe.envs.done import any_done, complete_done
+from steppe.envs.env_info import env_info_values
+from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
+from steppe.envs.masks.step import partial_step, skipped_next, step_mask
+from steppe.envs.row_access import check_rows, reset_at, step_at
+from steppe.envs.state import Unknown
+from steppe.envs.step_mdp import StepPlan, put_next
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Composite
+from steppe.storage import entries
+
+__all__ = ["ResetAndStep"]
+
+
+class ResetAndStep(EnvAttributes):
+    """How :class:`~steppe.envs.EnvBase` begins episodes and acts; it is no environment by itself.
+
+    Actions are checked, done entries completed, the first reset and step held against the specs, and the masks
+    ``"_reset"`` and ``"_step"`` kept.
+    """
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).")
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).")
+
+    # -- reset --------------------------------------------------------------------------------------------------------
+
+    def reset(
+        self,
+        tensordict: TensorDictBase | None = None,
+        *,
+        env_info: Any = None,
+        set_state: bool | None = None,
+        **kwargs: Any,
+    ) -> TensorDictBase:
+        """Begin an episode.
+
+        Args:
+            tensordict: data to reset in place. Where it holds ``"_reset"`` masks (``[*B, 1]`` or ``[*B]`` bool, one for
+                each done level), rows that are False keep their values. A mask at the root overrides nested ones.
+            env_info: values for each row that the environment may read, a dict or TensorDict that fits
+                ``env_info_spec``.
+            set_state: True begins at the state in ``tensordict``, without drawing a new one; False draws one whatever
+                ``tensordict`` holds. None, the default, leaves it to the environment.
+            **kwargs: handed to ``_reset``. Wrappers hand them on to the library: ``env.reset(options={...})``. Of a
+                batch, ``batch.reset(list_of_kwargs=[...])`` gives each environment its own. A seed is given with
+                :meth:`set_seed`.
+
+        Returns:
+            ``tensordict``, or a new TensorDict, with observations and done entries; no reward.
+
+        Raises:
+            NotSupported: ``set_state=True``, and the environment cannot be put into a state.
+            SpecError: the data does not have the environment's batch size, ``_reset`` returned something else than
+                its specs say, or a row has ended right after its reset.
+            ClosedError: the environment is closed.
+        """
+        self.check_open("reset")
+        # At a reset that nobody asked for, TorchRL's name for what its environments are shown.
+        masks_alone = kwargs.pop("select_reset_only", False)
+        if tensordict is None and env_info is None and set_state is None and not kwargs:
+            rows = self.row_steps
+            if rows is not None and (
+                not rows.batch_size or ("reset" in self.base_state.validated and not self.run_type_checks)
+            ):
+                return rows.reset()
+        if set_state is not None:
+            kwargs |= asked_state(self, tensordict, set_state=set_state)
+        given = self._with_env_info(tensordict, env_info)
+        groups = self.done_groups
+        masks: dict[Any, torch.Tensor] = {}
+        if given is not None:
+            self.check_batch(given, "reset")
+            masks = requested_masks(given, groups)
+            if masks and not any(bool(mask.any()) for mask in masks.values()):
+                return clear_masks(given, groups)
+        memory = self.base_state.auto_reset
+        if memory is not None and masks and memory.pending is not None:
+            fresh = memory.take(given, self)
+        else:
+            shown = given
+            if masks_alone and given is not None:
+                shown, kwargs = self._without_state(given, kwargs)
+            fresh = self._reset(shown, **kwargs)
+        return self.settle_reset(given, fresh, masks)
+
+    def _without_state(self, given: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
+        """What ``_reset`` gets when an episode begins because another one has ended, and with which arguments."""
+        if self.steps_others:
+            return given, {**kwargs, "select_reset_only": True}
+        shown = given.select(*self.reset_keys, "env_info", strict=False)
+        return shown, {**kwargs, "set_state": False} if self.supports_set_state else kwargs
+
+    def settle_reset(
+        self, given: TensorDictBase | None, fresh: TensorDictBase, masks: dict[Any, torch.Tensor] | None = None
+    ) -> TensorDictBase:
+        """Check what a reset gave and write it into ``given`` where the masks in it (by default) are True."""
+        groups = self.done_groups
+        if masks is None:
+            masks = requested_masks(given, groups) if given is not None else {}
+        if not isinstance(fresh, TensorDictBase):
+            raise SpecError(f"{type(self).__name__}._reset must return a TensorDict, found {type(fresh).__name__}.")
+        if fresh is given:
+            raise SpecError(f"{type(self).__name__}._reset must return a new TensorDict, not the one it was given.")
+        complete_done(fresh, groups, self.full_done_spec)
+        first = "reset" not in self.base_state.validated
+        expectation = self._expectation
+        expectation.adjust(fresh, "reset", first=first, casts=not self.run_type_checks)
+        if not self.allow_done_after_reset:
+            check_reset_done(fresh, groups, masks, type(self).__name__)
+        if first or self.run_type_checks:
+            validate(expectation, fresh, given, "reset", partial=bool(masks), hint=self.spec_hint)
+            self.base_state.validated.add("reset")
+        if given is None:
+            return fresh
+        return merge_reset(given, fresh, groups, masks)
+
+    def _with_env_info(self, tensordict: TensorDictBase | None, env_info: Any) -> TensorDictBase | None:
+        if env_info is None:
+            return tensordict
+        values = env_info_values(self, env_info)
+        if tensordict is None:
+            lead = self.batch_size
+            if not self.batch_locked and values:
+                name, value = next(iter(values.items()))
+                lead = value.shape[: value.ndim - len(self.env_info_spec[name].shape) + len(lead)]
+            tensordict = TensorDict({}, batch_size=lead, device=self.device)
+        tensordict.set("env_info", TensorDict(values, batch_size=tensordict.batch_size, device=self.device))
+        return tensordict
+
+    # -- step ---------------------------------------------------------------------------------------------------------
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Act once.
+
+        Args:
+            tensordict: data with the action, of the shape of ``action_spec``, and the state where the environment has
+                one. An action of another dtype is converted, in ``tensordict`` too, if that loses nothing. A mask
+                ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values, or 0 where the
+                data has none. Entries of ``"next"`` that the environment does not write are kept.
+
+        Returns:
+            ``tensordict`` itself, with the outcome under ``"next"``.
+
+        Raises:
+            ActionError: the action is missing, of the wrong shape, of a dtype whose values the spec's does not hold, or
+                chooses what is not there: a one-hot row without a single 1, a category out of range. Bounds of
+                continuous actions are left to the environment.
+            SpecError: the data does not have the environment's batch size, or what ``_step`` returned does not fit.
+            ClosedError: the environment is closed.
+        """
+        rows = self._plain_rows(tensordict)
+        if rows is not None:
+            return rows.attach(tensordict, rows.step(tensordict)[0])
+        self.check_open("step")
+        self.check_batch(tensordict, "step")
+        plain = type(tensordict) is TensorDict and "_step" not in entries(tensordict)
+        mask: Any = None if plain else tensordict.pop("_step", None)
+        if mask is None:
+            return put_next(tensordict, self._whole_step(tensordict))
+        return put_next(tensordict, partial_step(self, tensordict, step_mask(tensordict, mask)))
+
+    def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        rows = self._plain_rows(tensordict)
+        if rows is not None:
+            return rows.step(tensordict)[0]
+        expectation = self._expectation
+        expectation.check_action(tensordict)
+        following = self._step(tensordict)
+        if following is tensordict:
+            raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
+        state = self.base_state
+        if "reward" in state.undeclared:
+            # The first step settles whether an environment that has declared no reward has one.
+            state.undeclared.discard("reward")
+            if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
+                self.assign_spec("reward", Composite({}, shape=self.batch_size))
+        first = "step" not in state.validated
+        if first:
+            expectation = self._expectation  # this step may have shown that there is no reward
+        expectation.complete(following)
+        expectation.adjust(following, "step", first=first, casts=not self.run_type_checks)
+        if first:
+            self._find_extra_outputs(following)
+        if first or self.run_type_checks:
+            validate(expectation, following, tensordict, "step", hint=self.spec_hint)
+            state.validated.add("step")
+        if state.auto_reset is not None:
+            following = state.auto_reset.keep(following, self)
+        return following
+
+    def _find_extra_outputs(self, following: TensorDictBase) -> None:
+        """Note which entries a step returns that no spec describes: they are no part of the next root."""
+        known = {*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys, *self.action_keys}
+        found = following.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+        extra = {key for key in found if key not in known}
+        if extra != self.base_state.extra_outputs:
+            self.base_state.extra_outputs = extra
+            (self.base_state.cache or {}).pop("step_plan", None)
+
+    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Act once, and reset the rows that ended.
+
+        Returns:
+            Two TensorDicts: ``tensordict`` with ``"next"`` (the true outcome, last observations included), and the root
+            of the next step, in which rows that ended hold the first data of a new episode.
+        """
+        rows = self._plain_rows(tensordict)
+        if rows is not None:
+            following, ended = rows.step(tensordict)
+            root = self.step_mdp(rows.attach(tensordict, following))
+            return tensordict, rows.reset_ended(root, following, ended) if ended else root
+        tensordict = self.step(tensordict)
+        return tensordict, self.maybe_reset(self.step_mdp(tensordict))
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Reset, in place, the rows of ``tensordict`` whose done entries are True."""
+        if self.any_done(tensordict):
+            return self.reset(tensordict, select_reset_only=True)
+        return tensordict
+
+    def any_done(self, tensordict: TensorDictBase) -> bool:
+        """Tell whether some row has ended; writes the masks ``"_reset"`` (a copy of done) into ``tensordict`` if so."""
+        return any_done(tensordict, self.done_groups, write_masks=True)
+
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the root of the next step: observations, state and done entries of ``next``, other entries kept.
+
+        The reward is left behind unless it is part of the state, and so is what the environment returns without a spec.
+
+        Args:
+            next_tensordict: data with ``"next"``. Its tensors are those of the result too.
+        """
+        return self.cached("step_plan", self._make_step_plan)(next_tensordict)
+
+    def _make_step_plan(self) -> StepPlan:
+        states = set(self.state_keys) | set(self.observation_keys)
+        rewards = [key for key in self.reward_keys if key not in states]
+        drop_next = [*rewards, *self.base_state.extra_outputs]
+        return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=drop_next)
+
+    # -- which way a step takes ---------------------------------------------------------------------------------------
+
+    # A step goes through rows where the row writer is numpy alone, and on TensorDicts otherwise.
+
+    @property
+    def row_steps(self) -> RowSteps | None:
+        """Steps on TensorDicts that go through rows; None where there is no row writer of that kind."""
+        rows: Any = self.base_state.row_steps
+        if rows is Unknown:
+            writer = self.row_writer
+            rows = RowSteps(writer, self.batch_size) if writer is not None and writer.on_arrays else None
+            self.base_state.row_steps = rows
+        return rows  # type: ignore[no-any-return]
+
+    def _plain_rows(self, tensordict: TensorDictBase) -> RowSteps | None:
+        """What makes a step of all there is in ``tensordict``; None where a step is more than that."""
+        state = self.base_state
+        rows: Any = state.row_steps
+        if rows is Unknown:
+            rows = self.row_steps
+        if rows is None or type(tensordict) is not TensorDict or tensordict.batch_size != rows.batch_size:
+            return None
+        if "_step" in entries(tensordict) or self.is_closed or state.run_type_checks:
+            return None
+        # A batch comes from a library as it is: its first step is held against the specs.
+        if rows.batch_size and "step" not in state.validated:
+            return None
+        return rows  # type: ignore[no-any-return]
+
+    def forget_way(self) -> None:
+        """Find out anew which way steps take: something that decides it has changed."""
+        self.base_state.row_steps = self.base_state.row_problem = Unknown
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        """Act in some rows of the batch.
+
+        Args:
+            tensordict: ``[k]`` data with the actions of those rows.
+            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
+
+        Returns:
+            ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not touched.
+        """
+        return step_at(self, tensordict, rows)
+
+    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+        """Reset some rows of the batch.
+
+        Args:
+            tensordict: ``[k]`` data of those rows, or None.
+            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
+            env_info: ``[k]`` values that fit ``env_info_spec``.
+
+        Returns:
+            ``[k]`` data of the rows after their reset.
+        """
+        return reset_at(self, tensordict, rows, env_info=env_info)
+
+    def checked_rows(self, rows: Any, what: str) -> torch.Tensor:
+        """Rows of the batch as ``[k]`` int64; ``what`` was called with them, for errors."""
+        return check_rows(self, rows, what)
+
+    # -- for environments that are made of others ---------------------------------------------------------------------
+
+    def unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What ``next`` holds where no row is stepped: the values of the root, and rewards of 0."""
+        return skipped_next(self, tensordict)
+
+    def requested_masks(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
+        """The ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
+        return requested_masks(tensordict, self.done_groups)
+
+    @staticmethod
+    def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+        """Put ``following`` under ``"next"``, with the entries there that it does not have; returns ``tensordict``."""
+        return put_next(tensordict, following)
+
+    def is_validated(self, what: str) -> bool:
+        """Whether the data of a first ``"step"`` or ``"reset"`` has been held against the specs."""
+        return what in self.base_state.validated
+
+    def check_action(self, tensordict: TensorDictBase, *, rows: Any = None) -> None:
+        """Hold the actions in ``tensordict`` against their specs; one whose dtype is another is converted there.
+
+        Args:
+            tensordict: data with the actions; where it has a mask ``"_step"``, only rows that are True count.
+            rows: ``[k]``, the rows of the batch that the data is of, where it is not of all.
+
+        Raises:
+            ActionError: one is missing, or does not fit.
+        """
+        self._expectation.check_action(tensordict, rows=rows)
+
+    @property
+    def _expectation(self) -> Expectation:
+        return self.cached("expectation", self._make_expectation)
+
+    def _make_expectation(self) -> Expectation:
+        self._check_disjoint()
+        return Expectation(self)
+
+    def specs_changed(self) -> None:
+        super().specs_changed()
+        self.base_state.validated = set()
+        self.forget_way()
