@@ -1,7 +1,7 @@
 """Write what follows from the packages' pyproject.toml files; ``--check`` only says whether it is up to date.
 
-Written are the extras of the core, the table of the names that first-party packages provide, and the tables of versions
-in the READMEs that have a place for one.
+Written are the extras of the core, the table of the names that first-party packages provide, the tables of versions in
+the READMEs that have a place for one, and the table of all transforms in docs/transforms.md.
 """
 
 from __future__ import annotations
@@ -13,16 +13,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tools.docstrings import core_transforms, summary
 from tools.workspace import ROOT, Package, packages, read_toml, rows
 
 CORE = ROOT / "packages/core/pyproject.toml"
 TABLE = ROOT / "packages/core/src/steppe/registry/_known_table.py"
+TRANSFORMS = ROOT / "docs/transforms.md"
 PLANNED = ROOT / "tools/planned.toml"
 
 _EXTRAS = re.compile(r"(?<=# Written by `nox -s sync`: do not edit\.\n).*?(?=# End of what is written\.\n)", re.DOTALL)
 
 _VERSIONS = re.compile(
     r"(?<=<!-- Written by `nox -s sync` from pyproject\.toml: do not edit\. -->\n).*?"
+    r"(?=<!-- End of what is written\. -->)",
+    re.DOTALL,
+)
+
+_TRANSFORMS = re.compile(
+    r"(?<=<!-- Written by `nox -s sync` from the entry points: do not edit\. -->\n).*?"
     r"(?=<!-- End of what is written\. -->)",
     re.DOTALL,
 )
@@ -119,6 +127,23 @@ def versions(package: Package) -> str:
     return "".join([*lines, "\n"])
 
 
+def transforms(found: list[Package]) -> str:
+    """The tables of the transforms that are there, the core's first, then of each package."""
+    tables = [_transforms_of("steppe", "the core, always there", core_transforms(found[0].path / "src"))]
+    for package in found[1:]:
+        names = package.entry_points("steppe.transforms")
+        if names:
+            lines = {name: summary(package.path / "src", target) for name, target in names.items()}
+            tables.append(_transforms_of(package.name, f"`pip install 'steppe[{package.short}]'`", lines))
+    return "\n" + "\n".join(tables) + "\n"
+
+
+def _transforms_of(package: str, where: str, lines: dict[str, str]) -> str:
+    # What is marked as code in docstrings is so in Markdown too.
+    rows = [f"| `{name}` | {line.replace('``', '`').replace('|', '/')} |\n" for name, line in sorted(lines.items())]
+    return f"## {package}\n\n{where[0].upper()}{where[1:]}.\n\n| Transform | Does |\n|---|---|\n{''.join(rows)}"
+
+
 def _readmes(found: list[Package]) -> dict[Path, str]:
     """Each README that has a place for a table of versions, with its table."""
     texts = {}
@@ -139,6 +164,11 @@ def expected() -> dict[Path, str]:
         raise SystemExit(f"{CORE.relative_to(ROOT)} has lost the two comments between which the extras are written.")
     body = extras(found)
     generated = {CORE: _EXTRAS.sub(lambda _: body, core), TABLE: table(found, read_toml(PLANNED))}
+    page = TRANSFORMS.read_text(encoding="utf-8")
+    if not _TRANSFORMS.search(page):
+        raise SystemExit(f"{TRANSFORMS.relative_to(ROOT)} has lost the comments between which its tables are written.")
+    written = transforms(found)
+    generated[TRANSFORMS] = _TRANSFORMS.sub(lambda _: written, page)
     return {**generated, **_readmes(found)}
 
 

@@ -16,6 +16,7 @@ from tools.workspace import ROOT
 
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "docs/transforms.md",
     *sorted(ROOT.glob("packages/**/README.md")),
     *sorted((ROOT / "docs/guides").glob("*.md")),
 ]

@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 
 from steppe.envs import check_env_specs
 from steppe.errors import SpecError
-from steppe.specs import Composite, Spec
+from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms import Compose, InitTracker, RewardSum, StepCounter, Transform, TransformedEnv
 
 from .capabilities import require, skip_gated
@@ -47,6 +47,7 @@ class TransformConformance:
         tolerance: how far the entries may be off after ``inv``.
         steps: length of the rollouts that are compared.
         on_rows: it runs on rows of arrays (``env.row_problem`` is None), as all but a few do.
+        in_environments: an environment can have it. Those that are for stored data alone refuse.
     """
 
     input_spec: ClassVar[dict[Any, Spec]] = {}
@@ -58,6 +59,7 @@ class TransformConformance:
     tolerance: ClassVar[float] = 1e-5
     steps: ClassVar[int] = 8
     on_rows: ClassVar[bool] = True
+    in_environments: ClassVar[bool] = True
 
     def make_transform(self) -> Transform:
         """Make the transform; override this."""
@@ -77,8 +79,10 @@ class TransformConformance:
         return CaseFactory(_make, type(self), transformed)
 
     def _sample(self, *lead: int) -> TensorDictBase:
+        reward = Unbounded((1,)) if self.reward_spec is None else self.reward_spec
         data: TensorDictBase = Composite(dict(self.input_spec)).rand(lead)
-        return data
+        rewards = reward if isinstance(reward, Composite) else Composite({"reward": reward})
+        return data.update(rewards.rand(lead))
 
     def _rollout(self, env: Any) -> TensorDictBase:
         env.set_seed(0)
@@ -130,9 +134,11 @@ class TransformConformance:
 
     def test_specs_are_those_of_the_data(self) -> None:
         """Give the specs the shape, dtype and bounds of the transformed data, in transform_observation_spec."""
+        require(self, "in_environments")
         _check_specs(self.make_transformed())
 
     def _need_specs(self) -> None:
+        require(self, "in_environments")
         cls = type(self)
         if "_spec_problem" not in cls.__dict__:
             cls._spec_problem = _problem(lambda: _check_specs(self.make_transformed()))  # type: ignore[attr-defined]
@@ -345,7 +351,13 @@ class TransformConformance:
 
     def test_state_can_be_loaded(self) -> None:
         """Keep state in buffers, so that state_dict holds it."""
-        self._need_env()
+        if self.in_environments:
+            self._need_env()
+            self._load_in_environments()
+        if self.works_alone:
+            self._load_alone()
+
+    def _load_in_environments(self) -> None:
         env, other = self.make_transformed(), self.make_transformed()
         self._rollout(env)
         missing, unexpected = other.transform.load_state_dict(env.transform.state_dict(), strict=False)
@@ -354,19 +366,25 @@ class TransformConformance:
         for name, value in env.transform.state_dict().items():
             if isinstance(value, torch.Tensor):
                 assert torch.equal(other.transform.state_dict()[name], value), f"{name!r} was not loaded"
-        if self.works_alone:
-            used, new = self.make_transform(), self.make_transform()
-            used(self._sample(2))
-            new.load_state_dict(used.state_dict())
-            data = self._sample(2)
-            assert_equal_data(new(data.clone()), used(data.clone()), "the data of a transform that loaded the state")
+
+    def _load_alone(self) -> None:
+        used, new = self.make_transform(), self.make_transform()
+        used(self._sample(2))
+        new.load_state_dict(used.state_dict())
+        data = self._sample(2)
+        assert_equal_data(new(data.clone()), used(data.clone()), "the data of a transform that loaded the state")
 
     def test_it_can_be_pickled(self) -> None:
         """Keep nothing that cannot be pickled: no lambda, no open file."""
-        self._need_env()
+        if self.in_environments:
+            self._need_env()
         transform = self.make_transform()
         other = pickle.loads(pickle.dumps(transform))
         assert type(other) is type(transform)
+        if not self.in_environments:
+            data = self._sample(2)
+            assert_equal_data(other(data.clone()), transform(data.clone()), "the data of an unpickled copy")
+            return
         one, two = TransformedEnv(self.make_env(), transform), TransformedEnv(self.make_env(), other)
         assert_equal_data(self._rollout(two), self._rollout(one), "the data of an unpickled copy")
 

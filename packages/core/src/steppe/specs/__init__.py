@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .base import Spec
 from .binary import Binary
+from .bounds import bounds_of, mapped_bounds
 from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
 from .build import make_composite_from_td
 from .choice import Choice
@@ -65,6 +66,7 @@ __all__ = [
     "UnboundedContinuous",
     "UnboundedDiscrete",
     "below_next",
+    "bounds_of",
     "check_no_exclusive_keys",
     "consolidate_spec",
     "contains_lazy_spec",
@@ -72,6 +74,7 @@ __all__ = [
     "every_leaf_key",
     "is_private",
     "make_composite_from_td",
+    "mapped_bounds",
     "numpy_to_torch_dtype_dict",
     "torch_to_numpy_dtype_dict",
     "union",

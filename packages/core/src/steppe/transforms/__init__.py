@@ -19,6 +19,7 @@ from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compose import Compose
 from steppe.transforms.conditional_skip import ConditionalSkip
 from steppe.transforms.device import DeviceCastTransform
+from steppe.transforms.entry import EntryTransform
 from steppe.transforms.env import AutoResetEnv, TransformedEnv
 from steppe.transforms.function import CallableTransform
 from steppe.transforms.keys import as_key, as_keys, names_of, replace_last
@@ -46,6 +47,7 @@ __all__ = [
     "DTypeCastTransform",
     "DeviceCastTransform",
     "DoubleToFloat",
+    "EntryTransform",
     "EnvSpecs",
     "ExcludeTransform",
     "Hooks",

@@ -1,0 +1,37 @@
+"""BinarizeReward: whether there was a reward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.specs import Binary, Spec
+from steppe.transforms import EntryTransform
+
+__all__ = ["BinarizeReward"]
+
+
+class BinarizeReward(EntryTransform):
+    """Makes rewards 1 where they are above 0, and 0 elsewhere.
+
+    The result is int8, of the shape of the reward, and its spec ``Binary``.
+
+    Args:
+        in_keys: rewards to read; by default all of the environment, those of groups of agents too.
+        out_keys: where the results go, one for each; by default the same keys.
+    """
+
+    of_rewards = True
+
+    def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
+        super().__init__(in_keys, out_keys)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return (value > 0).to(torch.int8)
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        return Binary(shape=leaf.shape, device=leaf.device, dtype=torch.int8)
+
+    def shared_key(self) -> Any:
+        return (type(self), self.given_keys())

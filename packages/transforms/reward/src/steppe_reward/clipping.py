@@ -1,0 +1,92 @@
+"""RewardClipping: rewards between two bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Spec, mapped_bounds
+from steppe.transforms import EntryTransform
+
+__all__ = ["RewardClipping"]
+
+
+class RewardClipping(EntryTransform):
+    """Clips rewards to the numbers between two bounds.
+
+    Shape and dtype stay; the spec is bounded by what is left of the bounds that the reward had.
+
+    Args:
+        clamp_min: smallest reward; None for no lower bound. A number, or a tensor that broadcasts to the reward.
+        clamp_max: largest reward, likewise.
+        in_keys: rewards to clip; by default all of the environment, those of groups of agents too.
+        out_keys: where the results go, one for each; by default the same keys.
+
+    Raises:
+        SpecError: there is no bound, ``clamp_min`` exceeds ``clamp_max``, or a reward of whole numbers is clipped to a
+            number that is none.
+    """
+
+    of_rewards = True
+
+    def __init__(self, clamp_min: Any = None, clamp_max: Any = None, in_keys: Any = None, out_keys: Any = None) -> None:
+        super().__init__(in_keys, out_keys)
+        self.clamp_min = _bound(clamp_min, "clamp_min")
+        self.clamp_max = _bound(clamp_max, "clamp_max")
+        low, high = self.clamp_min, self.clamp_max
+        if low is None and high is None:
+            raise SpecError("RewardClipping: expected a bound, found none. Give one or two: RewardClipping(-1, 1).")
+        if low is not None and high is not None and not _all(low <= high):
+            raise SpecError(f"RewardClipping: clamp_min must not exceed clamp_max, found {low} and {high}.")
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        low, high = self.clamp_min, self.clamp_max
+        if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor):
+            low, high = (
+                None if bound is None else torch.as_tensor(bound, dtype=value.dtype, device=value.device)
+                for bound in (low, high)
+            )
+        elif not value.is_floating_point():
+            low, high = (None if bound is None else int(bound) for bound in (low, high))
+        return torch.clamp(value, low, high)
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        if leaf.dtype is not None and not leaf.dtype.is_floating_point:
+            for bound in (self.clamp_min, self.clamp_max):
+                if bound is not None and not _all(bound == bound // 1):
+                    raise SpecError(
+                        f"RewardClipping: the reward is of {leaf.dtype}, and cannot be clipped to {bound}. Give a "
+                        f"whole number, or cast first: DTypeCastTransform({leaf.dtype}, torch.float32)."
+                    )
+        return mapped_bounds(leaf, self._apply_transform)
+
+    def shared_key(self) -> Any:
+        bounds = (one.tolist() if isinstance(one, torch.Tensor) else one for one in (self.clamp_min, self.clamp_max))
+        return (type(self), str(list(bounds)), self.given_keys())
+
+    def _repr_keys(self) -> Any:
+        return ("clamp_min", "clamp_max", "in_keys", "out_keys")
+
+
+def _bound(value: Any, name: str) -> Any:
+    """A bound as a number, or as a tensor of several; None where it bounds nothing."""
+    if value is None:
+        return None
+    try:
+        tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+    except (TypeError, ValueError):
+        raise SpecError(f"RewardClipping: {name} is a number, a tensor or None, found {value!r}.") from None
+    if bool(tensor.isnan().any()):
+        raise SpecError(f"RewardClipping: {name} is a number, found NaN.")
+    if tensor.numel() != 1:
+        return tensor
+    number = tensor.item()
+    return None if math.isinf(number) else number
+
+
+def _all(condition: Any) -> bool:
+    return bool(condition.all()) if isinstance(condition, torch.Tensor) else bool(condition)

@@ -1,0 +1,110 @@
+"""LineariseRewards: one reward out of several objectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import CPU, Bounded, Spec, Unbounded, bounds_of
+from steppe.transforms import EntryTransform
+
+__all__ = ["LineariseRewards"]
+
+
+class LineariseRewards(EntryTransform):
+    """Adds up the objectives of a reward, weighted: ``[*B, n]`` becomes ``[*B, 1]``.
+
+    The dtype stays. A bounded reward stays bounded, by the weighted sums of its bounds.
+
+    Args:
+        in_keys: rewards of several objectives; by default all rewards of the environment.
+        out_keys: where the sums go, one for each; by default the same keys.
+        weights: n numbers, the same for each of ``in_keys``; ones by default. They can be assigned anew, which counts
+            from the next step on.
+
+    Raises:
+        SpecError: the weights are no vector, or not as many as a reward has objectives, or a reward is of whole numbers
+            or a single number without a dimension.
+    """
+
+    of_rewards = True
+
+    def __init__(self, in_keys: Any = None, out_keys: Any = None, *, weights: Any = None) -> None:
+        super().__init__(in_keys, out_keys)
+        self.weights = weights
+
+    @property
+    def weights(self) -> torch.Tensor | None:
+        """The weights, float64 of shape ``[n]``; None for ones."""
+        weights: torch.Tensor | None = self.__dict__.get("_weights")
+        return weights
+
+    @weights.setter
+    def weights(self, values: Any) -> None:
+        weights = None
+        if values is not None:
+            try:
+                weights = torch.as_tensor(values, device=CPU).detach().to(torch.float64, copy=True)
+            except (TypeError, ValueError, RuntimeError):
+                raise SpecError(f"LineariseRewards: weights are a list of numbers, found {values!r}.") from None
+            if weights.ndim > 1:
+                raise SpecError(
+                    f"LineariseRewards: weights are a vector, one for each objective; found a tensor of shape "
+                    f"{tuple(weights.shape)}. For other weights in each group use several LineariseRewards."
+                )
+            weights = weights.reshape(-1)
+        self.__dict__["_weights"] = weights
+        self.__dict__["_cast"] = {}
+        self.empty_cache()
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        if self.weights is None:
+            return value.sum(-1, keepdim=True)
+        weights = self._for(value)
+        if weights.shape != value.shape[-1:]:
+            raise self._other_number(value.shape)
+        return (weights * value).sum(-1, keepdim=True)
+
+    def _for(self, value: torch.Tensor) -> torch.Tensor:
+        """The weights as the value is: in its dtype, on its device."""
+        cast: dict[Any, torch.Tensor] = self.__dict__["_cast"]
+        place = (value.dtype, value.device)
+        if place not in cast:
+            assert self.weights is not None
+            cast[place] = self.weights.to(value.device, value.dtype)
+        return cast[place]
+
+    def _other_number(self, shape: Any) -> SpecError:
+        weights = self.weights
+        return SpecError(
+            f"LineariseRewards: {0 if weights is None else weights.numel()} weights for a reward of shape "
+            f"{tuple(shape)}; give {shape[-1]}, one for each objective."
+        )
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        if leaf.ndim <= batch_dims:
+            raise SpecError("LineariseRewards: the reward is one number, without objectives to add up.")
+        if leaf.dtype is None or not leaf.dtype.is_floating_point:
+            raise SpecError(
+                f"LineariseRewards: the reward is of {leaf.dtype}, and weighted sums are no whole numbers. Cast it "
+                f"first: DTypeCastTransform({leaf.dtype}, torch.float32)."
+            )
+        n = leaf.shape[-1]
+        if self.weights is not None and self.weights.numel() != n:
+            raise self._other_number(leaf.shape)
+        shape = (*leaf.shape[:-1], 1)
+        if isinstance(leaf, Unbounded):
+            return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
+        low, high = bounds_of(leaf)
+        weights = torch.ones_like(low) if self.weights is None else self._for(low).expand_as(low)
+        # Element by element: an infinite bound times a weight of 0 is NaN.
+        up, down, none = weights > 0, weights < 0, torch.zeros_like(low)
+        least = torch.where(up, weights * low, torch.where(down, weights * high, none)).sum(-1, keepdim=True)
+        most = torch.where(up, weights * high, torch.where(down, weights * low, none)).sum(-1, keepdim=True)
+        return Bounded(least, most, shape=shape, device=leaf.device, dtype=leaf.dtype)
+
+    def shared_key(self) -> Any:
+        weights = self.weights
+        return (type(self), None if weights is None else tuple(weights.tolist()), self.given_keys())

@@ -1,0 +1,66 @@
+"""SuccessReward: a reward for success, and for nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Bounded
+from steppe.transforms import EntryTransform, EnvSpecs, Hooks, set_beside
+
+__all__ = ["SuccessReward"]
+
+
+class SuccessReward(EntryTransform):
+    """Makes the reward ``scale`` where the environment says that it was a success, and 0 elsewhere.
+
+    The reward gets the shape of the success entry and torch's default dtype; what the environment gave is lost. Nothing
+    is written at a reset, which has no reward.
+
+    Args:
+        success_key: an observation or done entry, bool or 0 and 1.
+        reward_key: the reward to write.
+        scale: reward of a success.
+
+    Raises:
+        SpecError: the environment has no such success entry.
+    """
+
+    writes_done = False
+
+    def __init__(self, success_key: Any = "success", reward_key: Any = "reward", *, scale: float = 1.0) -> None:
+        super().__init__([success_key], [reward_key])
+        try:
+            self.scale = float(scale)
+        except (TypeError, ValueError):
+            raise SpecError(f"SuccessReward: scale is a number, found {scale!r}.") from None
+        self.dtype = torch.get_default_dtype()
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.to(self.dtype) * self.scale
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        key, out_key = self.in_keys[0], self.out_keys[0]
+        found = ((spec, spec.get(key, None)) for spec in (specs.observation, specs.done, specs.reward))
+        like, success = next((pair for pair in found if pair[1] is not None), (specs.reward, None))
+        if success is None:
+            success = specs.reward.get(out_key, None)  # specs that are given without those of observations
+        if success is not None:
+            low, high = min(0.0, self.scale), max(0.0, self.scale)
+            leaf = Bounded(low, high, shape=success.shape, device=success.device, dtype=self.dtype)
+            set_beside(specs.reward, out_key, leaf, like)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        hooks = super().hooks(specs)
+        hooks.reset = None
+        return hooks
+
+    def shared_key(self) -> Any:
+        return (type(self), self.scale, self.dtype, self.given_keys())
+
+    def _repr_keys(self) -> Any:
+        return ("in_keys", "out_keys", "scale")

@@ -1,0 +1,187 @@
+"""TargetReturn: the return that is still to be reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import CPU, Unbounded
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, replace_last, set_beside
+
+__all__ = ["TargetReturn"]
+
+_MODES = ("reduce", "constant")
+
+
+class TargetReturn(PlannedTransform):
+    """Shows the return that is still to be reached, for policies that are told it.
+
+    Adds, for each reward, an entry of its shape and dtype beside it: ``target_return`` after a reset, from which each
+    step takes its reward, or which stays. It is an observation, and a state: a step reads it from the root, so that an
+    edited target counts.
+
+    Args:
+        target_return: the return to reach in an episode.
+        mode: ``"reduce"`` takes off each reward, ``"constant"`` leaves the target as it is.
+        in_keys: rewards; by default all of the environment, those of groups of agents too.
+        out_keys: where the targets go, as many; by default ``target_return`` beside each reward.
+        reset_key: mask that decides which rows begin anew, where done entries are at other levels than the rewards.
+
+    Raises:
+        SpecError: an unknown mode, a key of ``in_keys`` that is no reward of the environment, a ``reset_key`` that is
+            no reset mask of it, or two targets at one key.
+    """
+
+    def __init__(
+        self,
+        target_return: float,
+        mode: str = "reduce",
+        in_keys: Any = None,
+        out_keys: Any = None,
+        reset_key: Any = None,
+    ) -> None:
+        super().__init__()
+        if mode not in _MODES:
+            raise SpecError(f"TargetReturn: mode is 'reduce' or 'constant', found {mode!r}.")
+        try:
+            self.target_return = float(target_return)
+        except (TypeError, ValueError):
+            raise SpecError(f"TargetReturn: target_return is a number, found {target_return!r}.") from None
+        self.mode = mode
+        self.given_in = None if in_keys is None else as_keys(in_keys)
+        self.given_out = None if out_keys is None else as_keys(out_keys)
+        self.given_mask = None if reset_key is None else as_key(reset_key)
+
+    @property
+    def in_keys(self) -> list[Any]:
+        """The rewards, those of the environment where none were given."""
+        if self.given_in is not None:
+            return list(self.given_in)
+        env = self.parent
+        return ["reward"] if env is None else list(env.reward_keys)
+
+    @in_keys.setter
+    def in_keys(self, keys: Any) -> None:
+        self.given_in = None if keys is None else as_keys(keys)
+        self.empty_cache()
+
+    @property
+    def out_keys(self) -> list[Any]:
+        """Where the targets go."""
+        if self.given_out is not None:
+            return list(self.given_out)
+        return [replace_last(key, "target_return") for key in self.in_keys]
+
+    @out_keys.setter
+    def out_keys(self, keys: Any) -> None:
+        self.given_out = None if keys is None else as_keys(keys)
+        self.empty_cache()
+
+    @property
+    def reset_key(self) -> Any:
+        """The mask that was given, or None: that of the level of each reward decides."""
+        return self.given_mask
+
+    def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
+        rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
+        keys = rewards if self.given_in is None else self.given_in
+        stray = [key for key in keys if key not in rewards]
+        if stray:
+            raise SpecError(f"TargetReturn: {stray[0]!r} is no reward of the environment, which has {rewards}.")
+        out_keys = [replace_last(key, "target_return") for key in keys] if self.given_out is None else self.given_out
+        if len(out_keys) != len(keys):
+            raise SpecError(f"TargetReturn: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
+        if len(set(out_keys)) != len(out_keys):
+            raise SpecError(f"TargetReturn: the targets of {keys} would share a key, {out_keys}. Give out_keys.")
+        masks = [group.reset_key for group in specs.groups]
+        if self.given_mask is not None and self.given_mask not in masks:
+            raise SpecError(
+                f"TargetReturn: {self.given_mask!r} is no reset mask of the environment, which takes {masks}."
+            )
+        return list(zip(keys, out_keys, strict=True))
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        pairs = self._keys(specs)
+        specs = specs.copy()
+        for key, out_key in pairs:
+            reward = specs.reward[key]
+            leaf = Unbounded(shape=reward.shape, device=reward.device, dtype=reward.dtype)
+            for spec in (specs.observation, specs.state):
+                set_beside(spec, out_key, leaf, specs.reward)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        pairs, target, reduce = self._keys(specs), self.target_return, self.mode == "reduce"
+        leaves = [(out_key, specs.reward[key]) for key, out_key in pairs]
+        batch_dims, mask_key = len(specs.batch_size), self.given_mask
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            for key, out_key in pairs:
+                before = td.get(out_key, None)
+                if before is None:
+                    raise KeyError(
+                        f"TargetReturn: there is no {out_key!r} in the data given to step. Step what reset, step_mdp "
+                        f"or step_and_maybe_reset returned, with an action added to it. Found {_keys_of(td)}."
+                    )
+                following.set(out_key, before - following.get(key) if reduce else before.clone())
+            return following
+
+        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
+            for out_key, leaf in leaves:
+                shape = (*fresh.batch_size, *leaf.shape[batch_dims:])
+                device = leaf.device or fresh.device or CPU
+                value = torch.full(shape, target, dtype=leaf.dtype, device=device)
+                if mask_key is not None and td is not None:
+                    mask, before = td.get(mask_key, None), td.get(out_key, None)
+                    if mask is not None and before is not None:
+                        shaped = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
+                        value = torch.where(shaped, value, before)
+                fresh.set(out_key, value)
+            return fresh
+
+        rows = None if mask_key is not None else RowHooks(_Kernel(pairs, target, reduce))
+        if rows is not None:
+            rows.carried = [out_key for _, out_key in pairs]
+            rows.reads = [key for key, _ in pairs]
+        return Hooks(step=step, reset=reset, rows=rows)
+
+    def shared_key(self) -> Any:
+        given = (None if keys is None else tuple(keys) for keys in (self.given_in, self.given_out))
+        return (type(self), self.target_return, self.mode, self.given_mask, *given)
+
+    def _repr_keys(self) -> Any:
+        return ("target_return", "mode")
+
+
+class _Kernel:
+    """The same on blocks of rows."""
+
+    def __init__(self, pairs: list[tuple[Any, Any]], target: float, reduce: bool) -> None:
+        self.pairs, self.target, self.reduce = pairs, target, reduce
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        targets = [(root[out_key], following[key], following[out_key]) for key, out_key in self.pairs]
+        target, reduce = self.target, self.reduce
+
+        def step() -> bool:
+            for before, reward, after in targets:
+                if reduce:
+                    np.subtract(before, reward, out=after)
+                else:
+                    after[...] = before
+            return False
+
+        def reset(at: Any) -> None:
+            for before, _, _ in targets:
+                for row in at:
+                    before[row] = target
+
+        return step, reset
+
+
+def _keys_of(td: TensorDictBase) -> list[str]:
+    return sorted(map(str, td.keys()))

@@ -1,0 +1,99 @@
+"""Transforms of single entries, of whatever kind these are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe import Bounded, Composite, TransformedEnv, Unbounded, check_env_specs
+from steppe.errors import SpecError
+from steppe.specs import mapped_bounds
+from steppe.transforms import Compose, EntryTransform
+from steppe_testing import ArrayDataEnv, DataEnv, MultiAgentCountingEnv
+
+OBSERVATION = {"observation": Bounded(-1.0, 1.0, (2,))}
+
+
+class Doubled(EntryTransform):
+    def _apply_transform(self, value: Any) -> Any:
+        return value * 2
+
+    def _inv_apply_transform(self, value: Any) -> Any:
+        return value / 2
+
+    def transform_leaf(self, leaf: Any, batch_dims: int) -> Any:
+        return mapped_bounds(leaf, self._apply_transform)
+
+    def shared_key(self) -> Any:
+        return (type(self), self.given_keys())
+
+
+class DoubledRewards(Doubled):
+    of_rewards = True
+
+
+@pytest.mark.parametrize("base", [ArrayDataEnv, DataEnv])
+def test_observations_rewards_and_actions_are_mapped_with_their_specs(base):
+    transform = Doubled(["observation", "reward"], ["twice", "reward"], ["action"], ["big_action"])
+    env = TransformedEnv(base(OBSERVATION, reward=Bounded(0.0, 1.0, (1,))), transform)
+    check_env_specs(env)
+    env.set_seed(0)
+
+    data = env.rollout(4)
+
+    assert torch.equal(data["twice"], 2 * data["observation"])
+    assert torch.equal(data["next", "twice"], 2 * data["next", "observation"])
+    assert data["big_action"].abs().max() > 1
+    assert env.observation_spec["twice"] == Bounded(-2.0, 2.0, (2,))
+    assert env.reward_spec == Bounded(0.0, 2.0, (1,))
+    assert env.full_action_spec["big_action"] == Bounded(-2.0, 2.0, (2,))
+    assert "action" not in env.full_action_spec.keys()
+
+
+def test_rewards_are_found_in_the_environment_each_time_anew():
+    transform = DoubledRewards()
+    assert transform(TensorDict({"reward": torch.ones(1)}))["reward"].item() == 2
+
+    grouped = TransformedEnv(MultiAgentCountingEnv(action="continuous"), transform)
+    check_env_specs(grouped)
+    assert transform.in_keys == transform.out_keys == [("agents", "reward")]
+
+    two = Composite({"gain": Unbounded((1,)), "cost": Unbounded((1,))})
+    other = TransformedEnv(DataEnv(OBSERVATION, reward=two), transform.clone())
+    check_env_specs(other)
+    assert sorted(other.transform.in_keys) == ["cost", "gain"]
+
+
+def test_a_transform_before_it_may_have_made_the_reward():
+    env = TransformedEnv(DataEnv(OBSERVATION), Compose(Doubled(["reward"], ["bonus"]), DoubledRewards()))
+    check_env_specs(env)
+
+    data = env.rollout(3)["next"]
+
+    assert torch.equal(data["bonus"], 2 * data["reward"])
+
+
+def test_what_the_environment_lacks_is_an_error_with_what_it_has():
+    with pytest.raises(SpecError, match=r"Doubled: the environment has no entry 'pixels'. It has \['observation'"):
+        TransformedEnv(DataEnv(OBSERVATION), Doubled(["pixels"])).reset()
+    with pytest.raises(SpecError, match=r"has no entry 'motion'. It has \['action'"):
+        TransformedEnv(DataEnv(OBSERVATION), Doubled(in_keys_inv=["motion"])).reset()
+    with pytest.raises(SpecError, match=r"'agents' is a group of entries; .*\('agents', 'observation'\)"):
+        TransformedEnv(MultiAgentCountingEnv(), Doubled(["agents"])).reset()
+
+
+def test_missing_entries_can_be_passed_over():
+    transform = Doubled(["pixels"])
+    transform.set_missing_tolerance(True)
+
+    check_env_specs(TransformedEnv(DataEnv(OBSERVATION), transform))
+
+
+def test_whoever_writes_a_done_entry_may_end_an_episode():
+    assert Doubled(["done"]).writes_done
+    assert Doubled(["observation"], ["truncated"]).writes_done
+    assert not Doubled(["done"], ["has_ended"]).writes_done
+    assert not DoubledRewards().writes_done
