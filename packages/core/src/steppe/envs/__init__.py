@@ -33,7 +33,7 @@ from steppe.envs.array.write_row import write_row, wrong_shape
 from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.env_specs import check_env_specs
-from steppe.envs.done import DoneGroup, done_groups
+from steppe.envs.done import DoneGroup, done_groups, rows_ended
 from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
@@ -102,6 +102,7 @@ __all__ = [
     "observed",
     "overlay_reset",
     "put_actions",
+    "rows_ended",
     "set_exploration_type",
     "stack_frames",
     "step_mask",

@@ -25,6 +25,7 @@ __all__ = [
     "done_groups",
     "is_complete_done_spec",
     "reset_mask",
+    "rows_ended",
 ]
 
 _NAMES = ("done", "terminated", "truncated")
@@ -173,6 +174,19 @@ def reset_mask(tensordict: TensorDictBase, group: DoneGroup) -> torch.Tensor | N
         if mask is not None:
             return mask
     return None
+
+
+def rows_ended(tensordict: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor:
+    """Tell of each row whether it, or some group of agents in it, has ended: ``[*B]`` bool.
+
+    Args:
+        tensordict: root or ``next`` data ``[*B]`` with done entries.
+        groups: the levels, root first. Where the root has a done entry it decides alone.
+    """
+    size = tensordict.batch_size
+    deciding = groups[:1] if groups and not groups[0].prefix else groups
+    ended = [tensordict.get(group.key("done")).reshape(*size, -1).any(-1) for group in deciding]
+    return ended[0] if len(ended) == 1 else torch.stack(ended).any(0)
 
 
 def any_done(tensordict: TensorDictBase, groups: list[DoneGroup], *, write_masks: bool = False) -> bool:

@@ -14,6 +14,7 @@ from steppe.specs import CPU, Composite, Spec
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_key
+from steppe.transforms.row_generators import RowGenerators
 
 __all__ = ["TensorDictPrimer"]
 
@@ -86,7 +87,7 @@ class TensorDictPrimer(PlannedTransform):
         self.expand_specs = expand_specs
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
-        self.__dict__["_generator"] = None
+        self.__dict__["_draws"] = RowGenerators()
 
     def _specs(self, specs: EnvSpecs) -> Composite:
         batch = specs.batch_size
@@ -121,6 +122,17 @@ class TensorDictPrimer(PlannedTransform):
     def hooks(self, specs: EnvSpecs) -> Hooks:
         leaves = self._specs(specs).items(include_nested=True, leaves_only=True)
         batch_dims = len(specs.batch_size)
+        masks = [group.reset_key for group in specs.groups]
+
+        def begins(td: TensorDictBase | None, data: TensorDictBase) -> list[bool] | None:
+            """Which rows begin anew, where each draws for itself."""
+            if not self.random or not batch_dims or data.batch_dims != batch_dims:
+                return None
+            found = [] if td is None else [mask for key in masks if (mask := td.get(key, None)) is not None]
+            rows = data.batch_size.numel()
+            if not found:
+                return [True] * rows
+            return [any(row) for row in zip(*(mask.reshape(rows, -1).any(-1).tolist() for mask in found), strict=True)]
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             written = td.get("next", None)
@@ -137,25 +149,30 @@ class TensorDictPrimer(PlannedTransform):
         def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
             if self.call_before_env_reset:
                 return fresh
-            self._write(fresh, td, leaves, batch_dims)
+            self._write(fresh, td, leaves, batch_dims, begins(td, fresh))
             return fresh
 
         def before(td: TensorDictBase | None) -> TensorDictBase:
             data = td if td is not None else Composite({}, shape=specs.batch_size, device=specs.device).zero()
-            self._write(data, td, leaves, batch_dims)
+            self._write(data, td, leaves, batch_dims, begins(td, data))
             return data
 
         return Hooks(step=step, reset=reset, before_reset=before if self.call_before_env_reset else None)
 
     def _write(
-        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Any, Spec]], batch_dims: int
+        self,
+        data: TensorDictBase,
+        td: TensorDictBase | None,
+        leaves: list[tuple[Any, Spec]],
+        batch_dims: int,
+        begins: list[bool] | None = None,
     ) -> None:
         given = self.__dict__["_reset_key"]
         mask = td.get(given, None) if td is not None and given is not None else None
         values = self._all_values(data, td, leaves) if self.single_default_value else {}
         for key, leaf in leaves:
             lead = tuple(data.batch_size[: len(data.batch_size) - batch_dims]) if batch_dims < data.batch_dims else ()
-            value = values[key] if key in values else self._value(key, leaf)
+            value = values[key] if key in values else self._value(key, leaf, begins)
             shape = (
                 torch.Size((*lead, *leaf.shape))
                 if data.batch_size[:batch_dims] == leaf.shape[:batch_dims]
@@ -167,9 +184,15 @@ class TensorDictPrimer(PlannedTransform):
                 value = torch.where(mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)), value, before)
             data.set(key, value)
 
-    def _value(self, key: Any, leaf: Spec) -> Any:
+    def _value(self, key: Any, leaf: Spec, begins: list[bool] | None) -> Any:
         if self.random:
-            return leaf.rand(generator=self.__dict__["_generator"])
+            draws = self.__dict__["_draws"]
+            if begins is None:
+                return leaf.rand(generator=draws.of(1)[0])
+            rows = zip(_rows(leaf, len(begins)), begins, draws.of(len(begins)), strict=True)
+            return torch.stack([row.rand(generator=draw) if new else row.zero() for row, new, draw in rows]).reshape(
+                leaf.shape
+            )
         value = self.default_value
         if isinstance(value, Mapping):
             value = value.get(key, 0.0)
@@ -257,28 +280,23 @@ class TensorDictPrimer(PlannedTransform):
         return tensordict
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_generator"] = None if seed is None else torch.Generator().manual_seed(seed)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        generator = state["_generator"]
-        state["_generator"] = None if generator is None else generator.get_state()
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        saved = self.__dict__["_generator"]
-        if isinstance(saved, torch.Tensor):
-            self.__dict__["_generator"] = torch.Generator()
-            self.__dict__["_generator"].set_state(saved)
+        self.__dict__["_draws"].seed(seed)
 
     def clone(self) -> TensorDictPrimer:
         twin: TensorDictPrimer = super().clone()
-        twin.__dict__["_generator"] = None
+        twin.__dict__["_draws"] = RowGenerators()
         return twin
 
     def _repr_keys(self) -> Any:
         return ("primers", "random", "default_value")
+
+
+def _rows(leaf: Spec, n: int) -> list[Spec]:
+    """The specs of the ``n`` rows of a leaf ``[*B, ...]``, in order."""
+    rows = [leaf]
+    while len(rows) < n:  # what is left of a batch are sizes of 1
+        rows = [part for row in rows for part in row.unbind(0)]
+    return rows
 
 
 def _takes(function: Any, name: str) -> bool:

@@ -121,12 +121,14 @@ class RowHooks:
             of another shape, which the transform replaces, is in its ``before``.
         carried: entries of the root that the first function reads. They are states of the transform.
         reads: entries of ``next`` that it reads.
+        writes: entries of ``next`` that were there before, and that it writes over.
         casts: entries whose dtype the transform changes: numpy casts them when they are written.
     """
 
     bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
     carried: Iterable[Any] = ()
     reads: Iterable[Any] = ()
+    writes: Iterable[Any] = ()
     casts: Iterable[Any] = ()
 
 

@@ -55,11 +55,10 @@ class StagesOnBatch:
         """Put the chain together; None where the base, or one of the transforms, needs TensorDicts."""
         if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
             return None
-        specs = EnvSpecs.of_row(base)
-        if specs is None or any(part.hooks_in(specs).inverse is not None for part in parts):
+        plan, _ = plan_batch(RowLayout.of(base), EnvSpecs.of_row(base), parts, casts_in_write=False)
+        if plan is None or any(hook.inverse is not None for hook in plan.hooks):
             return None
-        plan, _ = plan_batch(RowLayout.of(base), specs, parts, casts_in_write=False)
-        return None if plan is None else cls(base, plan)
+        return cls(base, plan)
 
     def __init__(self, base: StepsInStorage, plan: RowPlan) -> None:
         storage = base.storage

@@ -170,7 +170,8 @@ class BoundStages:
                 self._add(_RowByRow(stages, progress), plan.parts[i])
             if hook.rows is not None:
                 changed = [value for key, value in behind.items() if before.get(key) is not value]
-                changed += [behind[name] for name in ("done", "truncated", "terminated") if name in behind]
+                over = [*hook.rows.writes, "done", "truncated", "terminated"]
+                changed += [behind[key] for key in over if key in behind and behind[key] is before.get(key)]
                 self.kernel_written += [memory.next(value) for value in changed]
 
     def _add(self, stage: Any, part: Transform) -> None:

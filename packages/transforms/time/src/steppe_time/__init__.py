@@ -1,0 +1,25 @@
+"""Transforms over time for steppe: stacks of frames, repeated actions, ends of episodes."""
+
+from __future__ import annotations
+
+from .burn_in import BurnInTransform
+from .cat_frames import CatFrames
+from .frame_skip import FrameSkipTransform
+from .gsde import gSDENoise
+from .max_pool import TimeMaxPool
+from .noop_reset import NoopResetEnv
+from .random_truncation import RandomTruncationTransform
+from .terminate import TerminateTransform
+from .traj_counter import TrajCounter
+
+__all__ = [
+    "BurnInTransform",
+    "CatFrames",
+    "FrameSkipTransform",
+    "NoopResetEnv",
+    "RandomTruncationTransform",
+    "TerminateTransform",
+    "TimeMaxPool",
+    "TrajCounter",
+    "gSDENoise",
+]

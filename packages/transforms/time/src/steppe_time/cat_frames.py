@@ -1,0 +1,306 @@
+"""CatFrames: the last observations of an episode, one behind the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Bounded, Spec, Unbounded
+from steppe.transforms import Compose, EnvSpecs, ExcludeTransform, as_key, names_of
+
+from .history import OverHistory
+from .windows import episode_windows, time_dim_of
+
+__all__ = ["CatFrames"]
+
+_PADDING = ("same", "constant")
+
+
+class CatFrames(OverHistory):
+    """Concatenates each observation and the ``N - 1`` before it, the oldest first.
+
+    An observation ``[*B, *F]`` becomes one whose size along ``dim`` is ``N`` times as large, of the same dtype. At the
+    beginning of an episode what is missing is the first observation, or ``padding_value``. Rows that are reset begin
+    anew, whichever they are.
+
+    On stored data, see :meth:`unfolding`: so frames can be stored once, and be stacked where they are sampled.
+
+    Args:
+        N: how many observations.
+        dim: along which dimension; negative, so that it means the same for any batch size.
+        in_keys: observations to read; ``["pixels"]`` by default.
+        out_keys: where the stacks go, one for each; by default in their places.
+        padding: ``"same"`` or ``"constant"``.
+        padding_value: what there is before the first observation, with ``padding="constant"``.
+        as_inverse: stack in ``inv``, which a buffer calls when it is extended, instead of in ``forward``. Not for
+            environments.
+        reset_key: the mask that decides which rows begin anew, where that of the level of an observation is not meant.
+        done_key: the done entry below ``"next"`` at which episodes in stored data end; ``"done"`` by default.
+        future: each observation and the ``N - 1`` after it, in stored data alone. Behind the end of an episode, its
+            last observation is repeated (or ``padding_value``).
+        mask_key: where ``[*B, N]`` bool goes, True for what is padding, in stored data alone.
+
+    Raises:
+        SpecError: ``N`` is not a whole number >= 1, ``dim`` not negative, or ``padding`` neither of the two.
+        NotSupported: ``future``, ``mask_key`` or ``as_inverse`` in an environment.
+    """
+
+    memory_name = "_frames"
+
+    def __init__(
+        self,
+        N: int,
+        dim: int,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        padding: str = "same",
+        padding_value: float = 0,
+        as_inverse: bool = False,
+        reset_key: Any = None,
+        done_key: Any = None,
+        future: bool = False,
+        mask_key: Any = None,
+    ) -> None:
+        if isinstance(N, bool) or not isinstance(N, int) or N < 1:
+            raise SpecError(f"CatFrames: N is a whole number >= 1, found {N!r}.")
+        if isinstance(dim, bool) or not isinstance(dim, int) or dim >= 0:
+            raise SpecError(
+                f"CatFrames: dim is negative, so that it means the same for any batch size; found {dim!r}. For images "
+                "of shape [channels, height, width] it is -3."
+            )
+        if padding not in _PADDING:
+            raise SpecError(f"CatFrames: padding is 'same' or 'constant', found {padding!r}.")
+        super().__init__(["pixels"] if in_keys is None else in_keys, out_keys, reset_key)
+        self.N, self.dim = N, dim
+        self.padding, self.padding_value = padding, padding_value
+        self.as_inverse, self.future = bool(as_inverse), bool(future)
+        self.done_key = "done" if done_key is None else as_key(done_key)
+        self.mask_key = None if mask_key is None else as_key(mask_key)
+
+    def shared_key(self) -> Any:
+        keys = (tuple(self.in_keys), tuple(self.out_keys), self.__dict__["_reset_key"])
+        return (type(self), self.N, self.dim, self.padding, self.padding_value, *keys)
+
+    # -- in an environment -----------------------------------------------------------------------------------------
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        for name in ("future", "mask_key", "as_inverse"):
+            if getattr(self, name):
+                raise NotSupported(
+                    f"CatFrames({name}={getattr(self, name)!r}) works on stored data alone, such as samples of a "
+                    "buffer: an environment knows neither what comes nor how a buffer keeps it. Leave it out here."
+                )
+        return super().transform_specs(specs)
+
+    def remembered(self, shape: tuple[int, ...], batch_dims: int) -> tuple[int, ...] | None:
+        if len(shape) - batch_dims < -self.dim:
+            raise SpecError(
+                f"CatFrames: dim={self.dim} needs observations of at least {-self.dim} dimensions, found "
+                f"{tuple(shape[batch_dims:])}. Put an UnsqueezeTransform before it, or choose another dim."
+            )
+        if self.N == 1:
+            return None
+        at = len(shape) + self.dim
+        return (*shape[:at], shape[at] * (self.N - 1), *shape[at + 1 :])
+
+    def result_spec(self, leaf: Spec) -> Spec:
+        at = leaf.ndim + self.dim
+        shape = (*leaf.shape[:at], leaf.shape[at] * self.N, *leaf.shape[at + 1 :])
+        if isinstance(leaf, Bounded):
+            low, high = (torch.cat([bound] * self.N, self.dim) for bound in (leaf.space.low, leaf.space.high))
+            if self.padding == "constant":
+                low, high = low.clamp(max=self.padding_value), high.clamp(min=self.padding_value)
+            return Bounded(low, high, shape=shape, device=leaf.device, dtype=leaf.dtype)
+        try:
+            wide = leaf.unsqueeze(at).expand(*leaf.shape[:at], self.N, *leaf.shape[at:])
+            return wide.flatten(at, at + 1)
+        except SpecError:  # stacks of one-hot vectors, for example, are none
+            return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
+
+    def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
+        if memory is None:
+            return value, None
+        result = torch.cat((memory, value), self.dim)
+        size = value.shape[self.dim]
+        return result, result.narrow(self.dim, size, size * (self.N - 1))
+
+    def first(self, value: torch.Tensor, dims: int) -> Any:
+        if self.N == 1:
+            return value, None
+        filler = value if self.padding == "same" else torch.full_like(value, self.padding_value)
+        result = torch.cat([filler] * (self.N - 1) + [value], self.dim)
+        size = value.shape[self.dim]
+        return result, result.narrow(self.dim, size, size * (self.N - 1))
+
+    def kernel(self, one: dict[str, Any]) -> Any:
+        value, result, memory = one["value"], one["result"], one["memory"]
+        size, n, dim, copy = value.shape[self.dim], self.N, self.dim, np.copyto
+        constant = self.padding == "constant"
+
+        def part(array: Any, begin: int, end: int) -> Any:
+            index: list[Any] = [slice(None)] * array.ndim
+            index[dim] = slice(begin * size, end * size)
+            return array[tuple(index)]
+
+        if memory is None:
+            first_value, first_result = one["first_value"], one["first_result"]
+
+            def copy_first(row: int) -> None:
+                first_result[row] = first_value[row]
+
+            return (lambda: copy(result, value, casting="unsafe")), copy_first
+        older, newest, later = part(result, 0, n - 1), part(result, n - 1, n), part(result, 1, n)
+        kept = one["next_memory"]
+
+        def step() -> None:
+            copy(older, memory, casting="unsafe")
+            copy(newest, value, casting="unsafe")
+            copy(kept, later, casting="unsafe")
+
+        first_value, first_memory = one["first_value"], one["first_memory"]
+        places = [part(one["first_result"], i, i + 1) for i in range(n)]
+        first_later = part(one["first_result"], 1, n)
+        padding = self.padding_value
+
+        def reset(row: int) -> None:
+            for place in places[:-1]:
+                place[row] = padding if constant else first_value[row]
+            places[-1][row] = first_value[row]
+            first_memory[row] = first_later[row]
+
+        return step, reset
+
+    # -- on stored data --------------------------------------------------------------------------------------------
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """:meth:`unfolding`, unless it is ``as_inverse``."""
+        return tensordict if self.as_inverse else self.unfolding(tensordict)
+
+    def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """:meth:`unfolding` of a copy, where it is ``as_inverse``."""
+        return self.unfolding(tensordict.copy()) if self.as_inverse else tensordict
+
+    def unfolding(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Stack the observations of stored steps, as an environment would have.
+
+        Time is the batch dimension of that name, or the last one. Episodes end where ``("next", done_key)`` is True;
+        the first step of the data counts as the first of an episode. Where an observation and the same below ``"next"``
+        are both among ``in_keys``, the stacks below ``"next"`` continue those of the root.
+
+        Args:
+            tensordict: data ``[*B, T]`` with the entries ``in_keys``. Changed in place, tensors excepted.
+
+        Returns:
+            ``tensordict`` with the stacks at ``out_keys``, and ``[*B, T, N]`` bool at ``mask_key``.
+
+        Raises:
+            SpecError: the data has no batch dimension.
+            KeyError: one of ``in_keys`` is missing, or the done entry is (which ``future`` can do without).
+            NotSupported: ``future`` with an observation and the same below ``"next"``.
+        """
+        time = time_dim_of(tensordict, "CatFrames")
+        done = tensordict.get(("next", *names_of(self.done_key)), None)
+        if done is None and not self.future:
+            raise KeyError(
+                f"CatFrames: there is no {('next', *names_of(self.done_key))} in the data, at which episodes end. Keep "
+                f"it in the buffer, or name another with done_key. Found {_found(tensordict)}."
+            )
+        size = tensordict.batch_size
+        if done is not None:
+            done = done.reshape(*size, -1).any(-1)
+        else:
+            done = torch.zeros(size, dtype=torch.bool, device=tensordict.get(self.in_keys[0]).device)
+        index, padded = episode_windows(done.transpose(time, -1), self.N, future=self.future)
+        if self.mask_key is not None:
+            tensordict.set(self.mask_key, padded.transpose(time, -2))
+        last = len(size) - 1
+        roots: dict[Any, torch.Tensor] = {}
+        pairs = list(zip(self.in_keys, self.out_keys, strict=True))
+        # Roots first: what is below "next" continues them.
+        for key, out_key in sorted(pairs, key=lambda pair: names_of(pair[0])[0] == "next"):
+            value = tensordict.get(key, None)
+            if value is None:
+                raise KeyError(f"CatFrames: there is no {key!r} in the data. Found {_found(tensordict)}.")
+            value = value.transpose(time, last)
+            names = names_of(key)
+            root = roots.get(as_key(names[1:])) if len(names) > 1 and names[0] == "next" else None
+            if root is None:
+                frames = self._windows(value, index, padded, last)
+                roots[key] = frames
+            elif self.future:
+                raise NotSupported(
+                    f"CatFrames(future=True): {key!r} and the same at the root are both among in_keys; what comes "
+                    "after the last observation is known for one of them alone. Use one transform for each."
+                )
+            else:
+                frames = torch.cat(
+                    [root[(slice(None),) * (last + 1) + (slice(1, None),)], value.unsqueeze(last + 1)], last + 1
+                )
+            # [*B, T, N, *F]: the windows go in front of the dimension that they are joined along.
+            joined = frames.movedim(last + 1, self.dim - 1).flatten(self.dim - 1, self.dim)
+            tensordict.set(out_key, joined.transpose(time, last))
+        return tensordict
+
+    def _windows(self, value: torch.Tensor, index: torch.Tensor, padded: torch.Tensor, last: int) -> torch.Tensor:
+        """Values ``[*B, T, *F]`` at ``index`` ``[*B, T, N]``: ``[*B, T, N, *F]``."""
+        lead, tail = value.shape[: last + 1], value.shape[last + 1 :]
+        flat = value.reshape(-1, lead[-1], *tail)
+        steps = index.reshape(-1, *index.shape[-2:])
+        rows = torch.arange(len(flat), device=flat.device).reshape(-1, 1, 1)
+        frames = flat[rows, steps].reshape(*lead, self.N, *tail)
+        if self.padding == "constant":
+            frames = frames.masked_fill(padded.reshape(*padded.shape, *(1,) * len(tail)), self.padding_value)
+        return frames
+
+    def make_rb_transform_and_sampler(self, batch_size: int, *, sampler: Any = None, **sampler_kwargs: Any) -> Any:
+        """Make what a replay buffer needs that stores frames once and stacks them in its samples.
+
+        Args:
+            batch_size: stacks in a sample; the buffer itself is asked for ``batch_size * N`` frames.
+            sampler: a class of samplers of slices that takes ``slice_len``, such as ``SliceSampler`` of your buffer's
+                library.
+            **sampler_kwargs: for the sampler.
+
+        Returns:
+            The transform for the buffer, and the sampler of slices of ``N`` steps.
+
+        Raises:
+            SpecError: no ``sampler`` is given.
+        """
+        if sampler is None:
+            raise SpecError(
+                "CatFrames.make_rb_transform_and_sampler needs a class of samplers, as this package has no buffer: for "
+                "example make_rb_transform_and_sampler(32, sampler=SliceSampler)."
+            )
+        keys, out_keys = list(self.in_keys), list(self.out_keys)
+        stacked = type(self)(
+            self.N,
+            self.dim,
+            [*keys, *(("next", *names_of(key)) for key in keys)],
+            [*out_keys, *(("next", *names_of(key)) for key in out_keys)],
+            self.padding,
+            self.padding_value,
+            reset_key=self.__dict__["_reset_key"],
+            done_key=self.done_key,
+            future=self.future,
+            mask_key=self.mask_key,
+        )
+        slices = sampler(slice_len=self.N, **sampler_kwargs)
+        transform = Compose(
+            lambda data: data.reshape(-1, self.N),
+            stacked,
+            lambda data: data[:, -1],
+            ExcludeTransform(*stacked.out_keys, inverse=True),
+        )
+        return transform, slices
+
+    def _repr_keys(self) -> Any:
+        return ("N", "dim", "in_keys", "out_keys")
+
+
+def _found(tensordict: TensorDictBase) -> list[str]:
+    return sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))

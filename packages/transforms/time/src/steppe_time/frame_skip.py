@@ -1,0 +1,86 @@
+"""FrameSkipTransform: the same action several times in one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.transforms import Transform
+
+__all__ = ["FrameSkipTransform"]
+
+
+class FrameSkipTransform(Transform):
+    """Takes the same action ``frame_skip`` times in one step, and adds up the rewards.
+
+    A row stops where its episode ends: nothing acts in an episode that is over. Transforms before this one run on each
+    of the steps (a StepCounter counts them all), those after it on the last one. All rewards of the environment are
+    added up, those of groups of agents too. A reset is left as it is.
+
+    Args:
+        frame_skip: how often, >= 1.
+
+    Raises:
+        SpecError: it is not a whole number >= 1.
+    """
+
+    writes_done = True
+
+    def __init__(self, frame_skip: int = 1) -> None:
+        if isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1:
+            raise SpecError(f"FrameSkipTransform: frame_skip is a whole number >= 1, found {frame_skip!r}.")
+        super().__init__()
+        self.frame_skip = frame_skip
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        if self.frame_skip == 1:
+            return next_tensordict
+        env = self.parent
+        if env is None:
+            raise StateError(
+                "FrameSkipTransform steps its environment, and belongs to none. Append it to one: "
+                "env.append_transform(FrameSkipTransform(4))."
+            )
+        groups, following = done_groups(env.full_done_spec), next_tensordict
+        rewards = {key: following.get(key) for key in env.reward_keys}
+        given = tensordict.pop("_step", None)
+        running = None if given is None else step_mask(tensordict, given)
+        actions = tensordict.select(*env.action_keys)
+        root = tensordict
+        for _ in range(self.frame_skip - 1):
+            acting = ~rows_ended(following, groups)
+            if running is not None:
+                acting = acting & running
+            if not bool(acting.any()):
+                break
+            root = env.step_mdp(root.set("next", following)).update(actions)
+            partial = not bool(acting.all())
+            if partial:
+                root.set("_step", acting)
+            again = env.step(root).get("next")
+            root.pop("_step", None)
+            following = merge_rows(acting, again, following) if partial else again
+            for key, total in rewards.items():
+                shaped = acting.reshape(*acting.shape, *(1,) * (total.ndim - acting.ndim))
+                rewards[key] = total + torch.where(shaped, again.get(key), torch.zeros_like(total))
+        for key, total in rewards.items():
+            following.set(key, total)
+        return following
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Not defined for data that comes from no environment.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            "FrameSkipTransform steps an environment and cannot be applied to data that is there already. Append it to "
+            "the environment that collects the data."
+        )
+
+    def _repr_keys(self) -> Any:
+        return ("frame_skip",)

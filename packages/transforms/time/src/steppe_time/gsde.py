@@ -1,0 +1,43 @@
+"""gSDENoise: the noise of state-dependent exploration, drawn at each reset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe.errors import SpecError
+from steppe.specs import Composite, Unbounded
+from steppe.transforms import TensorDictPrimer
+
+__all__ = ["gSDENoise"]
+
+
+class gSDENoise(TensorDictPrimer):
+    """Adds ``_eps_gSDE`` at each reset, from a normal distribution, and carries it through the episode.
+
+    It is what a module for generalized state-dependent exploration (gSDE) multiplies with its features: one matrix
+    ``[*shape, action_dim, state_dim]`` for each episode. Without one of the sizes it is ``[*shape, 1]`` of zeros, which
+    such a module fills at its first call. The name begins with an underscore: policies see it, batches of data leave it
+    out.
+
+    Args:
+        state_dim: number of features.
+        action_dim: number of actions.
+        shape: batch size in front of the matrix; that of the environment by default.
+        **kwargs: of :class:`~steppe.transforms.TensorDictPrimer`.
+
+    Raises:
+        SpecError: a size is not a whole number >= 1.
+    """
+
+    def __init__(
+        self, state_dim: int | None = None, action_dim: int | None = None, shape: Any = None, **kwargs: Any
+    ) -> None:
+        for name, size in (("state_dim", state_dim), ("action_dim", action_dim)):
+            if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+                raise SpecError(f"gSDENoise: {name} is a whole number >= 1 or None, found {size!r}.")
+        lead = () if shape is None else tuple(shape)
+        known = state_dim is not None and action_dim is not None
+        tail = (action_dim, state_dim) if known else (1,)
+        primers = Composite({"_eps_gSDE": Unbounded((*lead, *tail))}, shape=lead)
+        super().__init__(primers, random=known, **kwargs)
+        self.state_dim, self.action_dim = state_dim, action_dim

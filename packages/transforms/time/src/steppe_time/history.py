@@ -1,0 +1,209 @@
+"""What CatFrames and TimeMaxPool have in common: the last observations of each row, which stand in the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError, StateError
+from steppe.specs import Composite, Spec, Unbounded
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, names_of, replace_last, set_beside
+
+__all__ = ["OverHistory"]
+
+
+class OverHistory(PlannedTransform):
+    """A transform of each observation and those before it in its episode.
+
+    What it remembers is beside each of ``in_keys`` in the data, under a name that begins with an underscore: so it
+    follows each row through partial steps, resets of some rows, batches and copies. Nothing is remembered of an
+    episode in the next one.
+
+    Args:
+        in_keys: observations to read.
+        out_keys: where the results go, one for each; by default in their places.
+        reset_key: the mask that decides which rows begin anew, where that of the level of an observation is not meant.
+    """
+
+    #: How the names of what is remembered begin.
+    memory_name: str
+
+    def __init__(self, in_keys: Any, out_keys: Any, reset_key: Any) -> None:
+        super().__init__(in_keys, out_keys)
+        if len(self.in_keys) != len(self.out_keys):
+            raise SpecError(
+                f"{type(self).__name__}: in_keys and out_keys must have the same length, found {self.in_keys} and "
+                f"{self.out_keys}."
+            )
+        self.__dict__["_reset_key"] = None if reset_key is None else as_key(reset_key)
+
+    @property
+    def reset_key(self) -> Any:
+        """The mask that decides which rows begin anew: the given one, or the first of the environment's."""
+        given = self.__dict__["_reset_key"]
+        if given is not None:
+            return given
+        env = self.parent
+        return "_reset" if env is None else env.reset_keys[0]
+
+    # -- what a subclass writes ------------------------------------------------------------------------------------
+
+    def remembered(self, shape: tuple[int, ...], batch_dims: int) -> tuple[int, ...] | None:
+        """The shape of what is remembered of an observation; None for nothing."""
+        raise NotImplementedError
+
+    def result_spec(self, leaf: Spec) -> Spec:
+        """The spec of the result for that of an observation."""
+        raise NotImplementedError
+
+    def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
+        """The result of a step, and what is remembered then; ``dims`` are those of an observation without a batch."""
+        raise NotImplementedError
+
+    def first(self, value: torch.Tensor, dims: int) -> Any:
+        """The same after a reset."""
+        raise NotImplementedError
+
+    def kernel(self, one: dict[str, Any]) -> Any:
+        """The same for blocks of rows: functions of nothing, and of a row that was reset.
+
+        Args:
+            one: arrays ``value, memory, next_memory, result`` of a step, ``first_value, first_memory, first_result`` of
+                a reset, and ``dims``.
+        """
+        raise NotImplementedError
+
+    # -- specs -----------------------------------------------------------------------------------------------------
+
+    def _leaf(self, specs: EnvSpecs, key: Any) -> Spec:
+        leaf: Spec | None = specs.observation.get(key, None)
+        if leaf is None:
+            found = list(specs.observation.keys(include_nested=True, leaves_only=True))
+            raise SpecError(
+                f"{type(self).__name__}: the environment has no observation {key!r}. It has {found}; choose "
+                "among these with in_keys."
+            )
+        if leaf.dtype is None:
+            raise SpecError(f"{type(self).__name__}: {key!r} is no tensor: its spec is {leaf}.")
+        return leaf
+
+    def _memories(self, specs: EnvSpecs) -> list[tuple[Any, Any, Any, Any]]:
+        """For each observation its key, that of the result, that of the memory, and the shape of the latter."""
+        found = []
+        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            leaf = self._leaf(specs, key)
+            shape = self.remembered(tuple(leaf.shape), len(specs.batch_size))
+            memory = replace_last(key, f"{self.memory_name}_{names_of(key)[-1]}")
+            while specs.observation.get(memory, None) is not None:  # of another one, before this
+                memory = replace_last(memory, f"{names_of(memory)[-1]}_")
+            found.append((key, out_key, None if shape is None else memory, shape))
+        return found
+
+    def memory_spec(self, specs: EnvSpecs) -> Composite | None:
+        spec = Composite({}, shape=specs.batch_size, device=specs.device)
+        for key, _, memory, shape in self._memories(specs):
+            if memory is not None:
+                leaf = self._leaf(specs, key)
+                set_beside(spec, memory, Unbounded(shape, device=leaf.device, dtype=leaf.dtype), specs.observation)
+        return None if spec.is_empty() else spec
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        results = [(out_key, self.result_spec(self._leaf(specs, key))) for key, out_key, _, _ in self._memories(specs)]
+        specs = specs.copy()
+        for out_key, leaf in results:
+            set_beside(specs.observation, out_key, leaf, specs.observation)
+        return specs
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        batch_dims = len(specs.batch_size)
+        plan = [
+            (key, out_key, memory, self._leaf(specs, key).ndim - batch_dims)
+            for key, out_key, memory, _ in self._memories(specs)
+        ]
+        masks = [group.reset_key for group in specs.groups]
+        given = self.__dict__["_reset_key"]
+        if given is not None and given not in masks:
+            raise SpecError(
+                f"{type(self).__name__}: {given!r} is no reset mask of the environment, which takes {masks}."
+            )
+        own_mask = given if len(masks) > 1 else None
+
+        def step(td: TensorDictBase, data: TensorDictBase) -> TensorDictBase:
+            for key, out_key, memory, dims in plan:
+                before = None
+                if memory is not None:
+                    before = td.get(memory, None)
+                    if before is None:
+                        raise self._no_memory(memory, td)
+                result, kept = self.following(data.get(key), before, dims)
+                data.set(out_key, result)
+                if memory is not None:
+                    data.set(memory, kept)
+            return data
+
+        def reset(td: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
+            mask = None if own_mask is None or td is None else td.get(own_mask, None)
+            for key, out_key, memory, dims in plan:
+                result, kept = self.first(data.get(key), dims)
+                for name, value in ((out_key, result), (memory, kept)):
+                    if name is None:
+                        continue
+                    before = None if td is None or mask is None else td.get(name, None)
+                    if before is not None and mask is not None:
+                        shaped = mask.reshape(*mask.shape, *(1,) * (value.ndim - mask.ndim))
+                        value = torch.where(shaped, value, before)
+                    data.set(name, value)
+            return data
+
+        return Hooks(step=step, reset=reset, rows=self._row_hooks(plan) if own_mask is None else None)
+
+    def _row_hooks(self, plan: list[tuple[Any, Any, Any, int]]) -> RowHooks:
+        def bind(root: Any, following: Any) -> Any:
+            pairs = [
+                self.kernel(
+                    {
+                        "value": following.before[key],
+                        "memory": None if memory is None else root[memory],
+                        "next_memory": None if memory is None else following[memory],
+                        "result": following[out_key],
+                        "first_value": root.before[key],
+                        "first_memory": None if memory is None else root[memory],
+                        "first_result": root[out_key],
+                        "dims": dims,
+                    }
+                )
+                for key, out_key, memory, dims in plan
+            ]
+            steps: list[Callable[[], None]] = [one for one, _ in pairs]
+            resets: list[Callable[[int], None]] = [one for _, one in pairs]
+
+            def step() -> bool:
+                for one in steps:
+                    one()
+                return False
+
+            def reset(at: Any) -> None:
+                for one in resets:
+                    for row in at:
+                        one(row)
+
+            return step, reset
+
+        return RowHooks(
+            bind,
+            carried=[memory for _, _, memory, _ in plan if memory is not None],
+            reads=[key for key, _, _, _ in plan],
+            writes=[out_key for _, out_key, _, _ in plan],
+        )
+
+    def _no_memory(self, key: Any, td: TensorDictBase) -> StateError:
+        return StateError(
+            f"{type(self).__name__}: there is no {key!r} in the data given to step, where the last observations are. "
+            "Step what reset, step_mdp or step_and_maybe_reset returned, with an action added to it. Found "
+            f"{sorted(map(str, td.keys(include_nested=True, leaves_only=True)))}."
+        )

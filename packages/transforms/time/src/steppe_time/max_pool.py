@@ -1,0 +1,89 @@
+"""TimeMaxPool: the largest of the last observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Spec
+
+from .history import OverHistory
+
+__all__ = ["TimeMaxPool"]
+
+
+class TimeMaxPool(OverHistory):
+    """Takes the largest value at each place of the last ``T`` observations of the episode, or of as many as there are.
+
+    Shape, dtype and bounds stay as they are. After a reset it is the observation itself.
+
+    Args:
+        in_keys: observations to read; ``["observation"]`` by default.
+        out_keys: where the results go, one for each; by default in their places.
+        T: how many observations.
+        reset_key: the mask that decides which rows begin anew, where that of the level of an observation is not meant.
+
+    Raises:
+        SpecError: ``T`` is not a whole number >= 1.
+    """
+
+    memory_name = "_pooled"
+
+    def __init__(self, in_keys: Any = None, out_keys: Any = None, T: int = 1, reset_key: Any = None) -> None:
+        if isinstance(T, bool) or not isinstance(T, int) or T < 1:
+            raise SpecError(f"TimeMaxPool: T is a whole number >= 1, found {T!r}.")
+        super().__init__(["observation"] if in_keys is None else in_keys, out_keys, reset_key)
+        self.T = T
+
+    def shared_key(self) -> Any:
+        return (type(self), self.T, tuple(self.in_keys), tuple(self.out_keys), self.__dict__["_reset_key"])
+
+    def remembered(self, shape: tuple[int, ...], batch_dims: int) -> tuple[int, ...] | None:
+        return None if self.T == 1 else (*shape[:batch_dims], self.T - 1, *shape[batch_dims:])
+
+    def result_spec(self, leaf: Spec) -> Spec:
+        return leaf.clone()
+
+    def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
+        if memory is None:
+            return value, None
+        at = -dims - 1
+        frames = torch.cat((memory, value.unsqueeze(at)), at)
+        return frames.amax(at), frames.narrow(at, 1, self.T - 1)
+
+    def first(self, value: torch.Tensor, dims: int) -> Any:
+        if self.T == 1:
+            return value, None
+        at = -dims - 1
+        wide = value.unsqueeze(at)
+        shape = list(wide.shape)
+        shape[at] = self.T - 1
+        return value, wide.expand(shape).clone()
+
+    def kernel(self, one: dict[str, Any]) -> Any:
+        value, result, memory, kept = one["value"], one["result"], one["memory"], one["next_memory"]
+        first_value, first_result, first_memory = one["first_value"], one["first_result"], one["first_memory"]
+
+        def reset(row: int) -> None:
+            if first_memory is not None:
+                first_memory[row] = first_value[row]
+            if first_result is not first_value:
+                first_result[row] = first_value[row]
+
+        if memory is None:
+            return (lambda: np.copyto(result, value, casting="unsafe")), reset
+        older, newer, newest = memory[:, 1:], kept[:, :-1], kept[:, -1]
+
+        def step() -> None:
+            np.copyto(newest, value)
+            np.copyto(newer, older)
+            # The oldest one is in ``memory`` alone, the others in ``kept`` too.
+            np.maximum(value, memory.max(1), out=result, casting="unsafe")
+
+        return step, reset
+
+    def _repr_keys(self) -> Any:
+        return ("T", "in_keys", "out_keys")

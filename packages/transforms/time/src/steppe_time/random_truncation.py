@@ -1,0 +1,213 @@
+"""RandomTruncationTransform: episodes of different lengths, so that rows do not end at the same step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError, StateError
+from steppe.specs import Bounded, Composite
+from steppe.transforms import (
+    EnvSpecs,
+    Hooks,
+    PlannedTransform,
+    RowGenerators,
+    RowHooks,
+    as_key,
+    names_of,
+    replace_last,
+    set_beside,
+)
+
+__all__ = ["RandomTruncationTransform"]
+
+_FLAGS = ("done", "terminated", "truncated")
+
+
+class RandomTruncationTransform(PlannedTransform):
+    """Truncates episodes after a number of steps that is drawn for each row.
+
+    Environments that are begun together and end after as many steps all end at once, and their data is of one phase of
+    an episode at a time. The first episode of a row has a length drawn from 1 to ``max_horizon``; a later one, with a
+    probability, one drawn from ``min_horizon`` to ``max_horizon``, and otherwise ``max_horizon``. An episode may end
+    before. :class:`~steppe.transforms.StepCounter` comes before it: its count is what the length is compared with.
+
+    The length stands in the data, under a name that begins with an underscore. ``set_seed`` begins the episodes anew.
+
+    Args:
+        min_horizon: least steps of an episode that is cut.
+        max_horizon: most steps of any episode; usually the limit that the environment has.
+        prob: how probable it is that an episode is cut.
+        first_episode_prob: the same for the second episode of a row, which is the first one after the spread at the
+            beginning; ``prob`` by default.
+        step_count_key: the count: a name at whichever level it is, or a whole key.
+        truncated_key: what is written: a name beside the count, or a whole key. Added where there is none.
+        done_key: the same for ``done``.
+
+    Raises:
+        SpecError: a probability outside 0 to 1, horizons that are not ``1 <= min_horizon <= max_horizon``, or no count
+            in the environment.
+    """
+
+    writes_done = True
+    only_ends = True
+
+    def __init__(
+        self,
+        min_horizon: int,
+        max_horizon: int,
+        prob: float = 0.0,
+        first_episode_prob: float | None = None,
+        *,
+        step_count_key: Any = "step_count",
+        truncated_key: Any = "truncated",
+        done_key: Any = "done",
+    ) -> None:
+        first_episode_prob = prob if first_episode_prob is None else first_episode_prob
+        for name, value in (("prob", prob), ("first_episode_prob", first_episode_prob)):
+            if not 0.0 <= value <= 1.0:
+                raise SpecError(f"RandomTruncationTransform: {name} is from 0 to 1, found {value!r}.")
+        if not 1 <= min_horizon <= max_horizon:
+            raise SpecError(
+                "RandomTruncationTransform: 1 <= min_horizon <= max_horizon, found "
+                f"{min_horizon!r} and {max_horizon!r}."
+            )
+        super().__init__()
+        self.min_horizon, self.max_horizon = min_horizon, max_horizon
+        self.prob, self.first_episode_prob = prob, first_episode_prob
+        self.step_count_key, self.truncated_key, self.done_key = map(as_key, (step_count_key, truncated_key, done_key))
+        self.__dict__["_draws"] = RowGenerators()
+        #: How many episodes each row has begun: as the state of the generators, which numbers come next.
+        self.__dict__["_begun"] = []
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.__dict__["_draws"].seed(seed)
+        self.__dict__["_begun"] = []
+
+    def clone(self) -> Any:
+        twin = super().clone()
+        twin.__dict__["_draws"], twin.__dict__["_begun"] = RowGenerators(), []
+        return twin
+
+    # -- specs -----------------------------------------------------------------------------------------------------
+
+    def _count_key(self, specs: EnvSpecs) -> Any:
+        found = list(specs.observation.keys(include_nested=True, leaves_only=True))
+        wanted = self.step_count_key
+        if wanted in found:
+            return wanted
+        for key in found:
+            if isinstance(wanted, str) and names_of(key)[-1] == wanted:
+                return key
+        raise SpecError(
+            f"RandomTruncationTransform: there is no count {wanted!r} before it. Put StepCounter() before it in the "
+            f"chain, or name the count with step_count_key. Found {found}."
+        )
+
+    def _keys(self, specs: EnvSpecs) -> tuple[Any, Any, Any, Any]:
+        """The keys of the count, of ``truncated``, of ``done`` and of the length."""
+        count = self._count_key(specs)
+        truncated, done = (
+            key if isinstance(key, tuple) else replace_last(count, key) for key in (self.truncated_key, self.done_key)
+        )
+        if specs.done.get(done, None) is None:
+            raise SpecError(
+                f"RandomTruncationTransform: the environment has no done entry {done!r} beside the count {count!r}. "
+                f"Name one of {list(specs.done.keys(include_nested=True, leaves_only=True))} with done_key."
+            )
+        return count, truncated, done, replace_last(count, "_horizon")
+
+    def memory_spec(self, specs: EnvSpecs) -> Composite:
+        count, _, _, horizon = self._keys(specs)
+        leaf = specs.observation[count]
+        spec = Composite({}, shape=specs.batch_size, device=specs.device)
+        most = torch.iinfo(torch.int64).max
+        own = Bounded(0, most, shape=leaf.shape, device=leaf.device, dtype=torch.int64)
+        set_beside(spec, horizon, own, specs.observation)
+        return spec
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        _, truncated, done, _ = self._keys(specs)
+        specs = specs.copy()
+        if specs.done.get(truncated, None) is None:
+            where = specs.done if names_of(truncated)[-1] in _FLAGS else specs.observation
+            set_beside(where, truncated, specs.done[done].clone(), specs.done)
+        return specs
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        count_key, truncated_key, done_key, horizon_key = self._keys(specs)
+        shape = tuple(specs.observation[count_key].shape[len(specs.batch_size) :])
+        group = next((one for one in specs.groups if one.prefix == names_of(count_key)[:-1]), specs.groups[0])
+        observed = names_of(truncated_key)[-1] not in _FLAGS
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            horizon = td.get(horizon_key, None)
+            if horizon is None:
+                raise StateError(
+                    f"RandomTruncationTransform: there is no {horizon_key!r} in the data given to step. Step what "
+                    "reset, step_mdp or step_and_maybe_reset returned, with an action added to it. Found "
+                    f"{sorted(map(str, td.keys()))}."
+                )
+            following.set(horizon_key, horizon)
+            reached = following.get(count_key) >= horizon
+            truncated = following.get(truncated_key, None)
+            following.set(truncated_key, reached if truncated is None else truncated | reached)
+            return following.set(done_key, following.get(done_key) | reached)
+
+        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
+            size = fresh.batch_size
+            mask = None if td is None else td.get(group.reset_key, td.get("_reset", None))
+            rows = [True] * size.numel() if mask is None else mask.reshape(size.numel(), -1).any(-1).tolist()
+            drawn = [self._draw(row, len(rows), shape) if begins else None for row, begins in enumerate(rows)]
+            blank = torch.full(shape, self.max_horizon, dtype=torch.int64)
+            horizons = torch.stack([blank if one is None else one for one in drawn]).reshape(*size, *shape)
+            fresh.set(horizon_key, horizons.to(fresh.get(count_key).device))
+            if observed:
+                fresh.set(truncated_key, torch.zeros_like(fresh.get(done_key)))
+            return fresh
+
+        plain = truncated_key == "truncated" and done_key == "done" and "truncated" in specs.done.keys()
+        return Hooks(step=step, reset=reset, rows=self._row_hooks(count_key, horizon_key, shape) if plain else None)
+
+    def _draw(self, row: int, rows: int, shape: tuple[int, ...]) -> torch.Tensor:
+        """The length of the next episode of a row."""
+        begun: list[int] = self.__dict__["_begun"]
+        begun += [0] * (rows - len(begun))
+        number, generator = begun[row], self.__dict__["_draws"].of(rows)[row]
+        begun[row] += 1
+        if number == 0:
+            return torch.randint(1, self.max_horizon + 1, shape, generator=generator)
+        prob = self.first_episode_prob if number == 1 else self.prob
+        drawn = torch.randint(self.min_horizon, self.max_horizon + 1, shape, generator=generator)
+        cut = torch.rand(shape, generator=generator) < prob
+        return torch.where(cut, drawn, self.max_horizon)
+
+    def _row_hooks(self, count_key: Any, horizon_key: Any, shape: tuple[int, ...]) -> RowHooks:
+        def bind(root: Any, following: Any) -> Any:
+            before, horizon, count = root[horizon_key], following[horizon_key], following[count_key]
+            done, truncated = following["done"], following["truncated"]
+            rows = len(count)
+
+            def step() -> bool:
+                horizon[...] = before
+                reached = count >= before
+                if not reached.any():
+                    return False
+                truncated[...] |= reached
+                done[...] |= reached
+                return True
+
+            def reset(at: Any) -> None:
+                for row in at:
+                    before[row] = self._draw(row, rows, shape).numpy()
+
+            return step, reset
+
+        return RowHooks(bind, carried=[horizon_key], reads=[count_key])
+
+    def _repr_keys(self) -> Any:
+        return ("min_horizon", "max_horizon", "prob", "first_episode_prob")

@@ -1,0 +1,68 @@
+"""TerminateTransform: episodes end where a condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform
+
+__all__ = ["TerminateTransform"]
+
+
+class TerminateTransform(PlannedTransform):
+    """Terminates an episode after the step in which a condition holds.
+
+    ``terminated``, and ``done``, become True where it does, at each level that has them; ``truncated`` stays as it is.
+    A reset is left as it is.
+
+    Args:
+        stop: given the data of a step (``next``), says what terminates: a bool, or a bool tensor that broadcasts to the
+            done entries from the front, such as ``[*B]`` or ``[*B, 1]``.
+        write_done: write ``done`` too. Without it the environment is not reset.
+
+    Raises:
+        SpecError: ``stop`` is no function, or, at a step, returns something of another shape.
+    """
+
+    writes_done = True
+    only_ends = True
+
+    def __init__(self, stop: Callable[[TensorDictBase], Any], *, write_done: bool = True) -> None:
+        if not callable(stop):
+            raise SpecError(f"TerminateTransform: stop is a function of a TensorDict, found {type(stop).__name__}.")
+        super().__init__()
+        self.stop = stop
+        self.write_done = write_done
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        names = ("terminated", "done") if self.write_done else ("terminated",)
+        keys = [group.key(name) for group in specs.groups for name in names if name in group.names]
+
+        def step(_: Any, following: TensorDictBase) -> TensorDictBase:
+            flag = self.stop(following)
+            if not isinstance(flag, torch.Tensor):
+                flag = torch.as_tensor(flag, device=following.device)
+            flag = flag.bool()
+            if not bool(flag.any()):
+                return following
+            for key in keys:
+                value = following.get(key)
+                following.set(key, value | self._shaped(flag, value))
+            return following
+
+        return Hooks(step=step, reads_root=False)
+
+    @staticmethod
+    def _shaped(flag: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        try:
+            return flag.reshape(*flag.shape, *(1,) * (value.ndim - flag.ndim)).expand(value.shape)
+        except RuntimeError:
+            raise SpecError(
+                f"TerminateTransform: stop must return a bool, or a bool tensor that broadcasts to "
+                f"{tuple(value.shape)} from the front; found one of shape {tuple(flag.shape)}."
+            ) from None

@@ -1,0 +1,95 @@
+"""TrajCounter: a number for each episode, of all environments together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError, StateError
+from steppe.specs import Bounded
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, as_key, names_of, set_beside
+from steppe.workers import SharedLock
+
+__all__ = ["TrajCounter"]
+
+_MANY = torch.iinfo(torch.int64).max
+
+
+class TrajCounter(PlannedTransform):
+    """Numbers the episodes of all environments that hold clones of it, in other processes too.
+
+    Adds ``traj_count``, int64 of the shape of ``done`` (``[*B, 1]``): 0 in the first episode that is begun, and one
+    more in each that follows, whichever row it is in. It is an observation, and a state: a step reads it from the root.
+    To number the episodes of several environments, make one and give each a clone::
+
+        counter = TrajCounter()
+        env = ParallelEnv(8, lambda: TransformedEnv(make_env("gym:CartPole-v1"), counter.clone()))
+
+    How many there were is in the state dict, as ``traj_count``.
+
+    Args:
+        out_key: where the number goes. Of a group of agents that ends on its own, an entry beside its ``done``.
+        repeats: has no effect.
+
+    Raises:
+        SpecError: there is no done entry at the level of ``out_key``.
+    """
+
+    def __init__(self, out_key: Any = "traj_count", *, repeats: int | None = None) -> None:
+        super().__init__()
+        self.out_keys = [as_key(out_key)]
+        self.repeats = 0 if repeats is None else repeats
+        self.register_buffer("traj_count", torch.zeros((), dtype=torch.int64, device="cpu").share_memory_())
+        self._lock = SharedLock()
+
+    def _group(self, specs: EnvSpecs) -> Any:
+        level = names_of(self.out_keys[0])[:-1]
+        for group in specs.groups:
+            if group.prefix == level:
+                return group
+        raise SpecError(
+            f"TrajCounter: {self.out_keys[0]!r} is beside no done entry. Episodes of the environment end at "
+            f"{[group.key('done') for group in specs.groups]}: choose an out_key beside one of these."
+        )
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        done = specs.done[self._group(specs).keys[0]]
+        specs = specs.copy()
+        leaf = Bounded(0, _MANY, shape=done.shape, device=done.device, dtype=torch.int64)
+        for spec in (specs.observation, specs.state):
+            set_beside(spec, self.out_keys[0], leaf, specs.done)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        key, group = self.out_keys[0], self._group(specs)
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            count = td.get(key, None)
+            if count is None:
+                raise StateError(
+                    f"TrajCounter: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
+                    f"step_and_maybe_reset returned, with an action added to it. Found {sorted(map(str, td.keys()))}."
+                )
+            return following.set(key, count)
+
+        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
+            done = fresh.get(group.key("done"))
+            mask = None if td is None else td.get(group.reset_key, None)
+            mask = torch.ones_like(done) if mask is None else mask.reshape(done.shape)
+            count = torch.zeros(done.shape, dtype=torch.int64, device=done.device)
+            count[mask] = self._take(int(mask.sum())).to(done.device)
+            return fresh.set(key, count)
+
+        return Hooks(step=step, reset=reset)
+
+    def _take(self, n: int) -> torch.Tensor:
+        """The next ``n`` numbers."""
+        with self._lock:
+            first = int(self.traj_count)
+            self.traj_count += n
+        return torch.arange(first, first + n, device="cpu")
+
+    def _repr_keys(self) -> Any:
+        return ("out_keys",)
