@@ -29,6 +29,7 @@ class FrameSkipTransform(Transform):
     """
 
     writes_done = True
+    keeps_nothing = True
 
     def __init__(self, frame_skip: int = 1) -> None:
         if isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1:

@@ -59,7 +59,7 @@ class NoopResetEnv(Transform):
         size, groups = tensordict_reset.batch_size, done_groups(env.full_done_spec)
         masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]
-        beginning = torch.stack(begins).any(0) if begins else torch.ones(size, dtype=torch.bool)
+        beginning = torch.stack(begins).any(0) if begins else torch.ones(size, dtype=torch.bool, device="cpu")
         rows = beginning.flatten().tolist()
         draws = self.__dict__["_draws"].of(len(rows))
         wanted = [self._number(draw) if begin else 0 for begin, draw in zip(rows, draws, strict=True)]
@@ -69,7 +69,7 @@ class NoopResetEnv(Transform):
             acting = [n > 0 for n in left]
             data.update(self._actions(env, acting, draws, size))
             if not all(acting):
-                data.set("_step", torch.tensor(acting, device=data.device).reshape(size))
+                data.set("_step", torch.tensor(acting, device=data.device or "cpu").reshape(size))
             data = env.step(data)
             ended = rows_ended(data.get("next"), groups).flatten().tolist()
             data = env.step_mdp(data.exclude("_step"))
@@ -122,5 +122,8 @@ class NoopResetEnv(Transform):
 
 def _indices(size: torch.Size) -> list[tuple[int, ...]]:
     return [
-        tuple(index) for index in torch.cartesian_prod(*(torch.arange(n) for n in size)).reshape(-1, len(size)).tolist()
+        tuple(index)
+        for index in torch.cartesian_prod(*(torch.arange(n, device="cpu") for n in size))
+        .reshape(-1, len(size))
+        .tolist()
     ]

@@ -163,7 +163,7 @@ class RandomTruncationTransform(PlannedTransform):
             mask = None if td is None else td.get(group.reset_key, td.get("_reset", None))
             rows = [True] * size.numel() if mask is None else mask.reshape(size.numel(), -1).any(-1).tolist()
             drawn = [self._draw(row, len(rows), shape) if begins else None for row, begins in enumerate(rows)]
-            blank = torch.full(shape, self.max_horizon, dtype=torch.int64)
+            blank = torch.full(shape, self.max_horizon, dtype=torch.int64, device="cpu")
             horizons = torch.stack([blank if one is None else one for one in drawn]).reshape(*size, *shape)
             fresh.set(horizon_key, horizons.to(fresh.get(count_key).device))
             if observed:
@@ -180,10 +180,10 @@ class RandomTruncationTransform(PlannedTransform):
         number, generator = begun[row], self.__dict__["_draws"].of(rows)[row]
         begun[row] += 1
         if number == 0:
-            return torch.randint(1, self.max_horizon + 1, shape, generator=generator)
+            return torch.randint(1, self.max_horizon + 1, shape, generator=generator, device="cpu")
         prob = self.first_episode_prob if number == 1 else self.prob
-        drawn = torch.randint(self.min_horizon, self.max_horizon + 1, shape, generator=generator)
-        cut = torch.rand(shape, generator=generator) < prob
+        drawn = torch.randint(self.min_horizon, self.max_horizon + 1, shape, generator=generator, device="cpu")
+        cut = torch.rand(shape, generator=generator, device="cpu") < prob
         return torch.where(cut, drawn, self.max_horizon)
 
     def _row_hooks(self, count_key: Any, horizon_key: Any, shape: tuple[int, ...]) -> RowHooks:

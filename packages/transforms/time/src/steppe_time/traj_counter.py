@@ -37,6 +37,8 @@ class TrajCounter(PlannedTransform):
         SpecError: there is no done entry at the level of ``out_key``.
     """
 
+    keeps_nothing = True
+
     def __init__(self, out_key: Any = "traj_count", *, repeats: int | None = None) -> None:
         super().__init__()
         self.out_keys = [as_key(out_key)]
