@@ -46,7 +46,7 @@ class AutoResetTransform(PlannedTransform):
         self.fill_float = None if fill_float is None else float(fill_float)
         self.fill_int = fill_int
         self.fill_bool = fill_bool
-        self.__dict__["_kept"] = None
+        self._kept: tuple[torch.Tensor, TensorDictBase] | None = None
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         others = [key for spec in (specs.reward, specs.done) for key in spec.keys(True, True)]
@@ -65,18 +65,18 @@ class AutoResetTransform(PlannedTransform):
             if not bool(rows.any()):
                 return following
             seen = observed(following, specs.observation, others)
-            kept = self.__dict__["_kept"]
+            kept = self._kept
             if kept is None:
-                self.__dict__["_kept"] = (rows, seen.clone(False))
+                self._kept = (rows, seen.clone(False))
             else:
                 # Rows that ended before and have not been asked for yet stay.
-                self.__dict__["_kept"] = (rows | kept[0], merge_rows(rows, seen, kept[1]))
+                self._kept = (rows | kept[0], merge_rows(rows, seen, kept[1]))
             return following.update(blanked(seen, rows, self._filling)) if self.replace else following
 
         def instead(td: TensorDictBase | None) -> TensorDictBase | None:
-            kept = self.__dict__["_kept"]
+            kept = self._kept
             if kept is None or td is None:
-                self.__dict__["_kept"] = None
+                self._kept = None
                 return None
             asked = torch.zeros_like(kept[0])
             found = False
@@ -86,10 +86,10 @@ class AutoResetTransform(PlannedTransform):
                     found = True
                     asked = asked | mask.reshape((*asked.shape, -1)).any(-1)
             if not found or bool((asked & ~kept[0]).any()):
-                self.__dict__["_kept"] = None
+                self._kept = None
                 return None
             left = kept[0] & ~asked
-            self.__dict__["_kept"] = (left, kept[1]) if bool(left.any()) else None
+            self._kept = (left, kept[1]) if bool(left.any()) else None
             fresh: TensorDictBase = kept[1].clone(False)
             return fresh.update(done_spec.zero())
 

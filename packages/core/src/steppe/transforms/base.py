@@ -55,8 +55,10 @@ def keys_property(name: str, default: str | None = None, found: Callable[[Any], 
         found: works it out instead, given the transform.
     """
 
+    private = f"_{name}"
+
     def get(self: Transform) -> Any:
-        keys = self.__dict__.get(f"_{name}")
+        keys = getattr(self, private)
         if keys is not None:
             return keys
         if found is not None:
@@ -64,7 +66,7 @@ def keys_property(name: str, default: str | None = None, found: Callable[[Any], 
         return [] if default is None else list(getattr(self, default))
 
     def set_(self: Transform, keys: Any) -> None:
-        self.__dict__[f"_{name}"] = None if keys is None else as_keys(keys)
+        setattr(self, private, None if keys is None else as_keys(keys))
         self._changed()
 
     get.__doc__ = f"The ``{name}`` as a list. Assigning takes effect at the next step."
@@ -128,6 +130,16 @@ class Transform(Module):
     #: Whether it forgets the tensors it is given when it returns. Otherwise it gets copies: rows are written again.
     keeps_nothing: bool = False
 
+    # Keys as they were given; None where nobody has.
+    _in_keys: list[Any] | None = None
+    _out_keys: list[Any] | None = None
+    _in_keys_inv: list[Any] | None = None
+    _out_keys_inv: list[Any] | None = None
+    _found_keys: list[Any] | None = None
+    _missing_tolerance: bool = False
+    _owner_ref: Callable[[], Any] | None = None
+    _parent: TransformedEnv | None = None
+
     def __init__(
         self,
         in_keys: Any = None,
@@ -145,7 +157,6 @@ class Transform(Module):
             self._zipped("in_keys", "out_keys")
         if None not in (in_keys_inv, out_keys_inv) and not self._writes("_inv_call"):
             self._zipped("in_keys_inv", "out_keys_inv")
-        self.__dict__["_missing_tolerance"] = False
 
     in_keys = keys_property("in_keys", found=lambda self: self._keys_read())
     out_keys = keys_property("out_keys", default="in_keys")
@@ -327,17 +338,17 @@ class Transform(Module):
 
     def find_keys(self, specs: EnvSpecs) -> None:
         """Take :meth:`default_keys` of an environment, where no ``in_keys`` were given."""
-        if self.__dict__.get("_in_keys") is None and self._writes("default_keys"):
-            self.__dict__["_found_keys"] = as_keys(self.default_keys(specs))
+        if self._in_keys is None and self._writes("default_keys"):
+            self._found_keys = as_keys(self.default_keys(specs))
 
     def _keys_read(self) -> list[Any]:
         """What ``in_keys`` is, where none were given."""
-        found: list[Any] | None = self.__dict__.get("_found_keys")
+        found = self._found_keys
         if found is None and self._writes("default_keys"):
             env = self.parent
             found = as_keys(self.default_keys(None if env is None else EnvSpecs.of(env)))
             if env is not None:
-                self.__dict__["_found_keys"] = found
+                self._found_keys = found
         return list(found or ())
 
     def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
@@ -445,7 +456,7 @@ class Transform(Module):
 
     def _writes(self, name: str, owner: type | None = None) -> bool:
         """Whether a subclass of ``owner``, by default of Transform, has written it, or somebody on this object."""
-        if name in self.__dict__:
+        if name in vars(self):
             return True
         mro = type(self).__mro__
         return any(name in vars(cls) for cls in mro[: mro.index(Transform if owner is None else owner)])
@@ -523,7 +534,7 @@ class Transform(Module):
     @property
     def missing_tolerance(self) -> bool:
         """Whether entries that are missing are passed over instead of being an error."""
-        return bool(self.__dict__.get("_missing_tolerance", False))
+        return self._missing_tolerance
 
     def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
         """Pass over missing entries, or not; also a context manager that restores what was before."""
@@ -548,8 +559,7 @@ class Transform(Module):
 
     @property
     def _owner(self) -> Any:
-        reference: Callable[[], Any] | None = self.__dict__.get("_owner_ref")
-        return None if reference is None else reference()
+        return None if self._owner_ref is None else self._owner_ref()
 
     def set_container(self, container: Any) -> None:
         """Belong to an environment or a Compose from now on, or to nothing (None).
@@ -565,7 +575,7 @@ class Transform(Module):
         if self._owner is container:
             return
         self._check_free()
-        self.__dict__["_owner_ref"] = weakref.ref(container)
+        self._owner_ref = weakref.ref(container)
         self._forget_parent()
 
     def _check_free(self) -> None:
@@ -578,7 +588,7 @@ class Transform(Module):
 
     def reset_parent(self) -> None:
         """Belong to nothing any more."""
-        self.__dict__.pop("_owner_ref", None)
+        self._owner_ref = None
         self._forget_parent()
 
     @property
@@ -590,14 +600,13 @@ class Transform(Module):
         env = self.container
         if env is None or isinstance(env, Transform):
             return None
-        parent: TransformedEnv | None = self.__dict__.get("_parent")
-        if parent is None:
-            parent = self.__dict__["_parent"] = env.before(self)
-        return parent
+        if self._parent is None:
+            object.__setattr__(self, "_parent", env.before(self))  # no part of this module
+        return self._parent
 
     def _forget_parent(self) -> None:
         for name in ("_parent", "_found_keys"):
-            self.__dict__.pop(name, None)
+            vars(self).pop(name, None)
 
     def _changed(self) -> None:
         """Tell the environment that what the transform does, or what its specs are, is no longer the same."""
@@ -619,18 +628,18 @@ class Transform(Module):
         state = self.__getstate__()
         for name in ("_buffers", "_parameters", "_modules"):
             state[name] = state[name].copy()
-        twin.__dict__.update(state)
+        vars(twin).update(state)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
+        state = vars(self).copy()
         for name in ("_owner_ref", "_parent", "_found_keys"):
             state.pop(name, None)
         return state
 
     def __repr__(self) -> str:
         # Keys as they were given: to work them out may start an environment.
-        values = {name: self.__dict__.get(f"_{name}", self.__dict__.get(name)) for name in self._repr_keys()}
+        values = {name: vars(self).get(f"_{name}", vars(self).get(name)) for name in self._repr_keys()}
         parts = [f"{name}={value}" for name, value in values.items() if value]
         return f"{type(self).__name__}({', '.join(parts)})"
 

@@ -64,11 +64,11 @@ class DTypeCastTransform(WholeSpecs):
 
     @property
     def _all_out(self) -> bool:
-        return self.__dict__.get("_in_keys") is None
+        return self._in_keys is None
 
     @property
     def _all_in(self) -> bool:
-        return self.__dict__.get("_in_keys_inv") is None
+        return self._in_keys_inv is None
 
     def _keys_found(self, *kinds: str) -> list[Any]:
         """The keys that are cast in the environment; none without one, where all data is looked at."""
@@ -132,8 +132,7 @@ class DTypeCastTransform(WholeSpecs):
         return hooks
 
     def shared_key(self) -> Any:
-        state = self.__dict__
-        keys = (state.get(f"_{name}") for name in ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv"))
+        keys = (self._in_keys, self._out_keys, self._in_keys_inv, self._out_keys_inv)
         return (type(self), self.dtype_in, self.dtype_out, *(one if one is None else tuple(one) for one in keys))
 
     def _row_hooks(self, forward: list[tuple[Any, Any]]) -> RowHooks | None:

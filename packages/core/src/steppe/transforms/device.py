@@ -39,22 +39,22 @@ class DeviceCastTransform(PlannedTransform):
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
         self.device = torch.device(device)
-        self.__dict__["_orig_device"] = None if orig_device is None else torch.device(orig_device)
-        self.__dict__["_everything"] = not self.in_keys and not self.in_keys_inv
+        self._orig_device = None if orig_device is None else torch.device(orig_device)
+        self._everything = not self.in_keys and not self.in_keys_inv
 
     @property
     def orig_device(self) -> torch.device | None:
         """Where the environment has the data: as given, or the device of the environment; None for neither."""
-        given: torch.device | None = self.__dict__["_orig_device"]
+        given: torch.device | None = self._orig_device
         if given is not None or self.parent is None:
             return given
         return self.parent.device
 
     def transform_env_device(self, device: torch.device | None) -> torch.device | None:
-        return self.device if self.__dict__["_everything"] else None
+        return self.device if self._everything else None
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        if self.__dict__["_everything"]:
+        if self._everything:
             moved = {kind: getattr(specs, kind).to(self.device) for kind in SPEC_KINDS}
             return specs.changed(**moved, device=self.device)
         specs = specs.copy()
@@ -72,8 +72,8 @@ class DeviceCastTransform(PlannedTransform):
         return specs.changed(device=None)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        origin = self.__dict__["_orig_device"] or specs.device or torch.device("cpu")
-        if not self.__dict__["_everything"]:
+        origin = self._orig_device or specs.device or torch.device("cpu")
+        if not self._everything:
             return self._hooks_of_keys(origin)
 
         def outward(_: Any, data: TensorDictBase) -> TensorDictBase:
@@ -98,7 +98,7 @@ class DeviceCastTransform(PlannedTransform):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Move data that is there already."""
-        if self.__dict__["_everything"]:
+        if self._everything:
             return tensordict.to(self.device)
         return pair_hook(self._pairs, lambda value: value.to(self.device), self._missing)(tensordict.clear_device_())
 
@@ -106,7 +106,7 @@ class DeviceCastTransform(PlannedTransform):
         origin = self.orig_device
         if origin is None:
             return tensordict
-        if self.__dict__["_everything"]:
+        if self._everything:
             return tensordict.to(origin)
         return pair_hook(self._inverse_pairs, lambda value: value.to(origin), self._missing)(tensordict.clear_device_())
 

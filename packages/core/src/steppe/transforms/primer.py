@@ -82,12 +82,12 @@ class TensorDictPrimer(PlannedTransform):
         self.primers = given
         self.random = bool(random)
         self.default_value = default_value
-        self.__dict__["_reset_key"] = None if reset_key is None else as_key(reset_key)
-        self.__dict__["_checked"] = set()
+        self._reset_key = None if reset_key is None else as_key(reset_key)
+        self._checked: set[Any] = set()
         self.expand_specs = expand_specs
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
-        self.__dict__["_draws"] = RowGenerators()
+        self._draws = RowGenerators()
 
     def _specs(self, specs: EnvSpecs) -> Composite:
         batch = specs.batch_size
@@ -167,7 +167,7 @@ class TensorDictPrimer(PlannedTransform):
         batch_dims: int,
         begins: list[bool] | None = None,
     ) -> None:
-        given = self.__dict__["_reset_key"]
+        given = self._reset_key
         mask = td.get(given, None) if td is not None and given is not None else None
         values = self._all_values(data, td, leaves) if self.single_default_value else {}
         for key, leaf in leaves:
@@ -186,7 +186,7 @@ class TensorDictPrimer(PlannedTransform):
 
     def _value(self, key: Any, leaf: Spec, begins: list[bool] | None) -> Any:
         if self.random:
-            draws = self.__dict__["_draws"]
+            draws = self._draws
             if begins is None:
                 return leaf.rand(generator=draws.of(1)[0])
             rows = zip(_rows(leaf, len(begins)), begins, draws.of(len(begins)), strict=True)
@@ -247,7 +247,7 @@ class TensorDictPrimer(PlannedTransform):
     @property
     def reset_key(self) -> Any:
         """The mask that decides which rows begin anew: the given one, or the first of the environment's."""
-        given = self.__dict__["_reset_key"]
+        given = self._reset_key
         if given is not None:
             return given
         env = self.parent
@@ -280,11 +280,11 @@ class TensorDictPrimer(PlannedTransform):
         return tensordict
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_draws"].seed(seed)
+        self._draws.seed(seed)
 
     def clone(self) -> TensorDictPrimer:
         twin: TensorDictPrimer = super().clone()
-        twin.__dict__["_draws"] = RowGenerators()
+        twin._draws = RowGenerators()
         return twin
 
     def _repr_keys(self) -> Any:

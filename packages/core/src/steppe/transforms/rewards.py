@@ -53,6 +53,8 @@ class RewardSum(PlannedTransform):
                     f"RewardSum: {name} and in_keys must have the same length, found {keys} and {self.in_keys}."
                 )
 
+    _reset_keys: list[Any] | None = None
+
     in_keys = keys_property("in_keys", found=lambda self: self._rewards_found())
     out_keys = keys_property("out_keys", found=lambda self: [_sum_key(key) for key in self.in_keys])
     reset_keys = keys_property("reset_keys", found=lambda self: self._masks_found())
@@ -73,17 +75,16 @@ class RewardSum(PlannedTransform):
 
     @property
     def _given_masks(self) -> list[Any] | None:
-        masks: list[Any] | None = self.__dict__.get("_reset_keys")
-        return masks
+        return self._reset_keys
 
     def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
-        given = self.__dict__.get("_in_keys")
+        given = self._in_keys
         keys = rewards if given is None else given
         unknown = [key for key in keys if specs.reward.get(key, None) is None]
         if unknown:
             raise SpecError(f"RewardSum: {unknown[0]!r} is no reward of the environment, which has {rewards}.")
-        out_keys = self.__dict__.get("_out_keys") or [_sum_key(key) for key in keys]
+        out_keys = self._out_keys or [_sum_key(key) for key in keys]
         if len(out_keys) != len(keys):
             raise SpecError(f"RewardSum: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
         masks = [group.reset_key for group in specs.groups]
@@ -148,7 +149,7 @@ class RewardSum(PlannedTransform):
         return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
 
     def shared_key(self) -> Any:
-        keys = (self.__dict__.get(f"_{name}") for name in ("in_keys", "out_keys", "reset_keys"))
+        keys = (self._in_keys, self._out_keys, self._reset_keys)
         return (type(self), self.reward_spec, *(one if one is None else tuple(one) for one in keys))
 
     def _row_hooks(self, pairs: list[tuple[Any, Any]], specs: EnvSpecs) -> RowHooks | None:

@@ -18,17 +18,17 @@ class Tolerance:
     """
 
     def __init__(self, transform: nn.Module, mode: bool) -> None:
-        modules = [module for module in transform.modules() if "_missing_tolerance" in module.__dict__]
-        self._before = {module: module.__dict__["_missing_tolerance"] for module in modules}
-        for module in modules:
-            module.__dict__["_missing_tolerance"] = bool(mode)
+        parts: list[Any] = [module for module in transform.modules() if hasattr(module, "_missing_tolerance")]
+        self._before: list[tuple[Any, bool]] = [(part, part.missing_tolerance) for part in parts]
+        for part, _ in self._before:
+            part._missing_tolerance = bool(mode)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc_info: object) -> None:
-        for module, mode in self._before.items():
-            module.__dict__["_missing_tolerance"] = mode
+        for part, mode in self._before:
+            part._missing_tolerance = mode
 
 
 def set_missing_tolerance(transform: Any, mode: bool) -> Tolerance:

@@ -23,9 +23,11 @@ class PlannedTransform(WholeSpecs):
     writes_done = False
     writes_step = False
 
+    _bound_hooks: Hooks | None = None
+
     @property
     def _bound(self) -> Hooks:
-        bound: Hooks | None = self.__dict__.get("_bound_hooks")
+        bound = self._bound_hooks
         if bound is None:
             parent = self.parent
             if parent is None:
@@ -33,7 +35,7 @@ class PlannedTransform(WholeSpecs):
                     f"{type(self).__name__} works on the data of an environment, and belongs to none. Append it to "
                     "one: env.append_transform(transform)."
                 )
-            bound = self.__dict__["_bound_hooks"] = self.hooks(EnvSpecs.of(parent))
+            bound = self._bound_hooks = self.hooks(EnvSpecs.of(parent))
         return bound
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -64,7 +66,7 @@ class PlannedTransform(WholeSpecs):
 
     def _forget_parent(self) -> None:
         super()._forget_parent()
-        self.__dict__.pop("_bound_hooks", None)
+        self._bound_hooks = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
