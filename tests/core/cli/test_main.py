@@ -18,7 +18,9 @@ def test_help_exits_with_0(steppe, arguments):
 def test_help_names_every_command(steppe):
     out = steppe("--help").out
     assert [
-        name for name in ("plugins", "envs", "info", "check", "collect", "new-plugin") if f"\n    {name}" not in out
+        name
+        for name in ("plugins", "envs", "info", "check", "collect", "record", "new-plugin")
+        if f"\n    {name}" not in out
     ] == []
 
 

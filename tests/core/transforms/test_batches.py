@@ -13,6 +13,8 @@ from steppe.transforms import (
     Compose,
     DoubleToFloat,
     InitTracker,
+    ObservationTransform,
+    RenameTransform,
     RewardSum,
     StepCounter,
     TensorDictPrimer,
@@ -206,3 +208,15 @@ def test_rows_in_which_no_group_is_reset_keep_the_sums_at_their_root():
     td = env.reset(td)
 
     assert td["episode_reward"].squeeze(-1).tolist() == [0, 7]
+
+
+def test_a_transform_of_a_batch_finds_what_one_before_it_writes():
+    class Looks(ObservationTransform):
+        """Looks for "pixels" where nothing is said."""
+
+        def _apply_transform(self, value):
+            return value + 1
+
+    env = TransformedEnv(SerialEnv(2, ArrayCountingEnv), RenameTransform(["observation"], ["pixels"]))
+    env.append_transform(Looks())
+    assert env.rollout(2)["next", "pixels"][..., 0].tolist() == [[2.0, 3.0], [2.0, 3.0]]

@@ -18,7 +18,8 @@ class Video(NamedTuple):
 
 
 def decoded(file: Path) -> Video:
-    reader = imageio_ffmpeg.read_frames(str(file))
+    # Each frame once, instead of as many as a steady rate has: the times of a GIF are hundredths of a second.
+    reader = imageio_ffmpeg.read_frames(str(file), output_params=["-fps_mode", "passthrough"])
     about = next(reader)
     width, height = about["size"]
     frames = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -15,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ActionError, ClosedError, PolicyError, SteppeError, WorkerError
+from .numbers import natural, positive
 from .output import UsageError, one_line
+from .policy import checked_policy, import_policy
 
 # A batch is what Ctrl-C may lose: short, and long enough that its overhead does not show.
 _FRAMES_PER_BATCH = 256
@@ -30,20 +31,20 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument(
-        "--frames", type=_positive, required=True, metavar="N", help="transitions, over all environments"
+        "--frames", type=positive, required=True, metavar="N", help="transitions, over all environments"
     )
-    parser.add_argument("--num-envs", type=_positive, default=1, metavar="K", help="environments (default: 1)")
+    parser.add_argument("--num-envs", type=positive, default=1, metavar="K", help="environments (default: 1)")
     parser.add_argument(
         "--num-processes",
-        type=_positive,
+        type=positive,
         metavar="P",
         help="processes that share them (default: one per core; a single environment needs none)",
     )
-    parser.add_argument("--seed", type=_natural, default=0, metavar="S", help="seed of everything random (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="S", help="seed of everything random (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace what is in DIR")
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
-    parser.add_argument("--max-steps", type=_positive, metavar="M", help="truncate episodes after M steps")
+    parser.add_argument("--max-steps", type=positive, metavar="M", help="truncate episodes after M steps")
     parser.add_argument(
         "--async",
         dest="in_background",
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     _check_folder(args.out, overwrite=args.overwrite)
     if args.plot is not None:
         _check_plot(args.plot)
-    policy = _import_policy(args.policy) if args.policy else None
+    policy = import_policy(args.policy) if args.policy else None
     return _collect(args, factory, policy)
 
 
@@ -90,7 +91,7 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
     trouble: BaseException | None = None
     try:
         if policy is not None:
-            policy = _checked_policy(policy, env, args.policy)
+            policy = checked_policy(policy, env, args.policy)
             torch.manual_seed(args.seed)
         dataset = Dataset(args.out, rows=row_count, split=args.split_trajs)
         report = Report(env)
@@ -207,51 +208,6 @@ def _batches(args: argparse.Namespace, source: Any, policy: Any, *, rows: int, b
             collector.shutdown()
 
 
-def _import_policy(text: str) -> Any:
-    module_name, colon, attributes = text.partition(":")
-    if not colon or not module_name or not attributes:
-        raise UsageError(f"--policy takes module:callable, got {text!r}")
-    from importlib import import_module
-
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # a console script has its own folder there, `python -m` has this one
-    try:
-        policy: Any = import_module(module_name)
-        for attribute in attributes.split("."):
-            policy = getattr(policy, attribute)
-    # The module is the user's: whatever it raises means that it cannot be imported.
-    except (Exception, SystemExit) as error:
-        raise UsageError(
-            f"the policy {text!r} cannot be imported: {type(error).__name__}: {one_line(error)}"
-        ) from error
-    if not callable(policy):
-        raise UsageError(f"the policy {text!r} is not callable: it is of type {type(policy).__name__}")
-    return policy
-
-
-def _checked_policy(policy: Any, env: Any, name: str) -> Any:
-    """The policy as one on tensordicts, after one action that the environment accepts."""
-    from steppe.envs import as_policy
-
-    adapted = as_policy(policy, env)
-    data = env.reset()
-    try:
-        data = adapted(data)
-    except Exception as error:
-        raise UsageError(f"the policy {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
-    for key in env.action_keys:
-        spec = env.full_action_spec[key]
-        action = data.get(key, None)
-        if action is None:
-            raise UsageError(f"the policy {name!r} gives no {key!r}")
-        if not spec.is_in(action, exact=True):
-            found = f"shape {tuple(action.shape)}, {action.dtype}"
-            raise UsageError(
-                f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, found {found}"
-            )
-    return adapted
-
-
 def _check_plot(file: Path) -> None:
     from importlib.util import find_spec
 
@@ -273,20 +229,3 @@ def _check_folder(out: Path, *, overwrite: bool) -> None:
     here = out.resolve()
     if any(here == one or here in one.parents for one in (Path.cwd().resolve(), Path.home().resolve())):
         raise UsageError(f"--out {str(out)!r} holds the current or the home folder: it is not overwritten")
-
-
-def _positive(text: str) -> int:
-    number = _natural(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
-    return number
-
-
-def _natural(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
-    return number

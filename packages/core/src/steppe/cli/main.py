@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..errors import ActionError, EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
 from .output import UsageError, one_line
 
-_COMMANDS = ("plugins", "envs", "info", "check", "collect", "new-plugin")
+_COMMANDS = ("plugins", "envs", "info", "check", "collect", "record", "new-plugin")
 _BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError, ActionError)
 
 

@@ -24,8 +24,7 @@ class PixelRenderTransform(Transform):
     frames are ``[n, H, W, 3]``, each rendered where the environment is. An environment that ends is rendered
     before it is reset.
 
-    To learn the shape of a frame it renders one when it is put into an environment, which is reset for that where it
-    cannot render before: so seed the environment afterwards.
+    To learn the shape of a frame it resets the environment that it is put into, and renders it: so seed it afterwards.
 
     Args:
         out_keys: the one entry to write, ``["pixels"]`` by default.
@@ -160,14 +159,12 @@ class PixelRenderTransform(Transform):
         if self._leaf is not None and self._seen_env is not None and self._seen_env() is base:
             return
         self._seen_env = weakref.ref(base)
-        given = None
-        try:
-            given = base.reset() if self.pass_tensordict else None
-            frame = self._rendered(base, given)
-        # Most libraries render nothing before the first reset, each with an error of its own.
-        except Exception:
-            given = base.reset()
-            frame = self._rendered(base, given)
+        known = None if self.preproc or self.kwargs or self.render_method != "render" else _known_shape(base)
+        if known is not None:
+            self._leaf = Unbounded(known, dtype=torch.uint8, device=base.device)
+            return
+        # Most libraries render nothing before the first reset.
+        frame = self._rendered(base, base.reset())
         self._write(frame, TensorDict({}, batch_size=base.batch_size, device=base.device))
         if self.as_non_tensor:
             self._leaf = NonTensor(base.batch_size, device=base.device)
@@ -184,3 +181,14 @@ class PixelRenderTransform(Transform):
 
     def _repr_keys(self) -> Iterator[str]:
         yield from ("out_keys", "render_method", "as_non_tensor")
+
+
+def _known_shape(env: Any) -> tuple[int, ...] | None:
+    """The shape of a frame of one of gymnasium's MuJoCo environments, which say it themselves.
+
+    Their camera looks at where things are when it first renders: that is left to the first episode.
+    """
+    inner = None if env.batch_size else getattr(env, "unwrapped", None)
+    if not hasattr(inner, "mujoco_renderer") or getattr(inner, "render_mode", None) != "rgb_array":
+        return None
+    return int(inner.height), int(inner.width), 3
