@@ -124,14 +124,15 @@ def _record(env: Any, policy: Any, *, steps: int | None) -> bool:
     import torch
 
     act = env.rand_action if policy is None else policy
-    ended: Any = False
+    ended: Any = None
     try:
         with torch.no_grad():
             td = env.reset()
             for step in range(steps or _LIMIT):
                 td = env.step(act(td))
-                ended = ended | _done(env, td["next"])
-                if step + 1 == steps or (steps is None and bool(torch.as_tensor(ended).all())):
+                done = _done(env, td["next"])
+                ended = done if ended is None else ended | done
+                if step + 1 == steps or (steps is None and bool(ended.all())):
                     break
                 td = env.maybe_reset(env.step_mdp(td))
                 if step % _FRAMES == 0:
