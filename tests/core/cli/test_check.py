@@ -14,6 +14,7 @@ def test_a_good_environment_passes_every_check(capsys):
         "ok      reset and step fit the specs\n"
         "ok      the same seed gives the same data\n"
         "ok      rollouts go on over episode ends\n"
+        "ok      steps write rows of arrays, the fast path\n"
         "ok      SerialEnv(2) and ParallelEnv(2) give equal data\n"
     )
 
@@ -63,6 +64,30 @@ def test_what_fails_is_named_and_the_rest_goes_on(steppe, fake_dist):
     assert lines[1].startswith("FAILED  the same seed gives the same data: ValueError: ")
     assert "differs between first run and second run: random numbers come from elsewhere than" in lines[1]
     assert lines[2] == "ok      rollouts go on over episode ends"
+    assert lines[3].startswith("slower  steps make TensorDicts, without the fast path: ")
+
+
+OVERRIDDEN = """
+from steppe import hookimpl
+from steppe_testing import ArrayCountingEnv
+
+
+class Own(ArrayCountingEnv):
+    def _step(self, td):
+        return super()._step(td)
+
+
+@hookimpl
+def steppe_make_env(name):
+    return Own()
+"""
+
+
+def test_what_keeps_an_environment_off_the_fast_path_is_named_and_is_no_failure(steppe, fake_dist):
+    fake_dist("own", envs={"own": "own"}, files={"own.py": OVERRIDDEN})
+    status, out, _ = steppe("check", "own:a", "--workers", "1")
+    assert status == 0, out
+    assert "slower  steps make TensorDicts, without the fast path: _step is overridden.\n" in out
 
 
 @pytest.mark.parametrize(
