@@ -6,6 +6,7 @@ the package that they test (tools/workspace.py).
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools.base_env import CONSTRAINTS, use_base
+from tools.wheelhouse import build_wheels, families, install_extras, new_environment
 from tools.workspace import all_rows, packages
 
 nox.options.sessions = ["lint", "types", "light", "tests"]
@@ -183,12 +185,46 @@ def light(session: nox.Session) -> None:
 def wheels(session: nox.Session) -> None:
     """Build every package, install the core with its extra ``all`` from the wheels, and load each plugin."""
     use_base(session)
-    house = str(Path(session.create_tmp()) / "wheels")
-    local = packages()
-    build = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", house)
-    session.run(*build, *(str(package.path) for package in local))
-    session.install("-c", str(CONSTRAINTS), "--find-links", house, f"steppe[all]=={local[0].version}")
+    house = build_wheels(session)
+    session.install("-c", str(CONSTRAINTS), "--find-links", house, f"steppe[all]=={packages()[0].version}")
     session.run("steppe", "plugins", "--load")
+
+
+@nox.session(reuse_venv=False)
+def extras(session: nox.Session) -> None:
+    """Install extras of the core from local wheels into new environments, as users will from the index, and try them.
+
+    ``gym``, ``gym,vmas``, each family of transforms, and ``all``; names after -- choose some. Libraries come in their
+    newest versions. torch and what else the core depends on are those of the base environment (tools/base_env.py).
+    """
+    use_base(session)
+    house = build_wheels(session)
+    chosen = session.posargs or ["gym", "gym,vmas", *(family.short for family in families()), "all"]
+    for names in chosen:
+        python = new_environment(session, names.replace(",", "-"))
+        install_extras(session, python, house, *names.split(","))
+        session.run(python, "tools/try_extra.py", *names.split(","), external=True, env=HEADLESS)
+        if names == "all":
+            # What the READMEs of the packages show, the kit's mock environments in them included.
+            install_extras(session, python, house, "all", "testing")
+            session.run(python, "tools/try_extra.py", "--readmes", external=True, env=HEADLESS)
+
+
+@nox.session(reuse_venv=False)
+def author(session: nox.Session) -> None:
+    """Follow docs/authors/write-a-plugin.md with wheels of the core and the kit: each file, command and error in it.
+
+    The environment is new; torch and the build tools are those of the base environment (tools/base_env.py), so that the
+    author's packages are built without an index.
+    """
+    use_base(session)
+    house = build_wheels(session)
+    session.install("-c", str(CONSTRAINTS), "--find-links", house, f"steppe[testing]=={packages()[0].version}", "nox")
+    folder = Path(session.create_tmp()) / "author"
+    shutil.rmtree(folder, ignore_errors=True)
+    # The shell of the guide finds what lies in the wheelhouse, and the build tools that are installed.
+    pip = {"PIP_FIND_LINKS": house, "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
+    session.run("python", "tools/author.py", str(folder), env=pip)
 
 
 @nox.session(venv_backend="none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tests.limits import CHILD
+from tools.publishing import rounds
 from tools.workspace import ROOT, Package, packages, rows
 
 PACKAGES = packages()
@@ -109,3 +111,27 @@ def test_the_readme_lists_every_plugin():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert [package.name for package in PLUGINS if package.name not in text] == []
+
+
+def test_a_package_is_published_after_those_that_it_requires():
+    order = rounds()
+    published = [name for names in order for name in names]
+
+    assert order[0] == ["steppe"]
+    assert sorted(published) == sorted(package.name for package in PACKAGES)
+    for number, names in enumerate(order):
+        earlier = {name for before in order[:number] for name in before}
+        for package in PACKAGES:
+            if package.name in names:
+                needed = {Requirement(each).name for each in package.pyproject["project"]["dependencies"]}
+                assert needed & set(published) <= earlier, package.name
+
+
+def test_each_session_runs_on_each_change_or_in_a_workflow():
+    """A person calls ``demo``, and a test looks at what ``sync`` writes; all others must run somewhere."""
+    source = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", source, re.DOTALL | re.MULTILINE))
+    runs = [ROOT / ".ci/run", *(ROOT / ".github/workflows").glob("*.yml")]
+    words = {word for path in runs for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+
+    assert sessions - words == {"demo", "sync"}
