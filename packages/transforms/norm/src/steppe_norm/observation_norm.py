@@ -1,0 +1,214 @@
+"""ObservationNorm: an affine function of observations, whose numbers may be found by acting at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedBuffer
+
+from steppe.errors import SpecError, StateError
+from steppe.specs import Composite
+from steppe.transforms import EnvSpecs, ObservationTransform
+from steppe_norm.affine import affine_leaf, forward, inverse, number_of
+
+__all__ = ["ObservationNorm"]
+
+
+class ObservationNorm(ObservationTransform):
+    """Normalizes observations with fixed numbers: ``observation * scale + loc``.
+
+    Shapes stay, integers become floats. After a reset and after a step alike; nothing is remembered.
+
+    Args:
+        loc: a number, or a tensor that broadcasts to the observations. Without ``loc`` and ``scale`` they are found by
+            :meth:`init_stats`, or loaded with ``load_state_dict``.
+        scale: likewise. A number is at least ``eps``.
+        in_keys: entries to normalize, all with the same numbers; by default ``"observation"`` and ``"pixels"``, those
+            that the environment or its groups of agents have. A reward is taken too.
+        out_keys: where the results go, one for each; by default in place of the observations.
+        in_keys_inv: actions and states that the environment reads: the caller writes normalized ones, to
+            ``out_keys_inv``.
+        out_keys_inv: by default those of ``in_keys_inv``.
+        standard_normal: normalize as ``(observation - loc) / scale`` instead.
+        eps: the least scale; by default that of the dtype of ``scale``, where it is a tensor of floats, or 1e-6.
+
+    Attributes:
+        loc, scale, standard_normal: buffers.
+
+    Raises:
+        SpecError: one of ``loc`` and ``scale`` is given without the other, or a number is negative as a scale; the
+            environment has no entry of a key.
+        StateError: in a step, where ``loc`` and ``scale`` are not known yet.
+    """
+
+    keeps_nothing = True
+
+    def __init__(
+        self,
+        loc: Any = None,
+        scale: Any = None,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+        standard_normal: Any = False,
+        eps: float | None = None,
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        if (loc is None) is not (scale is None):
+            raise SpecError(
+                f"ObservationNorm: give both loc and scale, or neither; found loc={loc!r}, scale={scale!r}."
+            )
+        floats = isinstance(scale, torch.Tensor) and scale.dtype.is_floating_point
+        self.eps = float(eps) if eps is not None else torch.finfo(scale.dtype).eps if floats else 1e-6
+        self.register_buffer("standard_normal", torch.as_tensor(standard_normal, device=torch.device("cpu")))
+        if loc is None:
+            self.register_buffer("loc", UninitializedBuffer(device=torch.device("cpu")))
+            self.register_buffer("scale", UninitializedBuffer(device=torch.device("cpu")))
+        else:
+            self.register_buffer("loc", number_of("ObservationNorm", "loc", loc))
+            self.register_buffer("scale", number_of("ObservationNorm", "scale", scale, at_least=self.eps))
+
+    @property
+    def initialized(self) -> bool:
+        """Whether ``loc`` and ``scale`` are known."""
+        return not isinstance(self.loc, UninitializedBuffer)
+
+    def _numbers(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        buffers = self._buffers
+        loc = buffers["loc"]
+        if isinstance(loc, UninitializedBuffer):
+            raise StateError(
+                "ObservationNorm: loc and scale are not known yet. Call init_stats(num_iter) of the transform, of the "
+                "first one first where there are several, or load_state_dict, or give them to the constructor."
+            )
+        return loc, buffers["scale"], buffers["standard_normal"]
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return forward(value, *self._numbers())
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return inverse(value, *self._numbers())
+
+    # -- specs ----------------------------------------------------------------------------------------------------
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        found = [key for spec in (specs.observation, specs.reward) for key in spec.keys(True, True)]
+        for key in self.in_keys:
+            if key not in found and not self.missing_tolerance:
+                raise SpecError(f"ObservationNorm: the environment has no entry {key!r}. It has {found}.")
+        return super().transform_specs(specs)
+
+    def _spec(self, spec: Composite, pairs: Any, *, moves: bool) -> Composite:
+        for key, out_key in pairs:
+            leaf = spec.get(key, None)
+            # As long as nothing is known of the numbers, nothing changes.
+            if leaf is not None and self.initialized:
+                if moves and key != out_key:
+                    del spec[key]
+                spec.set(out_key, affine_leaf(leaf, self._apply_transform))
+            elif leaf is not None and key != out_key:
+                spec.set(out_key, spec.pop(key) if moves else leaf.clone())
+        return spec
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        return self._spec(observation_spec, zip(self.in_keys, self.out_keys, strict=True), moves=False)
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        return self._spec(reward_spec, zip(self.in_keys, self.out_keys, strict=True), moves=False)
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        return self._spec(action_spec, zip(self.in_keys_inv, self.out_keys_inv, strict=True), moves=True)
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        return self._spec(state_spec, zip(self.in_keys_inv, self.out_keys_inv, strict=True), moves=True)
+
+    # -- finding the numbers --------------------------------------------------------------------------------------
+
+    def init_stats(
+        self,
+        num_iter: int,
+        reduce_dim: int | tuple[int, ...] = 0,
+        cat_dim: int | None = None,
+        key: Any = None,
+        keep_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        """Find ``loc`` and ``scale`` from the observations of random actions, so that what comes out is standard.
+
+        Rollouts of the environment before the transform are put together until they have ``num_iter`` frames. Means and
+        standard deviations are taken over ``reduce_dim`` of data ``[*B, T, ...]``.
+
+        Args:
+            num_iter: how many frames.
+            reduce_dim: dimensions of the data to reduce: 0, the time, of a single environment; ``(0, 1)`` of a batch.
+            cat_dim: along which rollouts are put together: one of ``reduce_dim``, and this one by default.
+            key: the entry that is looked at; by default that of ``in_keys``.
+            keep_dims: those of ``reduce_dim`` that ``loc`` and ``scale`` keep with size 1, such as those of images.
+
+        Raises:
+            SpecError: ``cat_dim`` or ``keep_dims`` is not among ``reduce_dim``, there are several ``in_keys`` and no
+                ``key``, or the numbers are not finite.
+            StateError: the numbers are known already, or the transform is in no environment.
+        """
+        dims = (reduce_dim,) if isinstance(reduce_dim, int) else tuple(reduce_dim)
+        if cat_dim is None and len(dims) == 1:
+            cat_dim = dims[0]
+        if cat_dim not in dims:
+            raise SpecError(f"ObservationNorm.init_stats: cat_dim is one of reduce_dim={reduce_dim}, found {cat_dim}.")
+        if self.initialized:
+            raise StateError(f"ObservationNorm.init_stats: loc and scale are known: {self.loc}, {self.scale}.")
+        parent = self.parent
+        if parent is None:
+            raise StateError("ObservationNorm.init_stats: the transform is in no environment: append it to one first.")
+        if key is None:
+            if len(self.in_keys) != 1:
+                raise SpecError(f"ObservationNorm.init_stats: give the key to look at, one of {self.in_keys}.")
+            key = self.in_keys[0]
+        frames, parts = 0, []
+        while frames < num_iter:
+            data = parent.rollout(max_steps=num_iter)
+            frames += data.numel()
+            parts.append(data.get(key))
+        values = torch.cat(parts, cat_dim)
+        if not values.is_floating_point():
+            values = values.to(torch.get_default_dtype())
+        dims = tuple(sorted(_from_the_end(dim, values.ndim) for dim in dims))
+        kept = [_from_the_end(dim, values.ndim) for dim in keep_dims or ()]
+        if not set(kept) <= set(dims):
+            raise SpecError(
+                f"ObservationNorm.init_stats: keep_dims={keep_dims} are not all in reduce_dim={reduce_dim}."
+            )
+        loc, scale = values.mean(dims, keepdim=True), values.std(dims, keepdim=True)
+        for dim in dims:
+            if dim not in kept:
+                loc, scale = loc.squeeze(dim), scale.squeeze(dim)
+        if not bool(self.standard_normal):
+            scale = 1 / scale.clamp_min(self.eps)
+            loc = -loc * scale
+        for name, tensor in (("loc", loc), ("scale", scale)):
+            if not bool(tensor.isfinite().all()):
+                raise SpecError(f"ObservationNorm.init_stats: {name} is not finite: {tensor}. Collect more frames.")
+        self._set(loc, scale.clamp_min(self.eps))
+
+    def _set(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
+        # In place: clones share these buffers.
+        for buffer, value in ((self.loc, loc), (self.scale, scale)):
+            if isinstance(buffer, UninitializedBuffer):
+                buffer.materialize(value.shape, dtype=value.dtype, device=value.device)
+            buffer.copy_(value)
+        self.empty_cache()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        loc, scale = state_dict.get(f"{prefix}loc"), state_dict.get(f"{prefix}scale")
+        known = all(
+            isinstance(value, torch.Tensor) and not isinstance(value, UninitializedBuffer) for value in (loc, scale)
+        )
+        if known and not self.initialized:
+            self._set(loc, scale)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self.empty_cache()  # specs follow the numbers
+
+
+def _from_the_end(dim: int, ndim: int) -> int:
+    return dim if dim < 0 else dim - ndim

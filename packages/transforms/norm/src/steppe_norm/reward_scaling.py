@@ -1,0 +1,62 @@
+"""RewardScaling: an affine function of rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Composite
+from steppe.transforms import EnvSpecs, Transform
+from steppe_norm.affine import affine_leaf, forward, number_of
+
+__all__ = ["RewardScaling"]
+
+
+class RewardScaling(Transform):
+    """Scales rewards: ``reward * scale + loc``. A reset has no reward, and nothing is done there.
+
+    Args:
+        loc: a number, or a tensor that broadcasts to the rewards.
+        scale: likewise; at least 1e-6.
+        in_keys: rewards to scale; by default all of the environment, those of its groups of agents too.
+        out_keys: where the results go, one for each; by default in place of the rewards.
+        standard_normal: scale as ``(reward - loc) / scale`` instead.
+
+    Attributes:
+        loc, scale, standard_normal: buffers.
+
+    Raises:
+        SpecError: a scale is negative, or one of ``in_keys`` is no reward of the environment.
+    """
+
+    writes_done = False
+    keeps_nothing = True
+
+    def __init__(
+        self, loc: Any, scale: Any, in_keys: Any = None, out_keys: Any = None, standard_normal: Any = False
+    ) -> None:
+        super().__init__(in_keys, out_keys)
+        self.register_buffer("standard_normal", torch.as_tensor(standard_normal, device=torch.device("cpu")))
+        self.register_buffer("loc", number_of("RewardScaling", "loc", loc))
+        scale = number_of("RewardScaling", "scale", scale)
+        if bool((scale < 0).any()):
+            raise SpecError(f"RewardScaling: scale must not be negative, found {scale}.")
+        self.register_buffer("scale", scale.clamp_min(1e-6))
+
+    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+        return ["reward"] if specs is None else list(specs.reward.keys(include_nested=True, leaves_only=True))
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        buffers = self._buffers
+        return forward(value, buffers["loc"], buffers["scale"], buffers["standard_normal"])
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            leaf = reward_spec.get(key, None)
+            if leaf is None:
+                found = list(reward_spec.keys(include_nested=True, leaves_only=True))
+                raise SpecError(f"RewardScaling: {key!r} is no reward of the environment, which has {found}.")
+            reward_spec.set(out_key, affine_leaf(leaf, self._apply_transform))
+        return reward_spec

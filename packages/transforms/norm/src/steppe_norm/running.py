@@ -1,0 +1,442 @@
+"""RunningNorm: the base of transforms that normalize with statistics of all that was observed, of all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from tensordict import MemoryMappedTensor, TensorDict, TensorDictBase
+
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import Composite, Unbounded
+from steppe.transforms import Compose, EnvSpecs, Hooks, RowHooks, Transform, as_key, names_of, set_beside
+from steppe.workers import SharedLock
+from steppe_norm.observation_norm import ObservationNorm
+
+__all__ = ["RunningNorm", "Statistics", "shared_zeros"]
+
+Array = Any
+
+
+class Statistics:
+    """Numbers about one entry, in shared memory.
+
+    Attributes:
+        parts: tensors by name, which all processes that have this see.
+        shape: of what is normalized with one set of numbers.
+        dtype: of what comes out.
+    """
+
+    def __init__(self, parts: dict[str, torch.Tensor], shape: Sequence[int], dtype: torch.dtype) -> None:
+        self.parts, self.shape, self.dtype = parts, tuple(shape), dtype
+        self._arrays: list[Array] | None = None
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The same memory as numpy arrays, in the order of ``parts``."""
+        if self._arrays is None:
+            self._arrays = [part.detach().numpy() for part in self.parts.values()]
+        return self._arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arrays": None}
+
+
+class RunningNorm(Transform):
+    """Base of transforms whose statistics are updated with each step and reset, and normalize what they have seen.
+
+    The statistics are made once the specs of the environment are known, in shared memory that clones and workers see.
+    Rows that a step leaves out, or a reset does not reset, do not count.
+
+    Args:
+        in_keys: entries to normalize.
+        out_keys: where the results go, one for each; by default in place of the entries.
+        lock: held during each update; by default one that all processes share.
+        decay: what remains of the weight of old data at each update.
+        eps: the least standard deviation.
+
+    Attributes:
+        frozen: whether the statistics stay as they are; of this transform, not of its clones.
+    """
+
+    writes_done = False
+    #: Names of the numbers, in the order in which subclasses use them.
+    names: tuple[str, ...] = ()
+    standard_normal = True
+
+    def __init__(self, in_keys: Any, out_keys: Any, *, lock: Any, decay: float, eps: float) -> None:
+        super().__init__(in_keys, out_keys)
+        if not 0 < decay <= 1:
+            raise SpecError(f"{self._name}: decay is above 0 and at most 1, which forgets nothing; found {decay!r}.")
+        if not eps > 0:
+            raise SpecError(f"{self._name}: eps is above 0, found {eps!r}.")
+        self._lock = SharedLock() if lock is None else lock if isinstance(lock, SharedLock) else _LocalLock(lock)
+        self.decay, self.eps = float(decay), float(eps)
+        self.frozen = False
+        self._stats: dict[Any, Statistics] = {}
+
+    @property
+    def lock(self) -> Any:
+        """What is held during each update."""
+        return self._lock.lock if isinstance(self._lock, _LocalLock) else self._lock
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    # -- what a subclass writes -----------------------------------------------------------------------------------
+
+    def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        """Fresh numbers, in shared memory, of an entry whose rows have this shape."""
+        raise NotImplementedError
+
+    def update(self, arrays: list[Array], rows: Array) -> None:
+        """Count rows ``[N, *shape]``, in place."""
+        raise NotImplementedError
+
+    def mean_and_deviation(self, arrays: list[Array]) -> tuple[Array, Array]:
+        """What is subtracted, and what the rest is divided by."""
+        raise NotImplementedError
+
+    def row_shape(self, at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what has one set of numbers, of the key in that place, whose features have this shape."""
+        return shape
+
+    # -- the numbers ----------------------------------------------------------------------------------------------
+
+    def _make(self, at: int, key: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Statistics:
+        """The statistics of a key, made where there are none yet."""
+        wanted = tuple(self.row_shape(at, shape))
+        if wanted != tuple(shape)[len(shape) - len(wanted) :]:
+            raise SpecError(f"{self._name}: the shape {wanted} for {key!r} does not end {tuple(shape)}, which it has.")
+        found = self._stats.get(key)
+        floats = dtype if dtype.is_floating_point else torch.get_default_dtype()
+        if found is None:
+            found = self._stats[key] = Statistics(self.new_parts(wanted), wanted, floats)
+        elif found.shape != wanted:
+            raise SpecError(f"{self._name}: the statistics of {key!r} have the shape {found.shape}, the data {wanted}.")
+        found.dtype = floats
+        return found
+
+    def _known(self, key: Any) -> Statistics:
+        found = self._stats.get(key)
+        if found is None:
+            raise StateError(
+                f"{self._name}: nothing is known of {key!r} yet. Append the transform to an environment and reset it, "
+                "call it on data, or load a state_dict."
+            )
+        return found
+
+    def nothing_seen(self) -> NoReturn:
+        """Raise where there is nothing to normalize with."""
+        raise StateError(
+            f"{self._name}: it is frozen, and has seen nothing yet that it could normalize with: unfreeze() it first, "
+            "or load a state_dict."
+        )
+
+    def _run(self, stats: Statistics, rows: Array, counted: Array | None) -> tuple[Array, Array]:
+        """Count rows, and return what normalizes them. The lock is held."""
+        arrays = stats.arrays
+        if not self.frozen and (counted is None or len(counted)):
+            self.update(arrays, (rows if counted is None else counted).reshape(-1, *stats.shape))
+        return self.mean_and_deviation(arrays)
+
+    # -- in environments ------------------------------------------------------------------------------------------
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            for spec in (specs.observation, specs.reward):
+                leaf = spec.get(key, None)
+                if leaf is not None:
+                    dtype = _float(self._name, key, leaf)
+                    set_beside(spec, out_key, Unbounded(leaf.shape, leaf.device, dtype), spec)
+                    break
+            else:
+                self._is_missing(key, specs)
+        return specs
+
+    def _is_missing(self, key: Any, specs: EnvSpecs) -> None:
+        found = [key for spec in (specs.observation, specs.reward) for key in spec.keys(True, True)]
+        if not self.missing_tolerance:
+            raise SpecError(f"{self._name}: the environment has no {key!r} to normalize. It has {found}.")
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        batch_dims = len(specs.batch_size)
+        entries = []
+        for at, (key, out_key) in enumerate(zip(self.in_keys, self.out_keys, strict=True)):
+            leaf = next(
+                (spec[key] for spec in (specs.observation, specs.reward) if spec.get(key, None) is not None), None
+            )
+            if leaf is None:
+                self._is_missing(key, specs)
+                continue
+            self._check_batch(key, batch_dims)
+            entries.append((key, out_key, self._make(at, key, tuple(leaf.shape[batch_dims:]), leaf.dtype)))
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            return self._normalized(following, batch_dims, td, "_step")
+
+        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
+            return self._normalized(fresh, batch_dims, td, "_reset", tolerant=True)
+
+        rows = RowHooks(
+            lambda root, following: self._bind(entries, root, following), reads=[key for key, *_ in entries]
+        )
+        return Hooks(step=step, reset=reset, rows=rows)
+
+    def _check_batch(self, key: Any, batch_dims: int) -> None:
+        """Raise where the transform cannot be around a batch."""
+
+    def _bind(self, entries: list[Any], root: Any, following: Any) -> Any:
+        """What a step and a reset do to rows of arrays."""
+        after = [(stats, following.before[key], following[out_key]) for key, out_key, stats in entries]
+        fresh = [(stats, root.before[key], root[out_key]) for key, out_key, stats in entries if key in root.before]
+        lock, run = self._lock, self._run
+
+        def step() -> bool:
+            with lock:
+                for stats, source, target in after:
+                    mean, deviation = run(stats, source, None)
+                    target[...] = (source - mean) / deviation
+            return False
+
+        def reset(at: Any) -> None:
+            at = list(at)
+            with lock:
+                for stats, source, target in fresh:
+                    rows = source[at]
+                    mean, deviation = run(stats, rows, None)
+                    target[at] = (rows - mean) / deviation
+
+        return step, reset
+
+    def _normalized(
+        self, data: TensorDictBase, batch_dims: int, given: Any = None, mask: str = "", *, tolerant: bool = False
+    ) -> TensorDictBase:
+        """Count and normalize the entries of data, in place."""
+        with self._lock:
+            for at, (key, out_key) in enumerate(zip(self.in_keys, self.out_keys, strict=True)):
+                value = data.get(key, None)
+                if value is None:
+                    if not (tolerant or self.missing_tolerance):
+                        found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+                        raise KeyError(f"{self._name}: there is no entry {key!r} in the data. Found {found}.")
+                    continue
+                stats = self._make(at, key, tuple(value.shape[batch_dims:]), value.dtype)
+                rows = value.detach().cpu().numpy()
+                rows = rows.reshape(-1, *value.shape[batch_dims:])
+                mean, deviation = self._run(stats, rows, _counted(rows, given, key, mask))
+                result = torch.from_numpy(np.asarray((rows - mean) / deviation)).to(value.device, stats.dtype)
+                data.set(out_key, result.reshape(value.shape))
+        return data
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        return self._normalized(next_tensordict, next_tensordict.batch_dims)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        return self._normalized(next_tensordict, next_tensordict.batch_dims, tensordict, "_step")
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        dims = tensordict_reset.batch_dims
+        return self._normalized(tensordict_reset, dims, tensordict, "_reset", tolerant=True)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Count and normalize data that is there already; entries that it lacks are passed over.
+
+        Args:
+            tensordict: any batch size. Changed in place, tensors excepted.
+
+        Returns:
+            ``tensordict``.
+
+        Raises:
+            KeyError: it has none of ``in_keys``.
+        """
+        if all(tensordict.get(key, None) is None for key in self.in_keys):
+            found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+            raise KeyError(f"{self._name}: the data has none of {self.in_keys}. Found {found}.")
+        return self._normalized(tensordict, tensordict.batch_dims, tolerant=True)
+
+    def denorm(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Undo the normalization with the numbers as they are now.
+
+        Args:
+            tensordict: data with entries at ``out_keys``; others are passed over.
+
+        Returns:
+            A shallow copy, with the results at ``in_keys``.
+
+        Raises:
+            StateError: nothing is known of an entry yet.
+        """
+        data = tensordict.copy()
+        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            value = data.get(out_key, None)
+            if value is not None:
+                mean, deviation = (number.to(value.device) for number in self._numbers(key))
+                data.set(key, value * deviation + mean)
+        return data
+
+    # -- reading and keeping them ---------------------------------------------------------------------------------
+
+    def freeze(self) -> Any:
+        """Leave the statistics as they are from now on; returns the transform."""
+        self.frozen = True
+        return self
+
+    def unfreeze(self) -> Any:
+        """Count again what comes; returns the transform."""
+        self.frozen = False
+        return self
+
+    def frozen_copy(self) -> Any:
+        """A frozen transform with the statistics as they are now, in memory of its own.
+
+        Raises:
+            StateError: there are none yet.
+        """
+        twin = self.clone()
+        with self._lock:
+            twin._stats = {
+                key: Statistics(
+                    {name: part.clone().share_memory_() for name, part in self._known(key).parts.items()},
+                    self._known(key).shape,
+                    self._known(key).dtype,
+                )
+                for key in self.in_keys
+            }
+        return twin.freeze()
+
+    def _numbers(self, key: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and standard deviation of an entry."""
+        stats = self._known(key)
+        with self._lock:
+            found = self.mean_and_deviation(stats.arrays)
+        mean, deviation = (torch.tensor(number, dtype=stats.dtype, device=torch.device("cpu")) for number in found)
+        return mean, deviation
+
+    def _gathered(self, which: int) -> TensorDict:
+        data = TensorDict({}, batch_size=[])
+        for key in self.in_keys:
+            data.set(key, self._numbers(key)[which])
+        return data
+
+    @property
+    def loc(self) -> TensorDict:
+        """The means, at ``in_keys``."""
+        return self._gathered(0)
+
+    @property
+    def scale(self) -> TensorDict:
+        """The standard deviations, at ``in_keys``."""
+        return self._gathered(1)
+
+    def to_observation_norm(self) -> Any:
+        """An :class:`ObservationNorm` with the numbers as they are now; a Compose of one for each of several keys."""
+        parts = []
+        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            loc, scale = self._numbers(key)
+            parts.append(ObservationNorm(loc, scale, [key], [out_key], standard_normal=True, eps=self.eps))
+        return parts[0] if len(parts) == 1 else Compose(*parts)
+
+    #: Between the names of a key in the state_dict.
+    SEP = "-<.>-"
+
+    def _state_name(self, key: Any, part: str) -> str:
+        raise NotImplementedError
+
+    def get_extra_state(self) -> dict[str, torch.Tensor]:
+        """The statistics by name, copied; empty where there are none yet."""
+        with self._lock:
+            return {
+                self._state_name(key, name): part.clone()
+                for key, stats in self._stats.items()
+                for name, part in stats.parts.items()
+            }
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take statistics over, into the memory that all processes see.
+
+        Raises:
+            SpecError: a name is missing, or a number has another shape than here.
+        """
+        state = {} if state is None else state
+        for key in self.in_keys if state else ():
+            names = {part: self._state_name(key, part) for part in self.names}
+            missing = [name for name in names.values() if name not in state]
+            if missing:
+                raise SpecError(f"{self._name}: the state_dict lacks {missing}. It has {sorted(state)}.")
+            given = {part: torch.as_tensor(state[name], device=torch.device("cpu")) for part, name in names.items()}
+            shape = tuple(given[self.names[0]].shape)
+            stats = self._stats.get(key)
+            if stats is None:
+                dtype = given[self.names[0]].dtype
+                dtype = torch.get_default_dtype() if dtype is torch.float64 else dtype
+                stats = self._stats[key] = Statistics(self.new_parts(shape), shape, dtype)
+            elif stats.shape != shape:
+                raise SpecError(
+                    f"{self._name}: the state_dict has {key!r} of shape {shape}, and here is {stats.shape}."
+                )
+            with self._lock:
+                for part, tensor in stats.parts.items():
+                    tensor.copy_(given[part].reshape(tensor.shape))
+
+    def _take(self, key: Any, parts: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> None:
+        """Use the memory of somebody else."""
+        first = parts[self.names[0]]
+        for name, part in parts.items():
+            if not (isinstance(part, MemoryMappedTensor) or part.is_shared()):
+                raise SpecError(f"{self._name}: {name} of {key!r} is not in shared memory: call share_memory_() first.")
+        self._stats[as_key(key)] = Statistics(parts, first.shape, dtype or first.dtype)
+
+    def _repr_keys(self) -> Any:
+        return ("in_keys", "out_keys", "decay", "eps")
+
+
+class _LocalLock:
+    """A lock of somebody else, which does not travel to workers."""
+
+    def __init__(self, lock: Any) -> None:
+        if not (hasattr(lock, "__enter__") and hasattr(lock, "__exit__")):
+            raise SpecError(f"A lock is a context manager such as steppe.workers.SharedLock(), found {lock!r}.")
+        self.lock = lock
+
+    def __enter__(self) -> None:
+        self.lock.__enter__()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self.lock.__exit__(*exc_info)
+
+    def __getstate__(self) -> Any:
+        raise NotSupported(
+            f"{self.lock!r} cannot be given to a worker, where updates would go unguarded. Leave lock out, or give "
+            "steppe.workers.SharedLock()."
+        )
+
+
+def _float(owner: str, key: Any, leaf: Any) -> torch.dtype:
+    """The dtype of what comes out for a spec."""
+    if isinstance(leaf, Composite) or leaf.dtype is None or leaf.dtype is torch.bool:
+        raise SpecError(f"{owner}: {key!r} is no entry of numbers: {leaf}.")
+    return leaf.dtype if leaf.dtype.is_floating_point else torch.get_default_dtype()
+
+
+def _counted(rows: Array, given: Any, key: Any, mask: str) -> Array | None:
+    """Those of the rows that a mask leaves in; None for all."""
+    if given is None or not mask:
+        return None
+    names: tuple[Any, ...] = names_of(key)[:-1] if mask == "_reset" else ()
+    for depth in range(len(names), -1, -1):
+        found = given.get((*names[:depth], mask) if depth else mask, None)
+        if found is not None:
+            flags = found.cpu().numpy().reshape(len(rows), -1).any(-1)
+            return None if flags.all() else rows[flags]
+    return None
+
+
+def shared_zeros(shape: Sequence[int]) -> torch.Tensor:
+    """Zeros in shared memory, exact enough for sums of many numbers."""
+    return torch.zeros(tuple(shape), dtype=torch.float64, device=torch.device("cpu")).share_memory_()

@@ -1,0 +1,166 @@
+"""VecNorm: running means and standard deviations of all workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.transforms import EnvSpecs, as_key, as_keys, names_of, replace_last
+from steppe_norm.running import RunningNorm, shared_zeros
+
+__all__ = ["VecNorm"]
+
+
+class VecNorm(RunningNorm):
+    """Normalizes with the running mean and standard deviation of all that was observed, in all workers.
+
+    After each step and each reset: the statistics of an entry are updated, and the entry becomes
+    ``(value - mean) / standard deviation``, of the same shape, a float. Statistics are in shared memory, guarded by a
+    lock: give each worker a clone of a transform whose statistics are there, ``lambda: TransformedEnv(make(),
+    norm.clone())``. They are there with ``shapes``, with ``shared_td``, or as soon as the transform, or a clone of it,
+    was in an environment.
+
+    Args:
+        in_keys: entries to normalize; by default the observations named ``"observation"``, of groups of agents where
+            the root has none, and all rewards.
+        out_keys: where the results go, one for each; by default in place of the entries.
+        shared_td: statistics in shared or memory-mapped memory, from :meth:`build_td_for_shared_vecnorm`.
+        lock: held during each update; by default a ``steppe.workers.SharedLock``. Those of ``multiprocessing`` do not
+            travel to workers.
+        decay: what remains of the weight of old data at each update; 1 forgets nothing.
+        eps: the least variance, and the least standard deviation.
+        shapes: for each of ``in_keys`` the shape of what has numbers of its own, a tail of the entry's shape; by
+            default all dimensions behind the batch size.
+        new_api: False or None. For True there is :class:`VecNormV2`.
+
+    Attributes:
+        frozen: whether the statistics stay as they are; of this transform, not of its clones.
+        loc, scale: means and standard deviations, TensorDicts.
+
+    Raises:
+        SpecError: ``decay``, ``eps``, ``shapes`` or ``shared_td`` is not as described, or the environment lacks an
+            entry.
+        StateError: it is frozen before anything was observed.
+    """
+
+    names = ("sum", "ssq", "count")
+
+    def __init__(
+        self,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        shared_td: TensorDictBase | None = None,
+        lock: Any = None,
+        decay: float = 0.9999,
+        eps: float = 1e-4,
+        shapes: Any = None,
+        new_api: bool | None = None,
+    ) -> None:
+        if new_api:
+            raise SpecError("VecNorm: new_api=True makes another class in TorchRL: use VecNormV2 of steppe_norm.")
+        super().__init__(in_keys, out_keys, lock=lock, decay=decay, eps=eps)
+        self.shapes = None if shapes is None else [tuple(shape) for shape in shapes]
+        if self.shapes is not None:
+            if in_keys is None or len(self.shapes) != len(self.in_keys):
+                raise SpecError(f"VecNorm: shapes are as many as in_keys, found {self.shapes} and {in_keys}.")
+            for at, key in enumerate(self.in_keys):
+                self._make(at, key, self.shapes[at], torch.get_default_dtype())
+        if shared_td is not None:
+            self._adopt(shared_td)
+
+    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+        if specs is None:
+            return ["observation", "reward"]
+        observed = list(specs.observation.keys(include_nested=True, leaves_only=True))
+        named = [key for key in observed if names_of(key)[-1] == "observation"]
+        found = ["observation"] if "observation" in named else named
+        return [*found, *specs.reward.keys(include_nested=True, leaves_only=True)]
+
+    def row_shape(self, at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape if self.shapes is None else self.shapes[at]
+
+    def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        return {"sum": shared_zeros(shape), "ssq": shared_zeros(shape), "count": shared_zeros((1,))}
+
+    def update(self, arrays: Any, rows: Any) -> None:
+        total, squares, count = arrays
+        if self.decay != 1:
+            total *= self.decay
+            squares *= self.decay
+            count *= self.decay
+        if len(rows) == 1:
+            row = rows[0].astype(np.float64)
+            total += row
+            squares += row * row
+        else:
+            wide = rows.astype(np.float64)
+            total += wide.sum(0)
+            squares += (wide * wide).sum(0)
+        count += len(rows)
+
+    def mean_and_deviation(self, arrays: Any) -> Any:
+        total, squares, count = arrays
+        n = count.item()
+        if n == 0:
+            self.nothing_seen()
+        mean = total / n
+        variance = np.maximum(squares / n - mean * mean, self.eps)
+        return mean, np.maximum(np.sqrt(variance), self.eps)
+
+    def _state_name(self, key: Any, part: str) -> str:
+        return self.SEP.join(names_of(replace_last(key, f"{names_of(key)[-1]}_{part}")))
+
+    # -- memory of somebody else ----------------------------------------------------------------------------------
+
+    def _adopt(self, shared: TensorDictBase) -> None:
+        keys = self.in_keys
+        for key in keys:
+            parts = {}
+            for name in self.names:
+                where = replace_last(key, f"{names_of(key)[-1]}_{name}")
+                part = shared.get(where, None)
+                if part is None:
+                    found = sorted(map(str, shared.keys(include_nested=True, leaves_only=True)))
+                    raise SpecError(
+                        f"VecNorm: shared_td has no {where!r}. It has {found}. Make it for these keys: "
+                        f"VecNorm.build_td_for_shared_vecnorm(env, keys={keys})."
+                    )
+                parts[name] = part
+            self._take(key, parts, torch.get_default_dtype())
+
+    @staticmethod
+    def build_td_for_shared_vecnorm(env: Any, keys: Any = None, memmap: bool = False) -> TensorDict:
+        """Make statistics of nothing, for ``shared_td`` of transforms in several processes.
+
+        Args:
+            env: an environment like those that will be normalized; of a batch, one row counts.
+            keys: entries to normalize, ``("next", name)`` or ``name``; by default those of a VecNorm.
+            memmap: a memory-mapped TensorDict in temporary files, instead of shared memory.
+
+        Returns:
+            A TensorDict with ``<name>_sum``, ``<name>_ssq`` and ``<name>_count`` for each.
+
+        Raises:
+            SpecError: the environment has no such entry.
+        """
+        specs = EnvSpecs.of(env)
+        if keys is None:
+            wanted = VecNorm().default_keys(specs)
+        else:
+            wanted = [as_key(names_of(key)[1:]) if names_of(key)[0] == "next" else key for key in as_keys(keys)]
+        data = TensorDict({}, batch_size=[])
+        for key in wanted:
+            leaf = next(
+                (leaf for spec in (specs.observation, specs.reward) if (leaf := spec.get(key, None)) is not None), None
+            )
+            if leaf is None or leaf.dtype is None:
+                found = [*specs.observation.keys(True, True), *specs.reward.keys(True, True)]
+                raise SpecError(f"VecNorm: the environment has no entry {key!r} of numbers. It has {found}.")
+            shape = tuple(leaf.shape[len(specs.batch_size) :])
+            for name, size in (("sum", shape), ("ssq", shape), ("count", (1,))):
+                data.set(replace_last(key, f"{names_of(key)[-1]}_{name}"), shared_zeros(size))
+        return data.memmap_() if memmap else data.share_memory_()

@@ -1,0 +1,104 @@
+"""VecNormV2: running statistics as moving averages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import NotSupported, SpecError
+from steppe.transforms import names_of
+from steppe_norm.running import RunningNorm, shared_zeros
+
+__all__ = ["VecNormV2"]
+
+
+class VecNormV2(RunningNorm):
+    """Normalizes with moving averages of values and of their squares, of all workers.
+
+    Like :class:`VecNorm`, with numbers that TorchRL's class of this name has: averages ``loc`` and ``var`` (of squares)
+    in which each new value has the weight ``1 - decay``, and which are divided by ``1 - decay ** count``.
+
+    Args:
+        in_keys: entries to normalize.
+        out_keys: where the results go, one for each; by default in place of the entries.
+        lock: held during each update; by default a ``steppe.workers.SharedLock``.
+        stateful: True. Statistics in the data, which False asks for in TorchRL, are not there.
+        decay: what remains of the weight of old data for each new row; 1 weighs all data alike.
+        eps: the least standard deviation.
+        shared_data: statistics in shared memory, a TensorDict with ``"loc"``, ``"var"`` and ``"count"``, each with an
+            entry for each of ``in_keys``.
+        reduce_batch_dims: take one average over all rows of a batch. Around a batch it has to be True.
+
+    Attributes:
+        frozen: whether the statistics stay as they are; of this transform, not of its clones.
+        loc, scale: means and standard deviations, TensorDicts.
+
+    Raises:
+        NotSupported: ``stateful=False``, or it is around a batch without ``reduce_batch_dims=True``.
+        SpecError: ``decay``, ``eps`` or ``shared_data`` is not as described, or the environment lacks an entry.
+        StateError: it is frozen before anything was observed.
+    """
+
+    names = ("loc", "var", "count")
+    SEP = ".-|-."
+
+    def __init__(
+        self,
+        in_keys: Any,
+        out_keys: Any = None,
+        *,
+        lock: Any = None,
+        stateful: bool = True,
+        decay: float = 0.9999,
+        eps: float = 1e-4,
+        shared_data: TensorDictBase | None = None,
+        reduce_batch_dims: bool = False,
+    ) -> None:
+        if not stateful:
+            raise NotSupported(
+                "VecNormV2: stateful=False keeps statistics of each row in the data, which is not there: leave it out."
+            )
+        super().__init__(in_keys, out_keys, lock=lock, decay=decay, eps=eps)
+        self.stateful = True
+        self.reduce_batch_dims = reduce_batch_dims
+        if shared_data is not None:
+            for key in self.in_keys:
+                parts = {name: shared_data.get((name, *names_of(key)), None) for name in self.names}
+                missing = [name for name, part in parts.items() if part is None]
+                if missing:
+                    raise SpecError(f"VecNormV2: shared_data has no {key!r} in {missing}.")
+                self._take(key, parts)
+
+    def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        return {"loc": shared_zeros(shape), "var": shared_zeros(shape), "count": shared_zeros(())}
+
+    def _check_batch(self, key: Any, batch_dims: int) -> None:
+        if batch_dims and not self.reduce_batch_dims:
+            raise NotSupported(
+                "VecNormV2: around a batch, give reduce_batch_dims=True for one average over its rows; for numbers of "
+                "each row, put it into the environments of the batch."
+            )
+
+    def update(self, arrays: Any, rows: Any) -> None:
+        loc, var, count = arrays
+        n = len(rows)
+        count += n
+        weight = 1 - self.decay**n if self.decay != 1 else n / count.item()
+        wide = rows.astype(np.float64)
+        loc += weight * (wide.mean(0) - loc)
+        var += weight * ((wide * wide).mean(0) - var)
+
+    def mean_and_deviation(self, arrays: Any) -> Any:
+        loc, var, count = arrays
+        n = count.item()
+        if n == 0:
+            self.nothing_seen()
+        whole = 1 - self.decay**n if self.decay != 1 else 1.0
+        variance = np.maximum(var - loc * loc, 0) / whole
+        return loc / whole, np.maximum(np.sqrt(variance), self.eps)
+
+    def _state_name(self, key: Any, part: str) -> str:
+        return self.SEP.join((part, *names_of(key)))

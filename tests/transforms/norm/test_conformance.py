@@ -1,0 +1,67 @@
+"""Each transform that normalizes, in all situations."""
+
+from __future__ import annotations
+
+import torch
+
+from steppe.specs import Bounded
+from steppe.transforms import ObservationNorm, RewardScaling, VecNorm, VecNormV2
+from steppe_testing import TransformConformance
+
+SPEC = {"observation": Bounded(-1, 3, (4,))}
+
+
+class TestObservationNorm(TransformConformance):
+    input_spec = SPEC
+    expected = {"observation": (4,)}
+
+    def make_transform(self):
+        return ObservationNorm(torch.arange(4.0), torch.tensor(2.0), ["observation"], standard_normal=True)
+
+
+class TestInvertedObservationNorm(TransformConformance):
+    input_spec = SPEC
+    expected = {"observation": (4,)}
+    invertible = True
+
+    def make_transform(self):
+        return ObservationNorm(1.0, 2.0, ["observation"], in_keys_inv=["observation"])
+
+
+class TestRewardScaling(TransformConformance):
+    input_spec = SPEC
+    works_alone = False
+
+    def make_transform(self):
+        return RewardScaling(1.0, 0.5)
+
+
+class TestVecNorm(TransformConformance):
+    """Frozen: batches inside and outside count in another order."""
+
+    input_spec = SPEC
+    expected = {"observation": (4,)}
+
+    def make_transform(self):
+        norm = VecNorm(["observation"])
+        norm.set_extra_state(
+            {
+                "observation_sum": torch.arange(4.0),
+                "observation_ssq": 3 + torch.arange(4.0) ** 2,
+                "observation_count": torch.tensor([2.0]),
+            }
+        )
+        return norm.freeze()
+
+
+class TestVecNormV2(TransformConformance):
+    """Frozen likewise."""
+
+    input_spec = SPEC
+    expected = {"observation": (4,)}
+
+    def make_transform(self):
+        norm = VecNormV2(["observation"], reduce_batch_dims=True)
+        names = {"loc": torch.arange(4.0), "var": 3 + torch.arange(4.0) ** 2, "count": torch.tensor(2.0)}
+        norm.set_extra_state({f"{name}.-|-.observation": value for name, value in names.items()})
+        return norm.freeze()
