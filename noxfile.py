@@ -31,6 +31,12 @@ HEADLESS = {
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
 
+# JAX keeps on disk what it has compiled, however quickly.
+COMPILED_CACHE = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
 TYPED = [
     f"packages/core/src/steppe/{name}"
     for name in (
@@ -140,6 +146,23 @@ def torchrl(session: nox.Session) -> None:
     session.install("-c", free, "torchrl", "gymnasium[classic-control]")
     session.run("python", "-m", "pytest", "tests/with_torchrl", *session.posargs, env=HEADLESS)
     session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", "bridges", env=HEADLESS)
+
+
+@nox.session
+def jax(session: nox.Session) -> None:
+    """Test the plugins of libraries in JAX; ``-- -m "not library and not slow"`` takes the smoke part."""
+    use_base(session)
+    plugins = ("steppe-jax", "steppe-brax", "steppe-jumanji")
+    install_local(session, "steppe", "steppe-testing", *plugins)
+    session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
+    # Tests make the same environments again and again, in workers too: each is compiled once.
+    env = {**HEADLESS, "JAX_COMPILATION_CACHE_DIR": str(Path(session.create_tmp()) / "compiled"), **COMPILED_CACHE}
+    folders = ("tests/libs/jax", "tests/envs/brax", "tests/envs/jumanji")
+    session.run("python", "-m", "pytest", *(session.posargs or ("-m", "not slow")), *folders, env=env)
+    if not session.posargs:
+        session.run("python", "-m", "pytest", "-m", "slow", *folders, env=env)
+        documents = "brax or jumanji or libs"
+        session.run("python", "-m", "pytest", "tests/ecosystem/test_documents.py", "-k", documents, env=env)
 
 
 @nox.session

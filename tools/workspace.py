@@ -42,7 +42,7 @@ class Package:
         """The folder with the tests that its matrix rows run."""
         if self.name == "steppe":
             return "tests/core"
-        room = "transforms" if self.path.parent.name == "transforms" else "envs"
+        room = self.path.parent.name if self.path.parent.name in ("transforms", "libs") else "envs"
         return f"tests/{room}/{self.short.replace('-', '_')}"
 
     @property

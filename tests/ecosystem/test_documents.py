@@ -22,15 +22,20 @@ DOCUMENTS = [
 ]
 
 
+#: Folders of packages that are tested apart, and the modules that their documents need.
+_APART = {"torchrl": "torchrl", "jax": "jax", "brax": "brax", "jumanji": "jumanji"}
+
+
 def programs(document: Path) -> list[str]:
     """The Python blocks of a document; those about acme are about a package that does not exist."""
     return [block for block in blocks(document) if "acme" not in block]
 
 
 def marks(document: Path) -> list[pytest.MarkDecorator]:
-    """What TorchRL is needed for is run where it is installed, in the session ``torchrl``."""
-    needs_torchrl = document.parent.name == "torchrl" and find_spec("torchrl") is None
-    return [pytest.mark.skipif(needs_torchrl, reason="torchrl is not installed")]
+    """What needs a library that is tested apart is run where that is installed, in a session of its own."""
+    needed = _APART.get(document.parent.name)
+    missing = needed is not None and find_spec(needed) is None
+    return [pytest.mark.skipif(missing, reason=f"{needed} is not installed")]
 
 
 PROGRAMS = [

@@ -1,0 +1,23 @@
+"""Brax, batched physics in JAX, for steppe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .env import BraxEnv, BraxWrapper
+
+__all__ = ["BraxEnv", "BraxWrapper"]
+
+
+def __getattr__(name: str) -> Any:
+    # The plugin's module lies in this package, and must load without torch.
+    if name not in __all__:
+        raise AttributeError(f"module 'steppe_brax' has no attribute {name!r}")
+    from . import env
+
+    return getattr(env, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,41 @@
+"""The plugin of the namespace ``brax:``. Neither the library nor torch is imported before a hook needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe.registry import LibraryInfo, hookimpl, installed_library
+
+#: JAX starts threads: a process that has used it cannot be forked.
+fork_safe = False
+
+
+@hookimpl
+def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """Make a ``BraxEnv``."""
+    from .env import BraxEnv
+
+    return BraxEnv(name, **kwargs)
+
+
+@hookimpl
+def steppe_env_names() -> Iterable[str]:
+    """The environments that are registered with Brax."""
+    from .names import env_names
+
+    return env_names()
+
+
+@hookimpl
+def steppe_library() -> LibraryInfo:
+    """Brax as it is installed."""
+    return installed_library("brax", "brax")
+
+
+@hookimpl
+def steppe_worker_setup(worker: int) -> None:
+    """Let JAX compute on the one core that a worker has."""
+    from steppe_jax import prepare_worker
+
+    prepare_worker()

@@ -1,0 +1,23 @@
+"""Jumanji, combinatorial problems and games in JAX, for steppe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .env import JumanjiEnv, JumanjiWrapper
+
+__all__ = ["JumanjiEnv", "JumanjiWrapper"]
+
+
+def __getattr__(name: str) -> Any:
+    # The plugin's module lies in this package, and must load without torch.
+    if name not in __all__:
+        raise AttributeError(f"module 'steppe_jumanji' has no attribute {name!r}")
+    from . import env
+
+    return getattr(env, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,25 @@
+"""Names for the leaves of a pytree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+__all__ = ["leaf_paths"]
+
+
+def leaf_paths(tree: Any) -> list[tuple[str, ...]]:
+    """The path to each leaf: names of attributes and entries, numbers of items as text.
+
+    In the order of ``jax.tree_util.tree_leaves``.
+    """
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [tuple(_name(part) for part in path) for path, _ in flat]
+
+
+def _name(part: Any) -> str:
+    for attribute in ("name", "key", "idx"):
+        if hasattr(part, attribute):
+            return str(getattr(part, attribute))
+    return str(part)

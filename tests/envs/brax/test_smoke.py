@@ -1,0 +1,44 @@
+"""The shortest way through steppe-brax: part of every run of the session, while the rest takes longer."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("brax")
+
+from steppe import check_env_specs, make_env
+from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe_brax import BraxEnv, BraxWrapper
+
+pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"batch_size": 2}], ids=["function of the data", "batch"])
+def test_environments_are_made_by_their_names(kwargs):
+    env = make_env("brax:fast", episode_length=4, **kwargs)
+
+    check_env_specs(env, seed=0)
+    data = env.rollout(9, break_when_any_done=False)
+    assert data["next", "truncated"][..., 0].reshape(-1, 9)[0].nonzero().flatten().tolist() == [3, 7]
+    assert not data["next", "terminated"].any()
+
+
+def test_a_wrong_name_is_answered_with_a_close_one():
+    with pytest.raises(EnvNotFound, match="halfcheetah"):
+        make_env("brax:half_cheetah")
+
+
+def test_pixels_are_refused():
+    with pytest.raises(NotSupported, match=r"brax\.io\.image"):
+        BraxEnv("fast", from_pixels=True)
+
+
+def test_what_brax_has_made_a_batch_of_is_refused():
+    from brax import envs
+
+    with pytest.raises(SpecError, match="batch_size=n"):
+        BraxWrapper(envs.create("fast", batch_size=2, auto_reset=False))
+
+
+def test_names_are_listed():
+    assert {"ant", "fast", "humanoid"} <= set(BraxEnv.available_envs)
