@@ -197,7 +197,7 @@ class JaxEnv(EnvBase):
             new = self.functions.merge(mask, new, state)
             jax.block_until_ready(new)
         # What one call computes is ready together.
-        jax.block_until_ready(result.flags)
+        result.flags.block_until_ready()
         self.__dict__["_rows_state"] = new
         return result
 
@@ -354,7 +354,7 @@ class JaxEnv(EnvBase):
         if self.requires_grad_steps and torch.is_grad_enabled():
             return self._data(lead, differentiable_step(self.functions, state, action))
         result = self.functions.step(tuple(map(to_argument, state)), to_argument(action))
-        jax.block_until_ready(result.flags)
+        result.flags.block_until_ready()
         return self._data(lead, result)
 
     def _set_seed(self, seed: int | None) -> None:
