@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
 
 import jax.numpy as jnp
 import numpy as np

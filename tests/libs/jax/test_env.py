@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 
-jax = pytest.importorskip("jax")
+pytest.importorskip("jax")
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -51,6 +53,13 @@ class Drift(JaxEnv):
 @pytest.mark.parametrize("kwargs", [{}, {"batch_size": 3}, {"batch_size": (2, 2)}, {"state_in_data": False}], ids=str)
 def test_its_data_is_what_its_specs_say(kwargs: Any) -> None:
     check_env_specs(Drift(**kwargs), seed=0)
+
+
+def test_unsigned_observations_keep_their_values_in_signed_ones() -> None:
+    env = Drift()
+
+    assert env.full_observation_spec["parts", "count"].dtype is torch.int32
+    assert env.step(env.rand_action(env.reset()))["next", "parts", "count"] == 1
 
 
 def test_a_function_of_its_data_takes_any_batch_size() -> None:
@@ -159,9 +168,7 @@ def test_gradients_flow_through_a_rollout_and_its_resets() -> None:
     env = Drift(batch_size=2, requires_grad=True)
     gain = torch.tensor(0.1, requires_grad=True)
 
-    def policy(td: Any) -> Any:
-        return td.set("action", gain * td["x"])
-
+    policy = TensorDictModule(lambda x: gain * x, in_keys=["x"], out_keys=["action"])
     data = env.rollout(LIMIT + 2, policy, break_when_any_done=False)
     data["next", "reward"].sum().backward()
 

@@ -27,7 +27,9 @@ def observation_specs(spec: Any, paths: Iterable[tuple[str, ...]]) -> dict[tuple
         leaf = spec
         for name in path:
             leaf = leaf[name]
-        if isinstance(leaf, theirs.BoundedArray) and np.dtype(leaf.dtype) != bool:
+        # Bounds of unsigned numbers of 16 bits and more would be those of a dtype that the data does not have.
+        kept = np.dtype(leaf.dtype) not in (np.dtype(bool), *map(np.dtype, ("uint16", "uint32", "uint64")))
+        if isinstance(leaf, theirs.BoundedArray) and kept:
             found[path] = _bounded(leaf)
     return found
 

@@ -29,6 +29,9 @@ _FLAGS = ("done", "terminated", "truncated")
 #: What torch has few operations for is in the data as what it has all of, bit by bit: random keys of the state.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
+#: What is observed is a number, which a wider dtype holds (but for the upper half of 64 bits).
+_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
+
 #: A reset of few rows computes as many as this part of the batch holds, so that one size is compiled for all of them.
 _SOME = 16
 
@@ -43,6 +46,8 @@ class JaxEnv(EnvBase):
       ``reset(td, set_state=True)`` begins at the state in ``td``, and without a batch size of its own it takes data of
       any. A batch size that is new is compiled for.
     * in the environment, where it stays with JAX. So it is with a batch size by default, and this is the fast way.
+
+    Observed numbers that are unsigned and of 16 bits or more are in wider signed ones.
 
     Rows are compiled together by ``jax.vmap``, one row too. What a compiled function computes may differ in the last
     digits from what the library computes row by row, or for another number of rows.
@@ -112,7 +117,7 @@ class JaxEnv(EnvBase):
         own["observation_entries"] = [_key((*prefix, *path)) for path in paths]
         own["state_entries"] = [("state", *path) for path in functions.state_paths] if self.state_in_data else []
         leaves = zip(self.observation_entries, paths, functions.observation_leaves, strict=True)
-        entries = {key: self._leaf(leaf, known.get(path)) for key, path, leaf in leaves}
+        entries = {key: self._batched(known.get(path) or _shown_spec(leaf)) for key, path, leaf in leaves}
         states = dict(zip(self.state_entries, map(self._state_leaf, functions.state_leaves), strict=False))
         self.observation_spec = self._nested({**entries, **states})
         if states:
@@ -129,12 +134,6 @@ class JaxEnv(EnvBase):
 
     def _state_leaf(self, leaf: Any) -> Spec:
         return self._batched(_unknown(tuple(leaf.shape), _signed(torch_dtype(leaf.dtype))))
-
-    def _leaf(self, leaf: Any, spec: Spec | None = None) -> Spec:
-        if spec is None:
-            dtype = torch_dtype(leaf.dtype)
-            spec = _unknown(tuple(leaf.shape), dtype)
-        return self._batched(spec)
 
     def _batched(self, spec: Spec) -> Spec:
         spec = spec.expand(*self.batch_size, *spec.shape) if self.batch_size else spec
@@ -271,7 +270,10 @@ class JaxEnv(EnvBase):
 
     def _data(self, lead: torch.Size, result: StepResult) -> TensorDict:
         """``[*lead]`` data of arrays or tensors ``[n, ...]``; without a reward and flags that of a reset."""
-        leaves = {key: self._shown(one, lead) for key, one in self._observed(result.observation)}
+        leaves = {}
+        for key, one in zip(self.observation_entries, result.observation, strict=True):
+            seen = self._shown(one, lead)
+            leaves[key] = seen.to(_WIDER[seen.dtype]) if seen.dtype in _WIDER else seen
         for key, one in zip(self.state_entries, result.state, strict=False):
             state = self._shown(one, lead)
             leaves[key] = state.view(_signed(state.dtype)) if state.dtype in _SIGNED else state
@@ -285,9 +287,6 @@ class JaxEnv(EnvBase):
             flags = flags if len(lead) == 1 else flags.reshape((3, *lead, 1))
         leaves.update(zip(_FLAGS, flags, strict=True))
         return _nest(leaves, lead, self.device)
-
-    def _observed(self, leaves: Sequence[Any]) -> Any:
-        return zip(self.observation_entries, leaves, strict=True)
 
     def _reset(
         self, tensordict: TensorDictBase | None = None, *, set_state: bool | None = None, **kwargs: Any
@@ -315,6 +314,7 @@ class JaxEnv(EnvBase):
             return self._data(lead, StepResult((), tuple(leaves), None, None))
         for key, leaf in zip(self.observation_entries, leaves, strict=True):
             tensor = torch.from_numpy(np.array(leaf))
+            tensor = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype))
             target = data.get(key).reshape((lead.numel(), *tensor.shape[1:]))
             target[at] = tensor.to(target.device)
             data.set(key, target.reshape((*lead, *tensor.shape[1:])))
@@ -363,6 +363,11 @@ class JaxEnv(EnvBase):
 
 def _unknown(shape: tuple[int, ...], dtype: torch.dtype) -> Spec:
     return Binary(shape=shape, dtype=dtype) if dtype is torch.bool else Unbounded(shape=shape, dtype=dtype)
+
+
+def _shown_spec(leaf: Any) -> Spec:
+    dtype = torch_dtype(leaf.dtype)
+    return _unknown(tuple(leaf.shape), _WIDER.get(dtype, dtype))
 
 
 def _signed(dtype: torch.dtype) -> torch.dtype:
