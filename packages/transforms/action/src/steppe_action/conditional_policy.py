@@ -1,0 +1,124 @@
+"""ConditionalPolicySwitch: another policy acts where a condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
+from steppe.errors import SpecError, StateError
+from steppe.transforms import Transform
+
+__all__ = ["ConditionalPolicySwitch"]
+
+
+class ConditionalPolicySwitch(Transform):
+    """Lets another policy take one more step where a condition holds: the move of an opponent, for example.
+
+    After a step, and after a reset, the condition is asked about what the environment has returned. In rows where it
+    holds, and whose episode goes on, the policy acts; ``next`` (after a reset: the root) is then what its step has
+    returned, with its reward. Rows of others stay as they are. Transforms before this one run on that step too, those
+    after it once.
+
+    Args:
+        policy: given the root of the rows in which it acts, returns it with their actions.
+        condition: given the data of a step or reset, returns a bool, or a bool tensor ``[*B]`` or ``[*B, 1]``.
+
+    Raises:
+        SpecError: one of them is no function, or the condition returns something else.
+    """
+
+    writes_done = True
+
+    def __init__(
+        self, policy: Callable[[TensorDictBase], TensorDictBase], condition: Callable[[TensorDictBase], Any]
+    ) -> None:
+        for name, value in (("policy", policy), ("condition", condition)):
+            if not callable(value):
+                raise SpecError(
+                    f"ConditionalPolicySwitch: {name} is a function of a TensorDict, found {type(value).__name__}."
+                )
+        super().__init__()
+        # The parameters of a policy are not those of this transform.
+        self.__dict__["policy"] = policy
+        self.condition = condition
+
+    @property
+    def _env(self) -> Any:
+        env = self.parent
+        if env is None:
+            raise StateError(
+                "ConditionalPolicySwitch steps its environment, and belongs to none. Append it to one: "
+                "env.append_transform(ConditionalPolicySwitch(policy, condition))."
+            )
+        return env
+
+    def _holds(self, data: TensorDictBase) -> torch.Tensor:
+        """In which rows, ``[*B]`` bool."""
+        found, size = self.condition(data), data.batch_size
+        if isinstance(found, bool):
+            return torch.full(size, found, dtype=torch.bool, device=data.device or "cpu")
+        if isinstance(found, torch.Tensor) and found.dtype is torch.bool:
+            if found.shape == size or found.numel() == size.numel():
+                return found.reshape(size)
+            if found.numel() == 1:
+                return found.reshape(()).expand(size)
+        what = (
+            f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
+        )
+        raise SpecError(
+            "ConditionalPolicySwitch: the condition returns a bool, or a bool tensor of shape "
+            f"{tuple(size)}; found {what}."
+        )
+
+    def _acted(self, root: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
+        """The data of a step of the other policy in some rows, ``next`` with the others as they were included."""
+        env = self._env
+        if bool(acting.all()):
+            return env.step(_given(root, self.policy(root), env.action_keys))  # type: ignore[no-any-return]
+        some = self.policy(root[acting])
+        actions = env.full_action_spec.zero(() if env.batch_size else root.batch_size)
+        for key in env.action_keys:
+            whole = actions.get(key)
+            whole[acting] = some.get(key).to(whole.dtype)
+            root.set(key, whole)
+        root.set("_step", acting)
+        return env.step(root)  # type: ignore[no-any-return]
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        env = self._env
+        acting = self._holds(next_tensordict) & ~rows_ended(next_tensordict, done_groups(env.full_done_spec))
+        given = tensordict.pop("_step", None)
+        if given is not None:
+            acting = acting & step_mask(tensordict, given)
+        if not bool(acting.any()):
+            return next_tensordict
+        again = self._acted(env.step_mdp(tensordict.set("next", next_tensordict)), acting).get("next")
+        return again if bool(acting.all()) else merge_rows(acting, again, next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        env, groups, size = self._env, done_groups(self._env.full_done_spec), tensordict_reset.batch_size
+        acting = self._holds(tensordict_reset)
+        masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
+        begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]
+        if begins:
+            acting = acting & torch.stack(begins).any(0)
+        if not bool(acting.any()):
+            return tensordict_reset
+        data = self._acted(tensordict_reset.copy(), acting)
+        # A row whose episode that step has ended begins anew, without the other policy.
+        data = env.maybe_reset(env.step_mdp(data.exclude("_step")))
+        keys = tensordict_reset.keys(include_nested=True, leaves_only=True)
+        fresh = data.select(*keys, strict=False)
+        return tensordict_reset.update(merge_rows(acting, fresh, tensordict_reset))
+
+
+def _given(root: TensorDictBase, returned: Any, action_keys: Any) -> TensorDictBase:
+    """The root with the actions that a policy has returned, in it or in data of their own."""
+    if returned is not root:
+        for key in action_keys:
+            root.set(key, returned.get(key))
+    return root

@@ -1,0 +1,164 @@
+"""ActionDiscretizer: a number of an interval in place of an action within bounds."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import Bounded, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+from steppe.transforms import RowGenerators, as_key
+
+from .inverse import ActionInverse, one_row
+
+__all__ = ["ActionDiscretizer"]
+
+
+class ActionDiscretizer(ActionInverse):
+    """Cuts each number of an action into intervals of equal length, of which the caller names one.
+
+    An action ``[*B, n]`` of floats is shown as ``[*B, n]`` int64 (:class:`~steppe.specs.MultiCategorical`), or one-hot
+    as ``[*B, sum of intervals]`` bool; an action without dimensions as a single number (or one-hot vector).
+
+    Args:
+        num_intervals: how many, for each number of the action alike; or a tensor ``[n]``, one for each.
+        action_key: the action of the environment.
+        out_action_key: the key that the caller writes; the same by default.
+        sampling: which value of the interval the environment is given: ``SamplingStrategy.MEDIAN`` (the middle, by
+            default), ``LOW``, ``HIGH``, or ``RANDOM``, drawn anew for each action.
+        categorical: numbers; otherwise one-hot vectors.
+
+    Raises:
+        SpecError: the action is not of floats with two finite bounds, or ``num_intervals`` does not fit.
+    """
+
+    class SamplingStrategy(IntEnum):
+        """Which value of an interval an action is."""
+
+        MEDIAN = 0
+        LOW = 1
+        HIGH = 2
+        RANDOM = 3
+
+    def __init__(
+        self,
+        num_intervals: Any,
+        action_key: Any = "action",
+        out_action_key: Any = None,
+        sampling: Any = None,
+        categorical: bool = True,
+    ) -> None:
+        out_action_key = action_key if out_action_key is None else out_action_key
+        super().__init__(in_keys_inv=[as_key(action_key)], out_keys_inv=[as_key(out_action_key)])
+        counts = torch.as_tensor(num_intervals, device="cpu")
+        if counts.dtype.is_floating_point or counts.dtype is torch.bool or counts.ndim > 1 or bool((counts < 1).any()):
+            raise SpecError(
+                "ActionDiscretizer: num_intervals is a whole number >= 1, or a tensor [n] of such, found "
+                f"{num_intervals!r}."
+            )
+        self.action_key, self.out_action_key = self.in_keys_inv[0], self.out_keys_inv[0]
+        self.num_intervals = num_intervals
+        self.sampling = self.SamplingStrategy(self.SamplingStrategy.MEDIAN if sampling is None else sampling)
+        self.categorical = bool(categorical)
+        self.__dict__["_counts"] = counts
+        self.__dict__["_plan"] = None
+        self.__dict__["_draws"] = RowGenerators()
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.__dict__["_draws"].seed(seed)
+
+    def shared_key(self) -> Any:
+        if self.sampling is self.SamplingStrategy.RANDOM:
+            return None
+        counts = tuple(self.__dict__["_counts"].flatten().tolist())
+        return (type(self), counts, self.action_key, self.out_action_key, self.sampling, self.categorical)
+
+    def custom_arange(self, nint: int, device: Any) -> torch.Tensor:
+        """Where in the bounds the value of each interval is, from 0 to 1; override it for intervals of other lengths.
+
+        Args:
+            nint: number of intervals.
+            device: where the result is.
+
+        Returns:
+            ``[nint]``, of the dtype of the action (``self.dtype``). With ``RANDOM``, where the intervals begin.
+        """
+        begins = torch.arange(nint, dtype=self.dtype, device=device) / nint
+        ends = (torch.arange(nint, dtype=self.dtype, device=device) + 1) / nint
+        if self.sampling == self.SamplingStrategy.HIGH:
+            return ends
+        return (begins + ends) / 2 if self.sampling == self.SamplingStrategy.MEDIAN else begins
+
+    def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
+        row = one_row(leaf, batch_dims)
+        finite = isinstance(row, Bounded) and bool((row.space.low.isfinite() & row.space.high.isfinite()).all())
+        if not finite or row.dtype is None or not row.dtype.is_floating_point:
+            raise SpecError(f"ActionDiscretizer needs an action of floats with two finite bounds, found {leaf}.")
+        self.dtype = row.dtype
+        counts: torch.Tensor = self.__dict__["_counts"]
+        scalar = leaf.ndim == batch_dims
+        n = 1 if scalar else int(leaf.shape[-1])
+        if counts.numel() not in (1, n):
+            raise SpecError(
+                f"ActionDiscretizer: num_intervals for {counts.numel()} numbers, and the action has {n}: its spec is "
+                f"{leaf}."
+            )
+        nvec = counts.reshape(-1).expand(n).tolist()
+        device, most = row.space.low.device, max(nvec)
+        table = torch.zeros(n, most, dtype=self.dtype, device=device)
+        for i, count in enumerate(nvec):
+            table[i, :count] = self.custom_arange(count, device)
+        low, width = row.space.low, row.space.high - row.space.low
+        self.__dict__["_plan"] = (nvec, table, low, width, scalar)
+        if scalar:
+            kind = Categorical if self.categorical else OneHot
+            shape = leaf.shape if self.categorical else (*leaf.shape, n * most)
+            return kind(most, shape=shape, device=leaf.device)
+        if self.categorical:
+            return MultiCategorical(nvec, shape=leaf.shape, device=leaf.device)
+        return MultiOneHot(nvec, shape=(*leaf.shape[:-1], sum(nvec)), device=leaf.device)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        plan = self.__dict__["_plan"]
+        if plan is None and self.container is not None and hasattr(self.container, "full_action_spec"):
+            _ = self.container.full_action_spec  # works it out
+            plan = self.__dict__["_plan"]
+        if plan is None:
+            raise StateError(
+                "ActionDiscretizer: the intervals follow from the bounds of an environment, and it belongs to none. "
+                "Append it to one: env.append_transform(ActionDiscretizer(5))."
+            )
+        nvec, table, low, width, scalar = plan
+        if self.categorical:
+            number = value.unsqueeze(-1) if scalar else value
+        else:
+            number = torch.stack([part.to(torch.uint8).argmax(-1) for part in value.split(nvec, -1)], -1)
+        at = torch.arange(len(nvec), device=table.device)
+        where = table[at, number.to(table.device).long()]
+        if self.sampling is self.SamplingStrategy.RANDOM:
+            dims = (low.ndim or 1) if not scalar else 1
+            draws, rows = self.__dict__["_draws"], self.rows_of(where, dims)
+            make = lambda count, generator: torch.rand(count, generator=generator, dtype=self.dtype, device="cpu")  # noqa: E731
+            jitter = self.drawn(draws, rows, where.numel(), make).reshape(where.shape).to(where.device)
+            where = where + jitter / torch.tensor(nvec, dtype=self.dtype, device=where.device)
+        if scalar:
+            where = where.squeeze(-1)
+        action = low + where * width
+        # A rounding error may be beyond a bound.
+        return torch.minimum(torch.maximum(action, low), low + width)
+
+    def forward(self, tensordict: Any) -> Any:
+        """Not defined: which interval an action is in is not looked for.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            "ActionDiscretizer turns numbers of intervals into actions, by inv and in environments. Stored data has "
+            "the numbers: give them a key of their own with out_action_key."
+        )
+
+    def _repr_keys(self) -> Any:
+        return ("action_key", "out_action_key", "sampling", "categorical")

@@ -1,0 +1,137 @@
+"""FlattenAction: an action of several dimensions as one of fewer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Spec
+from steppe.transforms import EnvSpecs, Hooks
+
+from .inverse import ActionInverse
+
+__all__ = ["FlattenAction"]
+
+
+class FlattenAction(ActionInverse):
+    """Shows the dimensions ``first_dim`` to ``last_dim`` of an action as one, and gives the environment all of them.
+
+    Called on stored data, it flattens actions of the environment.
+
+    Args:
+        first_dim: the first of them, negative.
+        last_dim: the last of them, included.
+        in_keys_inv: actions of the environment; ``["action"]`` by default.
+        out_keys_inv: the keys that the caller writes; the same by default.
+        in_keys: the actions in stored data; those of ``in_keys_inv`` by default.
+        out_keys: where the flat ones go; in their places by default.
+        allow_positive_dim: dimensions may be counted from the front, behind the batch size of the environment.
+        action_shape: sizes of these dimensions, for an inverse on stored data; in an environment they follow from it.
+
+    Raises:
+        SpecError: a dimension that is not negative without ``allow_positive_dim``, ``first_dim`` behind ``last_dim``,
+            or an action that lacks one of them.
+    """
+
+    invertible = True
+
+    def __init__(
+        self,
+        first_dim: int = -2,
+        last_dim: int = -1,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        allow_positive_dim: bool = False,
+        *,
+        action_shape: Any = None,
+    ) -> None:
+        for name, dim in (("first_dim", first_dim), ("last_dim", last_dim)):
+            if dim >= 0 and not allow_positive_dim:
+                raise SpecError(
+                    f"FlattenAction: {name} is negative, so that it means the same for any batch size; found {dim}. "
+                    "allow_positive_dim=True counts from the front of one action."
+                )
+        if (first_dim < 0) == (last_dim < 0) and first_dim > last_dim:
+            raise SpecError(f"FlattenAction: first_dim <= last_dim, found {first_dim} and {last_dim}.")
+        keys = ["action"] if in_keys_inv is None else in_keys_inv
+        super().__init__(keys if in_keys is None else in_keys, out_keys, keys, out_keys_inv)
+        self.first_dim, self.last_dim = first_dim, last_dim
+        self.allow_positive_dim = bool(allow_positive_dim)
+        given = None if action_shape is None else tuple(int(n) for n in action_shape)
+        #: Of each action the sizes of the dimensions, and how many stand behind them.
+        self.__dict__["_spans"] = {} if given is None else dict.fromkeys(self.in_keys_inv, (given, -last_dim - 1))
+
+    def shared_key(self) -> Any:
+        return (type(self), self.first_dim, self.last_dim, tuple(self.in_keys_inv), tuple(self.out_keys_inv))
+
+    def _dims(self, dims: int, leaf: Any) -> tuple[int, int]:
+        """Both dimensions counted from the back, of an action of so many."""
+        first, last = (dim - dims if dim >= 0 else dim for dim in (self.first_dim, self.last_dim))
+        if first < -dims or last > -1 or first > last:
+            raise SpecError(
+                f"FlattenAction({self.first_dim}, {self.last_dim}): the action has {dims} dimensions behind the batch "
+                f"size; its spec is {leaf}."
+            )
+        return first, last
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        batch_dims = len(specs.batch_size)
+        for key in self.in_keys_inv:
+            leaf = self.action_leaf(specs, key)
+            first, last = self._dims(leaf.ndim - batch_dims, leaf)
+            shape = tuple(leaf.shape)
+            self.__dict__["_spans"][key] = (shape[len(shape) + first : len(shape) + last + 1], -last - 1)
+        return super().transform_specs(specs)
+
+    def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
+        first, last = self._dims(leaf.ndim - batch_dims, leaf)
+        return leaf.flatten(leaf.ndim + first, leaf.ndim + last)  # type: ignore[attr-defined, no-any-return]
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        hooks = super().hooks(specs)
+        if len({self.__dict__["_spans"].get(key, ()) for key in self.in_keys_inv}) <= 1:
+            return hooks
+        # Actions of several shapes: only their keys tell which is which.
+        return Hooks(inverse=self._inv_call)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.flatten(self.first_dim, self.last_dim)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        spans = set(self.__dict__["_spans"].values())
+        if len(spans) > 1:
+            raise SpecError(
+                "FlattenAction: actions of several shapes are told apart by their keys: call inv(tensordict)."
+            )
+        return self._unflat(value, next(iter(spans), None))
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        for key, out_key in zip(self.in_keys_inv, self.out_keys_inv, strict=True):
+            value = tensordict.get(out_key, None)
+            if value is not None:
+                tensordict.set(key, self._unflat(value, self.__dict__["_spans"].get(key)))
+            elif not self.missing_tolerance:
+                raise KeyError(
+                    f"FlattenAction: there is no action {out_key!r} in the data. Found "
+                    f"{sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))}."
+                )
+        return tensordict
+
+    @staticmethod
+    def _unflat(value: torch.Tensor, span: Any) -> torch.Tensor:
+        if span is None:
+            raise SpecError(
+                "FlattenAction: the shape of the action is not known outside an environment. Give action_shape=(...)."
+            )
+        sizes, behind = span
+        return value.unflatten(-1 - behind, sizes)
+
+    writes_step = False
+
+    def _repr_keys(self) -> Any:
+        return ("first_dim", "last_dim", "in_keys_inv", "out_keys_inv")

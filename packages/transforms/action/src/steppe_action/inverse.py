@@ -1,0 +1,99 @@
+"""ActionInverse: the base of transforms that turn the caller's actions into those of the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Bounded, Composite, Spec
+from steppe.transforms import EnvSpecs, Hooks, RowGenerators, WholeSpecs, set_beside
+
+__all__ = ["ActionInverse", "one_row"]
+
+
+class ActionInverse(WholeSpecs):
+    """Turns actions of the caller, at ``out_keys_inv``, into actions of the environment, at ``in_keys_inv``.
+
+    A subclass writes ``_inv_apply_transform`` for the way in, ``caller_spec`` for what the caller is to give, and
+    ``_apply_transform`` for stored data: from actions of the environment to those of the caller. Steps and resets leave
+    the data as it is.
+    """
+
+    writes_done = False
+
+    def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
+        """The spec of what the caller gives, for that of what the environment takes."""
+        raise NotImplementedError
+
+    def action_leaf(self, specs: EnvSpecs, key: Any) -> Spec:
+        """The spec of an action of the environment.
+
+        Raises:
+            SpecError: it has none of that name.
+        """
+        leaf: Spec | None = specs.action.get(key, None)
+        if leaf is None:
+            found = list(specs.action.keys(include_nested=True, leaves_only=True))
+            raise SpecError(f"{type(self).__name__}: the environment has no action {key!r}. It takes {found}.")
+        return leaf
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        found = [
+            (key, out_key, self.caller_spec(self.action_leaf(specs, key), len(specs.batch_size)))
+            for key, out_key in zip(self.in_keys_inv, self.out_keys_inv, strict=True)
+        ]
+        before, specs = specs.action, specs.copy()
+        for key, out_key, leaf in found:
+            if out_key != key:
+                specs.action.pop(key)
+            set_beside(specs.action, out_key, leaf, before)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        pairs = [(out_key, key) for key, out_key in zip(self.in_keys_inv, self.out_keys_inv, strict=True)]
+        if not pairs:
+            return Hooks()
+
+        def inverse(data: TensorDictBase) -> TensorDictBase:
+            for out_key, key in pairs:
+                value = data.get(out_key, None)
+                if value is not None:
+                    data.set(key, self._inv_apply_transform(value))
+                elif not self.missing_tolerance:
+                    raise KeyError(
+                        f"{type(self).__name__}: there is no action {out_key!r} in the data. Found "
+                        f"{sorted(map(str, data.keys(include_nested=True, leaves_only=True)))}."
+                    )
+            return data
+
+        return Hooks(inverse=inverse, inverse_pairs=pairs)
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        return self.transform_specs(self.specs_around(action=action_spec)).action
+
+    def rows_of(self, value: torch.Tensor, dims: int) -> int:
+        """How many rows of an environment are in a value whose last ``dims`` dimensions are those of one row."""
+        env = self.parent
+        lead = 0 if env is None else len(env.batch_size)
+        return value.shape[:lead].numel() if value.ndim - dims >= lead else 1
+
+    @staticmethod
+    def drawn(draws: RowGenerators, rows: int, count: int, make: Any) -> torch.Tensor:
+        """``make(count // rows, generator)`` of each row, one after the other."""
+        rows = rows if rows and count % rows == 0 else 1
+        return torch.cat([make(count // rows, generator) for generator in draws.of(rows)])
+
+
+def one_row(leaf: Spec, batch_dims: int) -> Spec:
+    """The spec of one row; that of all of them where their bounds differ."""
+    if not batch_dims:
+        return leaf
+    if isinstance(leaf, Bounded):
+        for bound in (leaf.space.low, leaf.space.high):
+            rows = bound.reshape(-1, *bound.shape[batch_dims:])
+            if not torch.equal(rows, rows[:1].expand_as(rows)):
+                return leaf
+    return leaf[(0,) * batch_dims]  # type: ignore[no-any-return]

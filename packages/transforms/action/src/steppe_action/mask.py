@@ -1,0 +1,130 @@
+"""ActionMask: only actions that the environment allows now are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key
+
+__all__ = ["ActionMask"]
+
+_KINDS = (OneHot, Categorical, MultiOneHot, MultiCategorical)
+
+
+class ActionMask(PlannedTransform):
+    """Keeps the mask of the action's spec up to date with an entry of the data, after each step and reset.
+
+    So ``rand_action``, and whatever else reads the spec, knows what is allowed. The mask ``[*B, n]`` bool is True for
+    what is; rows that are not reset keep theirs. Put it around a batch, where it masks each row by itself: the spec of
+    a batch does not see the masks of transforms inside.
+
+    Args:
+        action_key: the action.
+        mask_key: the mask.
+
+    Raises:
+        SpecError: a key is none, the environment has no such action or mask, or the action is not of a finite kind.
+    """
+
+    def __init__(self, action_key: Any = "action", mask_key: Any = "action_mask") -> None:
+        super().__init__([as_key(action_key), as_key(mask_key)])
+        self.out_keys = []
+        self.action_key, self.mask_key = self.in_keys
+
+    @property
+    def action_spec(self) -> Spec:
+        """The spec of the action, of the environment that this belongs to."""
+        env = self.container
+        if env is None or not hasattr(env, "full_action_spec"):
+            raise StateError(
+                "ActionMask keeps the spec of its environment, and belongs to none. Append it to one: "
+                "env.append_transform(ActionMask())."
+            )
+        leaf: Spec = env.full_action_spec[self.action_key]
+        return leaf
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        leaf, mask = specs.action.get(self.action_key, None), None
+        for spec in (specs.observation, specs.state):
+            mask = spec.get(self.mask_key, None) if mask is None else mask
+        if leaf is None or mask is None:
+            kind, missing, spec = (
+                ("action", self.action_key, specs.action)
+                if leaf is None
+                else ("mask", self.mask_key, specs.observation)
+            )
+            found = list(spec.keys(include_nested=True, leaves_only=True))
+            raise SpecError(f"ActionMask: the environment has no {kind} {missing!r}. Found {found}; name one of these.")
+        if not isinstance(leaf, _KINDS):
+            raise SpecError(
+                f"ActionMask masks actions of {', '.join(kind.__name__ for kind in _KINDS)}, found {leaf}. A "
+                "continuous action can be cut into intervals by ActionDiscretizer."
+            )
+        specs = specs.copy()
+        specs.action[self.action_key].update_mask(torch.ones(mask.shape, dtype=torch.bool, device=leaf.device))
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        key = self.mask_key
+        masks = [group.reset_key for group in specs.groups]
+
+        def step(_: Any, following: TensorDictBase) -> TensorDictBase:
+            self._update(following.get(key))
+            return following
+
+        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
+            mask = fresh.get(key)
+            given = [] if td is None else [found for name in masks if (found := td.get(name, None)) is not None]
+            before = self.action_spec.mask  # type: ignore[attr-defined]
+            if given and before is not None and before.shape == mask.shape:
+                size = fresh.batch_size
+                begins = torch.stack([one.reshape(*size, -1).any(-1) for one in given]).any(0).to(mask.device)
+                begins = begins.reshape(*size, *(1,) * (mask.ndim - len(size)))
+                mask = torch.where(begins, mask, before.to(mask.device))
+            self._update(mask)
+            return fresh
+
+        return Hooks(step=step, reset=reset, reads_root=False, rows=self._row_hooks())
+
+    def _update(self, mask: torch.Tensor) -> None:
+        leaf = self.action_spec
+        leaf.update_mask(mask.to(torch.bool) if leaf.device is None else mask.to(leaf.device, torch.bool))  # type: ignore[attr-defined]
+
+    def _row_hooks(self) -> RowHooks:
+        def bind(root: Any, following: Any) -> Any:
+            after, first = (torch.from_numpy(rows[self.mask_key]) for rows in (following, root))
+            # Rows of a batch, or the one row of an environment without a batch.
+            alone = not self.container.batch_size
+
+            def step() -> bool:
+                self._update((after[0] if alone else after).clone())
+                return False
+
+            def reset(at: Any) -> None:
+                if alone:
+                    self._update(first[0].clone())
+                    return
+                mask = self.action_spec.mask  # type: ignore[attr-defined]
+                mask = after.clone() if mask is None else mask.clone()
+                mask[list(at)] = first[list(at)]
+                self._update(mask)
+
+            return step, reset
+
+        return RowHooks(bind, reads=[self.mask_key])
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Not defined for data that comes from no environment.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported("ActionMask keeps the spec of an environment. Append it to the one that collects the data.")
+
+    def _repr_keys(self) -> Any:
+        return ("action_key", "mask_key")

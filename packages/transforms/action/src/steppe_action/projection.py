@@ -1,0 +1,89 @@
+"""DiscreteActionProjection: one number of actions for environments that have fewer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import one_hot
+
+from steppe.errors import SpecError
+from steppe.specs import OneHot, Spec
+from steppe.transforms import RowGenerators, as_key
+
+from .inverse import ActionInverse
+
+__all__ = ["DiscreteActionProjection"]
+
+
+class DiscreteActionProjection(ActionInverse):
+    """Takes one-hot actions of ``max_actions`` for an environment that has ``num_actions_effective`` of them.
+
+    So a policy acts in environments of different numbers of actions. An action that the environment does not have is
+    replaced by one that it has, drawn at random. Called on stored data, it makes actions of the environment as wide as
+    those of the policy.
+
+    Args:
+        num_actions_effective: actions of the environment.
+        max_actions: actions of the policy.
+        action_key: the action.
+        include_forward: do so on stored data; otherwise it is left as it is.
+
+    Raises:
+        SpecError: ``max_actions`` is smaller, or the environment's action is not one-hot of that size.
+    """
+
+    def __init__(
+        self,
+        num_actions_effective: int,
+        max_actions: int,
+        action_key: Any = "action",
+        include_forward: bool = True,
+    ) -> None:
+        if not 1 <= num_actions_effective <= max_actions:
+            raise SpecError(
+                "DiscreteActionProjection: 1 <= num_actions_effective <= max_actions, found "
+                f"{num_actions_effective!r} and {max_actions!r}."
+            )
+        keys = [as_key(action_key)]
+        super().__init__(in_keys=keys if include_forward else [], in_keys_inv=keys)
+        self.num_actions_effective, self.max_actions = num_actions_effective, max_actions
+        self.__dict__["_draws"] = RowGenerators()
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.__dict__["_draws"].seed(seed)
+
+    def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
+        if not isinstance(leaf, OneHot) or leaf.shape[-1] != self.num_actions_effective:
+            raise SpecError(
+                f"DiscreteActionProjection({self.num_actions_effective}, {self.max_actions}) needs an environment with "
+                f"one-hot actions of {self.num_actions_effective}, found {leaf}."
+            )
+        shape = (*leaf.shape[:-1], self.max_actions)
+        return OneHot(self.max_actions, shape=shape, device=leaf.device, dtype=leaf.dtype)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return one_hot(value.to(torch.uint8).argmax(-1), self.max_actions).to(value.dtype)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        if value.shape[-1:] != (self.max_actions,):
+            raise SpecError(
+                f"DiscreteActionProjection: actions have the shape [..., {self.max_actions}], found "
+                f"{tuple(value.shape)}."
+            )
+        number = value.to(torch.uint8).argmax(-1)
+        absent = number >= self.num_actions_effective
+        if bool(absent.any()):
+            # Each row draws for its own actions alone.
+            rows = self.rows_of(value, 1)
+            flat, missing = number.reshape(rows, -1), absent.reshape(rows, -1)
+            for row, generator in enumerate(self.__dict__["_draws"].of(rows)):
+                n = int(missing[row].sum())
+                if n:
+                    drawn = torch.randint(self.num_actions_effective, (n,), generator=generator, device="cpu")
+                    flat[row, missing[row]] = drawn.to(number.device)
+            number = flat.reshape(number.shape)
+        return one_hot(number, self.num_actions_effective).to(value.dtype)
+
+    def _repr_keys(self) -> Any:
+        return ("num_actions_effective", "max_actions", "in_keys_inv")
