@@ -44,15 +44,15 @@ class EntryTransform(WholeSpecs):
         return ["reward"] if specs is None else _keys(specs.reward)
 
     @property
-    def writes_done(self) -> bool:  # type: ignore[override]
+    def writes_done(self) -> bool:
         """Whether it writes a done entry."""
-        keys = self.__dict__.get("_out_keys") or self.__dict__.get("_in_keys") or ()
+        keys = self._out_keys or self._in_keys or ()
         return any(names_of(key)[-1] in _FLAGS for key in keys)
 
     def given_keys(self) -> tuple[Any, ...]:
         """The keys that it was given, for ``shared_key``."""
-        names = ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv")
-        return tuple(None if (keys := self.__dict__.get(f"_{name}")) is None else tuple(keys) for name in names)
+        given = (self._in_keys, self._out_keys, self._in_keys_inv, self._out_keys_inv)
+        return tuple(None if keys is None else tuple(keys) for keys in given)
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
 
