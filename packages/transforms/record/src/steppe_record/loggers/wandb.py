@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+from importlib.metadata import distributions
 from typing import Any
 
 from steppe.errors import SpecError
@@ -24,6 +26,7 @@ class WandbLogger(Logger):
         base_url: the server.
         log_dir: another name of ``save_dir``.
         video_fps: frames per second of a video that does not say its own.
+        log_env_packages: put the versions of Python and of what is installed into the run's config, under ``"env"``.
         **kwargs: for ``wandb.init``.
 
     Raises:
@@ -42,6 +45,7 @@ class WandbLogger(Logger):
         *,
         log_dir: str | os.PathLike[str] | None = None,
         video_fps: float = 32,
+        log_env_packages: bool = True,
         **kwargs: Any,
     ) -> None:
         if save_dir and log_dir:
@@ -60,6 +64,8 @@ class WandbLogger(Logger):
         self._defined: set[str] = set()
         self._steps: dict[str, int] = {}
         super().__init__(exp_name, str(folder) if folder else None)
+        if log_env_packages:
+            self.log_hparams({"env": _versions()})
 
     def _create_experiment(self) -> Any:
         wandb = import_library("wandb", logger="WandbLogger", extra="wandb")
@@ -72,7 +78,15 @@ class WandbLogger(Logger):
                 wandb.login(host=self._base_url)
         return wandb.init(**self._init)
 
-    def log_scalar(self, name: str, value: float, step: int | None = None, commit: bool = True) -> None:
+    def log_scalar(
+        self,
+        name: str,
+        value: float,
+        step: int | None = None,
+        commit: bool = True,
+        *,
+        override_global_step: bool = False,
+    ) -> None:
         """Log a number; see :meth:`Logger.log_scalar`.
 
         Args:
@@ -80,8 +94,10 @@ class WandbLogger(Logger):
             value: the number.
             step: when; None for one after the last.
             commit: False to add it to the row that the next call completes.
+            override_global_step: give ``step`` to wandb as it is, whose own steps may not go back. Every method that
+                logs takes this.
         """
-        self._log({name: value}, step, commit=commit)
+        self._log({name: value}, step, commit=commit, override_global_step=override_global_step)
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
         """Log a video; see :meth:`Logger.log_video`. ``format`` is ``"mp4"`` (the default) or ``"gif"``."""
@@ -91,12 +107,12 @@ class WandbLogger(Logger):
         wandb = import_library("wandb", logger="WandbLogger", extra="wandb")
         from ..video import write_video
 
-        kind = kwargs.pop("format", "mp4")
+        kind, override = kwargs.pop("format", "mp4"), kwargs.pop("override_global_step", False)
         # wandb takes the file over while it is logged.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"video.{kind}"
             write_video(file, video, **{"fps": self.video_fps, **kwargs})
-            self._log({name: wandb.Video(str(file), format=kind)}, step)
+            self._log({name: wandb.Video(str(file), format=kind)}, step, override_global_step=override)
 
     def log_hparams(self, cfg: Any) -> None:
         self.experiment.config.update(plain_config(cfg), allow_val_change=True)
@@ -109,19 +125,26 @@ class WandbLogger(Logger):
         values = data.detach().cpu().numpy() if hasattr(data, "detach") else data
         self._log({name: wandb.Histogram(values, num_bins=64 if bins is None else bins)}, step, **kwargs)
 
-    def log_str(self, name: str, value: str, step: int | None = None) -> None:
+    def log_str(self, name: str, value: str, step: int | None = None, *, override_global_step: bool = False) -> None:
         """Log a text."""
-        self._log({name: value}, step)
+        self._log({name: value}, step, override_global_step=override_global_step)
 
-    def log_metrics(self, metrics: Any, step: int | None = None, *, keys_sep: str = "/") -> dict[str, Any]:
+    def log_metrics(
+        self, metrics: Any, step: int | None = None, *, keys_sep: str = "/", override_global_step: bool = False
+    ) -> dict[str, Any]:
         found = plain(metrics, keys_sep)
-        self._log(found, step)
+        self._log(found, step, override_global_step=override_global_step)
         return found
 
     def close(self) -> None:
         self.experiment.finish()
 
-    def _log(self, values: dict[str, Any], step: int | None, **kwargs: Any) -> None:
+    def _log(
+        self, values: dict[str, Any], step: int | None, *, override_global_step: bool = False, **kwargs: Any
+    ) -> None:
+        if override_global_step:
+            self.experiment.log(values, step=step, **kwargs)
+            return
         # wandb's own step may not go back: each group of names has an axis of its own instead.
         row = dict(values)
         for name in values:
@@ -139,3 +162,11 @@ class WandbLogger(Logger):
                 row[axis] = self._steps.get(axis, -1) + 1 if step is None else step
             self._steps[axis] = max(self._steps.get(axis, -1), int(row[axis]))
         self.experiment.log(row, **kwargs)
+
+
+def _versions() -> dict[str, Any]:
+    found = {one.metadata["Name"]: one.version for one in distributions() if one.metadata["Name"]}
+    return {
+        "python": {"version": platform.python_version(), "platform": platform.platform()},
+        "packages": dict(sorted(found.items())),
+    }
