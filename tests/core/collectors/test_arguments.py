@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tensordict.nn import TensorDictModule
 
 from steppe import Collector, SerialEnv, SyncDataCollector
 from steppe.errors import EnvNotFound, IgnoredArgumentWarning, NotSupported, PluginNotFound, PolicyError, SpecError
@@ -202,8 +204,35 @@ def test_an_environment_of_the_caller_stays_open_when_the_collector_cannot_be_ma
 
 
 def test_a_policy_that_returns_nothing_is_named() -> None:
+    with pytest.raises(PolicyError, match="must return a TensorDict, found NoneType"):
+        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4)
     with (
-        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4) as collector,
+        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4, trust_policy=True) as collector,
         pytest.raises(PolicyError, match="must return a TensorDict, found NoneType"),
     ):
         next(collector)
+
+
+def test_a_policy_that_does_not_fit_is_heard_of_before_anything_is_collected() -> None:
+    env = CountingEnv(3)
+    net = TensorDictModule(torch.nn.Linear(7, 3), ["observation"], ["action"])
+    with pytest.raises(PolicyError, match=r"TensorDictModule does not act .* cannot be multiplied.* \['done', 'obs"):
+        Collector(env, net, frames_per_batch=4)
+    misspelt = TensorDictModule(torch.nn.Linear(1, 3), ["observatoin"], ["action"])
+    with pytest.raises(PolicyError, match="observatoin"):
+        Collector(env, misspelt)
+    assert not env.is_closed
+
+
+def test_trying_a_policy_changes_no_random_numbers() -> None:
+    def drawn() -> Any:
+        torch.manual_seed(0)
+        net = TensorDictModule(
+            lambda x: torch.eye(3).bool()[torch.randint(3, x.shape[:-1])], ["observation"], ["action"]
+        )
+        with Collector(CountingEnv(3), net, frames_per_batch=4):
+            return torch.rand(())
+
+    found = drawn()
+    torch.manual_seed(0)
+    assert torch.equal(found, torch.rand(()))

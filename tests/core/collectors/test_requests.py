@@ -2,176 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
 
 from steppe import (
     Agent,
     Bounded,
-    Categorical,
     Collector,
     Composite,
-    EnvBase,
-    MultiSyncDataCollector,
     SerialEnv,
-    StepCounter,
     SyncDataCollector,
     Trajectories,
-    TransformedEnv,
-    Unbounded,
-    split_trajectories,
 )
-from steppe.errors import InfoError, NotSupported, PolicyError, SpecError, StateError, WorkerError
+from steppe.errors import InfoError, NotSupported, PolicyError, SpecError, StateError
 from steppe_testing import CountingEnv, assert_equal_data
-
-LENGTHS = [3, 1, 7, 5, 2, 9, 4, 6]
-
-
-class CountTo(EnvBase):
-    """Counts to what it is told at its reset, and echoes its number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        whole = torch.int64
-        self.observation_spec = Composite(t=Unbounded((1,), dtype=whole), env_id=Unbounded((1,), dtype=whole))
-        self.action_spec = Categorical(2)
-        self.reward_spec = Unbounded((1,))
-        self.add_truncated_keys()
-        self.env_info_spec = Composite(length=Unbounded((), dtype=whole), env_id=Unbounded((), dtype=whole))
-        self.to_go = self.t = self.env_id = 0
-
-    def _set_seed(self, seed: int | None) -> None:
-        pass
-
-    def _observed(self) -> dict[str, torch.Tensor]:
-        return {"t": torch.tensor([self.t]), "env_id": torch.tensor([self.env_id])}
-
-    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
-        info = None if tensordict is None else tensordict.get("env_info", None)
-        self.t = 0
-        if info is not None:
-            self.to_go, self.env_id = int(info["length"]), int(info["env_id"])
-        return TensorDict(self._observed())
-
-    def _step(self, tensordict: Any) -> Any:
-        self.t += 1
-        done = torch.tensor([self.t == self.to_go])
-        return TensorDict(
-            {
-                **self._observed(),
-                "reward": torch.ones(1),
-                "done": done,
-                "terminated": done,
-                "truncated": torch.zeros(1, dtype=torch.bool),
-            }
-        )
-
-
-class MyEnv(EnvBase):
-    """The walk of the rlstructures documents: left or right by 0.3, from a random place, until it is outside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_spec = Composite(
-            x=Unbounded((1,)), identifier=Unbounded((1,)), env_id=Unbounded((1,), dtype=torch.int64)
-        )
-        self.action_spec = Categorical(2)
-        self.reward_spec = Unbounded((1,))
-        self.env_info_spec = Composite(env_id=Unbounded((), dtype=torch.int64))
-        self.generator = torch.Generator()
-        self.env_id = 0
-
-    def _set_seed(self, seed: int | None) -> None:
-        self.generator.manual_seed(seed or 0)
-
-    def _observed(self) -> dict[str, torch.Tensor]:
-        return {
-            "x": self.x.clone(),
-            "identifier": self.identifier.clone(),
-            "env_id": torch.tensor([self.env_id]),
-        }
-
-    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
-        info = None if tensordict is None else tensordict.get("env_info", None)
-        self.env_id = 0 if info is None else int(info["env_id"])
-        self.x = torch.rand(1, generator=self.generator) * 2 - 1
-        self.identifier = torch.rand(1, generator=self.generator)
-        return TensorDict(self._observed())
-
-    def _step(self, tensordict: Any) -> Any:
-        self.x = self.x + (0.3 if int(tensordict["action"]) else -0.3)
-        done = self.x.abs() > 1
-        return TensorDict({**self._observed(), "reward": self.x.clone(), "done": done, "terminated": done})
-
-
-class UniformAgent(Agent):
-    """Acts at random, counts its steps and says its number."""
-
-    agent_info_spec = Composite(agent_id=Unbounded((), dtype=torch.int64))
-    agent_info_default = {"agent_id": 0}
-    agent_state_spec = Composite(timestep=Unbounded((), dtype=torch.int64))
-
-    def __init__(self, n_actions: int = 2) -> None:
-        super().__init__()
-        self.n_actions = n_actions
-
-    def forward(self, tensordict: Any) -> Any:
-        probabilities = torch.randn(*tensordict.batch_size, self.n_actions).softmax(-1)
-        tensordict.set("action", torch.multinomial(probabilities, 1).squeeze(-1))
-        tensordict.set("action_probabilities", probabilities)
-        tensordict.set("agent_id", tensordict["agent_info", "agent_id"].clone())
-        tensordict.set(("next", "agent_state", "timestep"), tensordict["agent_state", "timestep"] + 1)
-        return tensordict
-
-
-class Echo:
-    """Always 1; notes how many rows it is called with."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def __call__(self, tensordict: TensorDict) -> TensorDict:
-        self.sizes.append(len(tensordict))
-        return tensordict.set("action", torch.ones(tensordict.batch_size, dtype=torch.int64))
-
-
-def echo(tensordict: TensorDict) -> TensorDict:
-    return tensordict.set("action", torch.ones(tensordict.batch_size, dtype=torch.int64))
-
-
-def counters(n: int = 4) -> EnvBase:
-    return SerialEnv(n, CountTo)
-
-
-def walks() -> EnvBase:
-    return SerialEnv(4, lambda: TransformedEnv(MyEnv(), StepCounter(100)))
-
-
-def told(lengths: list[int]) -> TensorDict:
-    ids = torch.arange(len(lengths))
-    return TensorDict({"length": torch.tensor(lengths), "env_id": ids}, [len(lengths)])
-
-
-def ids(name: str, n: int) -> TensorDict:
-    return TensorDict({name: torch.arange(n)}, [n])
-
-
-def make(workers: int, env: Any, policy: Any = None, **kwargs: Any) -> Any:
-    if not workers:
-        return Collector(env, policy, **kwargs)
-    return MultiSyncDataCollector([env] * workers, policy, **kwargs)
-
+from tests.core.collectors.counters_and_walks import (
+    LENGTHS,
+    Echo,
+    UniformAgent,
+    counters,
+    echo,
+    ids,
+    make,
+    told,
+    walks,
+)
 
 # -- rows of a request ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("workers", "lanes"), [(0, 1), (0, 3), (0, 16), (2, 2), (2, 4)])
+@pytest.mark.parametrize(("workers", "lanes"), [(0, 1), (0, 3), (0, 16), (2, 2), (4, 4)])
 def test_rows_come_back_in_the_order_of_the_request(workers: int, lanes: int) -> None:
     with make(workers, lambda: counters(lanes), echo) as collector:
         collector.execute(env_info=told(LENGTHS))
@@ -195,15 +58,43 @@ def test_rows_come_back_in_the_order_of_the_request(workers: int, lanes: int) ->
 
 def test_what_has_no_work_costs_nothing() -> None:
     policy = Echo()
-    with Collector(lambda: counters(8), policy) as collector:
+    with Collector(lambda: counters(8), policy, trust_policy=True) as collector:
         collector.execute(env_info=told(LENGTHS))
         collector.get()
     assert policy.sizes == [8, 7, 6, 5, 4, 3, 2, 1, 1]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_policy_whose_rows_look_at_each_other_is_called_with_all(workers: int) -> None:
+    lanes = 4 if workers else 8
+    with make(workers, lambda: counters(lanes), All(lanes), compact=False) as collector:
+        collector.execute(env_info=told(LENGTHS))
+        found = collector.get()
+    with make(workers, lambda: counters(lanes), echo) as collector:
+        collector.execute(env_info=told(LENGTHS))
+        expected = collector.get()
+    at_work = found.steps.pop("at_work")
+    assert_equal_data(found.steps, expected.steps)
+    if not workers:
+        assert at_work[found.length == 9][0].tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 1]
+
+
+class All:
+    """Always 1, of a whole batch; notes how many rows are at work."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, tensordict: TensorDict) -> TensorDict:
+        assert len(tensordict) == self.n
+        mask = tensordict.get(("collector", "mask"), torch.ones(self.n, dtype=torch.bool))
+        tensordict.set("at_work", mask.sum().expand(self.n))
+        return echo(tensordict)
+
+
 def test_a_free_lane_takes_the_next_row() -> None:
     policy = Echo()
-    with Collector(lambda: counters(2), policy) as collector:
+    with Collector(lambda: counters(2), policy, trust_policy=True) as collector:
         collector.execute(env_info=told([50, 1, 1, 1, 1, 1]))
         found = collector.get()
     assert len(policy.sizes) == 50
@@ -241,10 +132,13 @@ def test_policies_by_environments_are_a_table(workers: int) -> None:
 # -- the two examples of rlstructures ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 4])
-def test_episodes_of_many_agents_in_many_environments(workers: int) -> None:
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(("workers", "lanes"), [(0, 1), (0, 3), (0, 16), (4, 4)])
+def test_episodes_of_many_agents_in_many_environments(workers: int, lanes: int, native: bool) -> None:
+    env = walks(lanes, native)
+
     def collect(seed: int) -> tuple[Trajectories, Trajectories]:
-        with make(workers, walks, UniformAgent(2), seed=seed, store_agent_state="all") as collector:
+        with make(workers, env, UniformAgent(2), seed=seed, policy_seeds=1, store_agent_state="all") as collector:
             with pytest.raises(StateError, match="execute"):
                 collector.reexecute()
             collector.execute(n_episodes=32, agent_info=ids("agent_id", 32), env_info=ids("env_id", 32))
@@ -289,10 +183,11 @@ def test_episodes_of_many_agents_in_many_environments(workers: int) -> None:
     assert other.steps["identifier"][:, 0].flatten().tolist() != identifiers
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("workers", [0, 4])
 @pytest.mark.parametrize("n_steps", [2, 7, 100])
-def test_slices_go_on_where_the_last_one_stopped(workers: int, n_steps: int) -> None:
-    env = walks if workers else lambda: SerialEnv(16, lambda: TransformedEnv(MyEnv(), StepCounter(100)))
+def test_slices_go_on_where_the_last_one_stopped(workers: int, n_steps: int, native: bool) -> None:
+    env = walks(4 if workers else 16, native)
     with make(workers, env, UniformAgent(2), seed=1) as collector:
         collector.reset_lanes(agent_info=ids("agent_id", 16), env_info=ids("env_id", 16))
         last: dict[int, torch.Tensor] = {}
@@ -426,181 +321,6 @@ def test_a_state_that_is_declared_has_to_be_written() -> None:
             collector.get()
 
 
-# -- jobs -------------------------------------------------------------------------------------------------------------
-
-
-class Waiting(CountTo):
-    """Cannot pass its tenth step before a file is there."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__()
-        self.file = file
-
-    def _step(self, tensordict: Any) -> Any:
-        while self.t >= 9 and not os.path.exists(self.file):
-            os.sched_yield()
-        return super()._step(tensordict)
-
-
-def test_a_job_runs_while_the_caller_does_something_else(tmp_path: Any) -> None:
-    file = tmp_path / "go"
-    with make(2, lambda: SerialEnv(2, lambda: Waiting(str(file))), echo) as collector:
-        job = collector.execute(env_info=told([1, 20, 1, 20]))
-        assert collector.get(blocking=False) is None
-        assert not job.done()
-        with pytest.raises(TimeoutError, match="4 rows had ended"):
-            collector.get(timeout=0.05)
-        for refused in (lambda: collector.execute(n_episodes=1), collector.reexecute):
-            with pytest.raises(StateError, match="A job is running"):
-                refused()
-        file.touch()
-        found = collector.get()
-        assert found.length.tolist() == [1, 20, 1, 20]
-        assert job.progress() == (4, 4)
-        collector.execute(env_info=told([2]))
-        while (polled := collector.get(blocking=False)) is None:
-            pass
-        assert polled.length.tolist() == [2]
-
-
-def test_rows_that_have_ended_can_be_had_before_the_others(tmp_path: Any) -> None:
-    file = tmp_path / "go"
-    with make(2, lambda: SerialEnv(2, lambda: Waiting(str(file))), echo) as collector:
-        job = collector.execute(env_info=told([1, 60, 9, 60]))
-        rows: list[int] = []
-        file.touch()
-        before = 0
-        while not (over := job.done()) or len(rows) < 4:
-            part = collector.get(partial=True)
-            if part is not None:
-                rows += part.row.tolist()
-                assert part.steps["env_id"][:, 0].flatten().tolist() == part.row.tolist()
-            done, total = job.progress()
-            assert done >= before
-            assert total == 4
-            before = done
-            assert not over or len(rows) == 4 or part is not None
-        assert sorted(rows) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_job_that_is_cancelled_leaves_the_collector_usable(workers: int) -> None:
-    with make(workers, lambda: counters(2), echo) as collector:
-        job = collector.execute(env_info=told([1, 1_000_000_000, 1, 1_000_000_000]))
-        job.cancel()
-        ended = job.partial()
-        assert ended is None or ended.length.eq(1).all()
-        with pytest.raises(StateError, match="cancelled"):
-            job.result()
-        collector.execute(env_info=told([2, 3]))
-        assert collector.get().length.tolist() == [2, 3]
-
-
-def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
-    with Collector(lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([5, 5]))
-        collector.execute(n_steps=2)
-        collector.get()
-        with pytest.raises(StateError, match=r"drop\(\) forgets"):
-            collector.execute(env_info=told([1]))
-        collector.drop()
-        collector.execute(env_info=told([1]))
-        assert collector.get().length.tolist() == [1]
-
-
-def test_max_steps_truncates_a_row() -> None:
-    with Collector(lambda: counters(2), echo, max_steps=10) as collector:
-        collector.execute(env_info=told([1000, 4]))
-        found = collector.get()
-        assert found.length.tolist() == [10, 4]
-        last = found.last()["next"]
-        assert last["truncated"].flatten().tolist() == [True, False]
-        assert last["terminated"].flatten().tolist() == [False, True]
-        assert last["done"].all()
-    with Collector(lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([1000, 1000]))
-        collector.execute(n_steps=10)
-        found = collector.get()
-        assert not found.last()["next", "done"].any()
-        assert found.alive.all()
-
-
-def test_weights_that_come_while_a_job_runs_are_those_of_the_next() -> None:
-    policy = TensorDictModule(Weighted(), ["t"], ["action", "weight"])
-    with make(2, lambda: counters(2), policy) as collector:
-        for number in range(3):
-            collector.execute(env_info=told([50] * 4))
-            policy.module.weight.data.fill_(number + 1)
-            collector.update_policy_weights_()
-            found = collector.get()
-            versions = found.policy_version.unsqueeze(1).expand(4, 50).float()
-            assert torch.equal(found.steps["weight"], versions), "what a row says is what it was made with"
-            assert versions.max() <= number + 1
-        collector.execute(env_info=told([5] * 4))
-        assert collector.get().policy_version.eq(3).all()
-
-
-class Weighted(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(()))
-
-    def forward(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.ones(len(t), dtype=torch.int64), self.weight.expand(len(t))
-
-
-@pytest.mark.parametrize("where", ["step", "kill", "policy"])
-def test_what_goes_wrong_in_a_worker_is_heard_of(where: str) -> None:
-    with make(2, lambda: SerialEnv(2, lambda: Breaking(where)), broken if where == "policy" else echo) as collector:
-        collector.execute(env_info=told([30] * 4))
-        with pytest.raises(WorkerError, match="ended unexpectedly" if where == "kill" else f"broken in {where}"):
-            collector.get()
-        with pytest.raises(RuntimeError, match="after an error"):
-            collector.update_policy_weights_()
-
-
-class Breaking(CountTo):
-    def __init__(self, where: str) -> None:
-        super().__init__()
-        self.where = where
-
-    def _step(self, tensordict: Any) -> Any:
-        if self.t == 5 and self.env_id == 3:
-            if self.where == "step":
-                raise ValueError("broken in step")
-            if self.where == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super()._step(tensordict)
-
-
-def broken(tensordict: TensorDict) -> Any:
-    raise ValueError("broken in policy")
-
-
-def test_an_error_in_this_process_leaves_the_collector_usable() -> None:
-    with Collector(lambda: SerialEnv(4, lambda: Breaking("step")), echo) as collector:
-        collector.execute(env_info=told([30] * 4))
-        with pytest.raises(ValueError, match="broken in step"):
-            collector.get()
-        collector.execute(env_info=told([2] * 4))
-        assert collector.get().length.tolist() == [2] * 4
-        job = collector.execute(env_info=told([30] * 4))
-        with pytest.raises(ValueError, match="broken in step"):
-            job.result()
-        assert collector.execute(env_info=told([2] * 4)).result().length.tolist() == [2] * 4
-
-
-def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
-    with make(2, lambda: counters(2), echo) as collector:
-        collector.reset_lanes(env_info=told([9] * 4))
-        collector.execute(n_steps=4)
-        collector.get()
-        collector.set_seed(3)
-        assert collector.n_live == 0
-        collector.execute(env_info=told([2] * 4))
-        assert collector.get().length.tolist() == [2] * 4
-
-
 # -- beside iteration -------------------------------------------------------------------------------------------------
 
 
@@ -636,47 +356,3 @@ def test_an_environment_of_two_batch_dimensions_takes_no_requests() -> None:
 def test_without_a_number_of_frames_there_is_nothing_to_iterate_over() -> None:
     with Collector(lambda: CountingEnv(3)) as collector, pytest.raises(TypeError, match="frames_per_batch"):
         next(iter(collector))
-
-
-# -- what comes back --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def record() -> Trajectories:
-    with Collector(lambda: counters(3), UniformAgent()) as collector:
-        collector.execute(agent_info=ids("agent_id", 4), env_info=told([3, 1, 5, 2]))
-        return collector.get()
-
-
-def test_slices_and_masks_keep_steps_and_infos_together(record: Trajectories, tmp_path: Any) -> None:
-    for part in (record[1:3], record[record.length > 2], record.to("cpu"), record.reshape(2, 2).reshape(4)[1:3]):
-        assert part.steps.batch_size[:-1] == part.batch_size
-        first = part.steps["env_id"][:, 0].flatten()
-        assert torch.equal(first, part.env_info["env_id"])
-        assert torch.equal(first, part.agent_info["agent_id"])
-    kept = record.memmap(tmp_path / "kept")
-    assert_equal_data(Trajectories.load_memmap(tmp_path / "kept").steps, kept.steps)
-
-
-def test_rows_of_different_lengths_are_joined(record: Trajectories) -> None:
-    joined = Trajectories.join([record[1:2].shorten(), record])
-    assert joined.steps.batch_size == (5, 5)
-    assert joined.length.tolist() == [1, 3, 1, 5, 2]
-    assert (joined.steps["next", "reward"][0, 1:] == 0).all()
-    assert record.pad_to(9).steps.batch_size == (4, 9)
-    with pytest.raises(ValueError, match="5 steps, more than 4"):
-        record.pad_to(4)
-
-
-def test_a_record_becomes_frames(record: Trajectories) -> None:
-    flat = record.flat()
-    assert flat.batch_size == (11,)
-    assert flat["t"].flatten().tolist() == [0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1]
-    steps = record.as_steps()
-    assert steps["agent_info", "agent_id"].stride()[-1] == 0
-    split = split_trajectories(steps)
-    assert split.batch_size == (4, 5)
-    assert torch.equal(split["collector", "mask"], record.mask())
-    assert record.at(0)["t"].eq(0).all()
-    with pytest.raises(IndexError):
-        record.at(1)

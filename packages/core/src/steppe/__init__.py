@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
     from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
     from .collectors import NormalActor as NormalActor
+    from .collectors import PolicyBank as PolicyBank
     from .collectors import SyncDataCollector as SyncDataCollector
     from .collectors import Trajectories as Trajectories
     from .collectors import aSyncDataCollector as aSyncDataCollector
@@ -224,6 +225,7 @@ _EXPORTS: dict[str, str] = {
             "MultiSyncDataCollector",
             "MultiaSyncDataCollector",
             "NormalActor",
+            "PolicyBank",
             "SyncDataCollector",
             "Trajectories",
             "aSyncDataCollector",

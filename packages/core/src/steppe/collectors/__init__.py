@@ -7,6 +7,7 @@ from steppe.collectors.agents import Agent
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
 from steppe.collectors.engine import Collector
+from steppe.collectors.policy_bank import PolicyBank
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
     MultiSyncDataCollector,
@@ -29,6 +30,7 @@ __all__ = [
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "NormalActor",
+    "PolicyBank",
     "SyncDataCollector",
     "Trajectories",
     "aSyncDataCollector",

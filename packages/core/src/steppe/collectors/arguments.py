@@ -22,6 +22,7 @@ __all__ = [
     "asked_between_steps",
     "check_delivery",
     "check_frames",
+    "check_slots",
     "compiled",
     "limit_steps",
     "make",
@@ -197,6 +198,25 @@ def check_delivery(
     for said, holds in contradictions.items():
         if holds:
             raise TypeError(f"{name}: {said}.")
+
+
+#: Steps of a slot where nobody says how many.
+_SLOT_LEN = 100
+
+
+def check_slots(name: str, length: Any, number: Any, lanes: int) -> tuple[int, int]:
+    """Steps of a slot, and how many slots there are.
+
+    Raises:
+        SpecError: these are no whole numbers, or there are fewer slots than lanes, which all write at once.
+    """
+    length, number = _SLOT_LEN if length is None else length, 2 * lanes if number is None else number
+    for argument, value in {"slot_len": length, "num_slots": number}.items():
+        if (whole_number(value) or 0) < 1:
+            raise SpecError(f"{name}: {argument} is a whole number >= 1, found {value!r}.")
+    if number < lanes:
+        raise SpecError(f"{name}: num_slots={number} is less than the {lanes} environments that run at once.")
+    return int(length), int(number)
 
 
 def asked_between_steps(name: str, interruptor: Any) -> Callable[[], bool] | None:

@@ -118,15 +118,9 @@ class _OverWorkers(_Batching):
             [partial(create_env, **(env_args or {}))] * n_threads,
             policy_factory=partial(create_agent, **(agent_args or {})),
             seeds=seeds,
+            num_slots=n_slots,
+            slot_len=n_timesteps,
         )
-        try:
-            if n_slots < self.n_envs:
-                raise SpecError(
-                    f"{name}: n_slots={n_slots} is less than the {self.n_envs} environments that run at once."
-                )
-        except BaseException:
-            self.close()
-            raise
 
 
 class EpisodeBatcher(_OverWorkers):
@@ -135,9 +129,9 @@ class EpisodeBatcher(_OverWorkers):
     Args:
         create_agent, agent_args, create_env, env_args: as :class:`MonoThreadEpisodeBatcher` has them; called in each
             worker.
-        n_timesteps: how long episodes are expected to be; longer ones are whole all the same. An environment ends them:
-            ``TransformedEnv(env, StepCounter(max_steps))``.
-        n_slots: for compatibility: at least as many as there are environments.
+        n_timesteps: steps in a slot of shared memory, through which data comes back; longer episodes take several. An
+            environment ends them: ``TransformedEnv(env, StepCounter(max_steps))``.
+        n_slots: how many slots there are, at least as many as environments.
         n_threads: worker processes.
         seeds: one for each worker, or one from which theirs follow.
     """

@@ -14,6 +14,7 @@ from steppe.collectors.agents import AgentFacts
 from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.delivery import Output
+from steppe.collectors.dry_step import check_policy, empty_root
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.lanes import Lanes
 from steppe.collectors.planning import planned
@@ -78,7 +79,8 @@ class Collector(IteratingCollector):
         env_device: where the environment is moved to.
         policy_device: where a copy of the policy acts. ``update_policy_weights_`` brings it up to date.
         postproc: called with each batch; what it returns is yielded. A module is moved to ``storing_device``.
-        trust_policy: the policy takes and returns a TensorDict; skip the adapter.
+        trust_policy: the policy takes and returns a TensorDict; skip the adapter, and the call on zeros that otherwise
+            tells, before anything is collected, of a policy that does not fit.
         replay_buffer: its ``extend`` is called with each batch, and None is yielded. ``init_random_frames`` are then
             counted by its ``write_count``.
         extend_buffer: False calls ``replay_buffer.add`` with each step of a batch instead, without ``postproc``.
@@ -98,6 +100,12 @@ class Collector(IteratingCollector):
         progress_bar: show a live line with frames and frames per second.
         max_steps: of requests: truncate a row after so many steps.
         auto_reset: of requests: slices begin anew in place where an episode ends, instead of leaving the lane.
+        slot_len: of requests with workers: steps in a slot of shared memory, through which data comes back; longer
+            episodes take several. 100 where None.
+        num_slots: of requests with workers: how many slots there are, at least one for each environment; two for each
+            where None. Workers wait where all are full, until the caller looks at the job.
+        compact: of requests: call the policy with the rows that are at work, and no others. False calls it with all
+            lanes, for policies whose rows look at each other; ``("collector", "mask")`` says which are at work.
         start_timeout: seconds that workers may take to make their environments and policies; None for as long as it
             takes.
         store_agent_state: of requests: keep the agent's state of the ``"first"`` step of a row, of ``"all"``, or
@@ -168,6 +176,9 @@ class Collector(IteratingCollector):
         progress_bar: bool = False,
         max_steps: int | None = None,
         auto_reset: bool = False,
+        compact: bool = True,
+        slot_len: int | None = None,
+        num_slots: int | None = None,
         start_timeout: float | None = None,
         store_agent_state: str = "first",
         pre_collect_hook: Callable[[], Any] | None = None,
@@ -182,8 +193,9 @@ class Collector(IteratingCollector):
                 f"{name} collects in the caller's process: Collector(..., num_workers={num_workers}) and "
                 "MultiSyncDataCollector have workers."
             )
-        if start_timeout is not None:
-            raise TypeError(f"{name}: start_timeout= is for workers: say num_workers= too.")
+        for argument, value in {"slot_len": slot_len, "num_slots": num_slots, "start_timeout": start_timeout}.items():
+            if value is not None:
+                raise TypeError(f"{name}: {argument}= is for workers: say num_workers= too.")
         seed = arguments.one_seed(name, seed, seeds)
         if not reset_when_done:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
@@ -216,9 +228,10 @@ class Collector(IteratingCollector):
             self._weights = Weights(policy, self.policy_device)
             self._policy = None
             if policy is not None:
-                self._policy = arguments.compiled(
-                    self._actor(bool(trust_policy)), compile_policy, cudagraph_policy, self._weights.device
-                )
+                act = self._actor(bool(trust_policy))
+                if not trust_policy:
+                    self._try_policy(name, act, exploration_type or ExplorationType.RANDOM, iterates)
+                self._policy = arguments.compiled(act, compile_policy, cudagraph_policy, self._weights.device)
                 if hasattr(policy, "register_collector"):
                     policy.register_collector(self)
             rows = self.env.numel()
@@ -257,7 +270,7 @@ class Collector(IteratingCollector):
             self.compact_obs = compact_obs
             self.interruptor = interruptor
             self.max_steps, self.auto_reset = max_steps, auto_reset
-            self.store_agent_state = store_agent_state
+            self.store_agent_state, self.compact = store_agent_state, compact
             self._is_stopped = arguments.asked_between_steps(name, interruptor)
             #: Steps of the batch that was collected last.
             self.steps_of_batch = self._steps
@@ -297,6 +310,17 @@ class Collector(IteratingCollector):
         if there is not None and there != plain:
             act = arguments.within_devices(act, there, here or torch.device("cpu"))
         return act
+
+    def _try_policy(self, name: str, act: Any, exploration: ExplorationType, iterates: bool) -> None:
+        """Call the policy once, so that one that does not fit is heard of before anything is collected."""
+        if self.env.has_dynamic_specs:
+            return
+        facts = AgentFacts(self._weights.policy)
+        told = facts.info_spec is not None or facts.info_default is not None or bool(facts.state_keys)
+        if self.env.batch_dims > 1 or (iterates and not told):
+            facts = None
+        with set_exploration_type(exploration):
+            check_policy(name, self._weights.policy, act, empty_root(self.env, facts))
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -538,6 +562,7 @@ class Collector(IteratingCollector):
             max_steps=self.max_steps,
             auto_reset=self.auto_reset,
             store_agent_state=self.store_agent_state,
+            compact=self.compact,
         )
         return Requests(
             LocalRunner(lanes, self.acting, lambda: self._policy_version), facts, spec_of_row(self.env.env_info_spec)

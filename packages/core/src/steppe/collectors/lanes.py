@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,12 +11,16 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
 from steppe.collectors.agents import AgentFacts
+from steppe.collectors.dry_step import empty_root
 from steppe.collectors.record import Trajectories
-from steppe.collectors.trajectories import row_ends, scatter
+from steppe.collectors.rows import KeptFrames, Row
+from steppe.collectors.slots import Columns
+from steppe.collectors.trajectories import row_ends
 from steppe.collectors.writer import public
 from steppe.envs import EnvBase, RandomActions, done_groups
 from steppe.errors import NotSupported, PolicyError, SpecError
-from steppe.specs import CPU
+from steppe.specs import CPU, Composite, make_composite_from_td
+from steppe.storage import storage_problem
 
 __all__ = ["Chunk", "Lanes"]
 
@@ -29,24 +33,14 @@ class Chunk:
         rows: numbers of the rows in the request; None for a slice: the lanes go on where they are.
         n_steps: the length of a slice.
         agent_info, env_info: of these rows; of a slice, of all lanes. None for nothing.
+        finishes: lanes of a slice leave it where their episode ends, also with ``auto_reset``.
     """
 
     rows: list[int] | None
     n_steps: int | None
     agent_info: TensorDict | None
     env_info: TensorDict | None
-
-
-@dataclass
-class _Row:
-    """A row at work: its place, and what is known from its beginning."""
-
-    place: int
-    lane: int
-    episode: int
-    length: int = 0
-    state: Any = None
-    frames: list[tuple[int, int]] = field(default_factory=list)
+    finishes: bool = False
 
 
 class Lanes:
@@ -59,6 +53,13 @@ class Lanes:
         max_steps: truncate a row after so many steps.
         auto_reset: a slice begins anew in place where an episode ends, instead of leaving the lane.
         store_agent_state: ``"first"`` in each row, in ``"all"`` steps, or ``"none"``.
+        compact: call the policy with the rows that are at work, and no others; False calls it with all lanes, and
+            ``("collector", "mask")`` says which are at work.
+
+    Attributes:
+        live: lanes that can go on with a slice.
+        record: where steps go.
+        first_lane: the number of the first lane, where there are other processes.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Lanes:
         max_steps: int | None = None,
         auto_reset: bool = False,
         store_agent_state: str = "first",
+        compact: bool = True,
     ) -> None:
         if env.batch_dims > 1:
             raise NotSupported(f"Requests need a batch of one dimension, and this one has {tuple(env.batch_size)}.")
@@ -83,8 +85,10 @@ class Lanes:
         self._limited = [group for group in self._groups if "truncated" in group.names]
         if max_steps is not None and not self._limited:
             raise SpecError("max_steps= needs a 'truncated' entry in the done spec: env.add_truncated_keys() adds one.")
-        self._block: Any = None
-        #: Lanes that can go on with a slice, with the data that they go on from.
+        self.compact = compact
+        self.record: Any = KeptFrames()
+        self.first_lane = 0
+        self._wide: TensorDictBase | None = None
         self.live: list[int] = []
         self._root: TensorDictBase | None = None
         self._episode_of: dict[int, int] = {}
@@ -128,7 +132,7 @@ class Lanes:
         if self._info_of is not None:
             root.set("agent_info", self._info_of[self._lanes])
         self._carrier = root
-        self._rows = [_Row(at, lane, self._episode_of[lane]) for at, lane in enumerate(self._lanes)]
+        self._rows = [self._row(at, lane, lane + self.first_lane) for at, lane in enumerate(self._lanes)]
         self._states(self._rows, root)
 
     def drop(self) -> None:
@@ -139,17 +143,21 @@ class Lanes:
 
     def cancel(self) -> None:
         """Forget the rows that have not ended."""
+        self.record.drop_running()
+        if self._n_steps is not None and self._lanes:  # the environments have gone on without their data
+            self.live, self._root = [], None
         self._lanes, self._rows, self._waiting, self._carrier = [], [], [], None
 
     def _stop(self) -> None:
         self._chunk: Chunk = Chunk([], None, None, None)
         self._lanes: list[int] = []
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._waiting: list[int] = []
         self._carrier: TensorDictBase | None = None
         self._n_steps: int | None = None
-        self._kept: list[TensorDictBase] = []
-        self._finished: list[tuple[_Row, bool]] = []
+        self._wide = None
+        self.record.clear()
+        self._finished: list[tuple[Row, bool]] = []
         self.total = 0
         self.finished = 0
 
@@ -163,6 +171,10 @@ class Lanes:
         """Whether rows have ended that were not taken."""
         return bool(self._finished)
 
+    def forget_finished(self) -> None:
+        """Forget rows that have ended, whose record says so itself."""
+        self._finished = []
+
     # -- steps ----------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -173,20 +185,12 @@ class Lanes:
         td, state = self._acted(carrier, lanes)
         ended = row_ends(td.get("next"), self._groups)
         for row in rows:
-            self._steps_of[row.lane] += 1
+            self._steps_of[row.own_lane] += 1
         if self.max_steps is not None:
             ended = self._truncate(td, ended)
-        frame = public(td)
-        hidden = ["agent_info", "env_info"] + ([] if self.store_agent_state == "all" else ["agent_state"])
-        frame = frame.exclude(*hidden)
-        if state is not None and self.store_agent_state == "all":
-            following = frame.get("next").copy()
-            following.set("agent_state", state)
-            frame.set("next", following)
-        step = len(self._kept)
-        self._kept.append(frame)
-        for at, row in enumerate(rows):
-            row.frames.append((step, at))
+        frame = self._framed(td, state)
+        self.record.write(frame, rows)
+        for row in rows:
             row.length += 1
         self._go_on(td, state, ended.tolist())
 
@@ -196,7 +200,7 @@ class Lanes:
         goes_on = [at for at, end in enumerate(ended) if not end]
         root = self._root_after(td, state)
         restarted: list[int] = []
-        if self._n_steps is not None and self.auto_reset:
+        if self._n_steps is not None and self.auto_reset and not self._chunk.finishes:
             restarted = [at for at, end in enumerate(ended) if end]
             goes_on = list(range(len(lanes)))
             if restarted:
@@ -213,6 +217,7 @@ class Lanes:
             if at not in kept or slice_over:
                 alive = self._n_steps is not None and at in kept
                 self._finished.append((row, alive))
+                self.record.end(row, alive)
                 self.finished += 1
         free = [lanes[at] for at in range(len(lanes)) if at not in kept]
         if len(goes_on) < len(lanes):
@@ -234,7 +239,8 @@ class Lanes:
         rows = []
         for lane, place in zip(lanes, places, strict=True):
             self._number(lane)
-            rows.append(_Row(place, lane, self._episode_of[lane]))
+            assert self._chunk.rows is not None
+            rows.append(self._row(place, lane, self._chunk.rows[place]))
         self._states(rows, fresh)
         if self._carrier is None:
             self._lanes, self._rows, self._carrier = lanes, rows, fresh
@@ -245,12 +251,15 @@ class Lanes:
         self._lanes = [[*self._lanes, *lanes][at] for at in order]
         self._rows = [[*self._rows, *rows][at] for at in order]
 
+    def _row(self, place: int, lane: int, number: int) -> Row:
+        return Row(place, number, lane + self.first_lane, lane, self._episode_of[lane])
+
     def _number(self, lane: int) -> None:
         self._episode_of[lane] = self.episodes
         self._steps_of[lane] = 0
         self.episodes += 1
 
-    def _states(self, rows: list[_Row], root: TensorDictBase) -> None:
+    def _states(self, rows: list[Row], root: TensorDictBase) -> None:
         state = root.get("agent_state", None)
         if state is not None and self.store_agent_state != "none":
             for at, row in enumerate(rows):
@@ -290,6 +299,8 @@ class Lanes:
         before = None if self._checked else {key: td.get(key) for key in td.keys(True, True)}
         if isinstance(self.act, RandomActions):
             self._random(td, lanes)
+        elif not self.compact:
+            td = self._acted_on_all(td, lanes)
         else:
             acted = self.act(td)
             if acted is not td:
@@ -311,6 +322,26 @@ class Lanes:
         else:
             td = env.step_at(td, lanes)
         return td, state
+
+    def _acted_on_all(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
+        """Call the policy with all lanes; those without work have what they had last."""
+        at = _tensor(lanes)
+        wide = td[torch.zeros(self.n, dtype=torch.int64, device=CPU)] if self._wide is None else self._wide
+        if len(lanes) < self.n:
+            wide[at] = td
+        else:
+            wide = td
+        self._wide = wide.clone()
+        given = wide.copy()
+        mask = torch.zeros(self.n, dtype=torch.bool, device=CPU)
+        mask[at] = True
+        given.set(("collector", "mask"), mask)
+        acted = self.act(given)
+        if acted is not given:
+            if not isinstance(acted, TensorDictBase):
+                raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
+            given.update(acted)
+        return given.exclude("collector")[at]
 
     def _check_written(self, before: dict[Any, torch.Tensor], td: TensorDictBase) -> None:
         self._checked = True
@@ -337,7 +368,7 @@ class Lanes:
             td.set(key, value[_tensor(lanes)] if env.batch_dims else value.unsqueeze(0))
 
     def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
-        late = _tensor([self._steps_of[row.lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
+        late = _tensor([self._steps_of[row.own_lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
         if not bool(late.any()):
             return ended
         following = td.get("next")
@@ -365,36 +396,25 @@ class Lanes:
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def take(self, version: int = 0, lane_offset: int = 0) -> Trajectories | None:
+    def take(self, version: int = 0) -> Trajectories | None:
         """Take the rows that have ended since the last time, in their order; None where there are none."""
         taken, self._finished = sorted(self._finished, key=lambda each: each[0].place), []
         if not taken:
             return None
-        sizes = _tensor([0] + [len(frame) for frame in self._kept]).cumsum(0).tolist()
-        flat = cat_tds(self._kept) if len(self._kept) > 1 else self._kept[0]
-        lengths = [row.length for row, _ in taken]
-        longest = max(lengths)
-        index, slots = [], []
-        for at, (row, _) in enumerate(taken):
-            index += [sizes[step] + place for step, place in row.frames]
-            slots += range(at * longest, at * longest + row.length)
-        steps = scatter(flat[_tensor(index)], _tensor(slots), len(taken), longest)
-        steps.names = [None, "time"]
-        self._forget(flat, sizes)
         rows, chunk = [row for row, _ in taken], self._chunk
-        numbers = [row.lane if chunk.rows is None else chunk.rows[row.place] for row in rows]
+        steps = self.record.take(rows, self._rows)
         slices = chunk.rows is None
-        places = _tensor([row.lane if slices else row.place for row in rows])
+        places = _tensor([row.own_lane if slices else row.place for row in rows])
         agent_info = self._info_of if slices else chunk.agent_info
         env_info = self._env_info_of if slices else chunk.env_info
         states = [row.state for row in rows]
         size = [len(rows)]
         return Trajectories(
             steps=steps,
-            length=_tensor(lengths),
+            length=_tensor([row.length for row in rows]),
             alive=_tensor([alive for _, alive in taken]),
-            row=_tensor(numbers) + (lane_offset if slices else 0),
-            lane=_tensor([row.lane + lane_offset for row in rows]),
+            row=_tensor([row.number for row in rows]),
+            lane=_tensor([row.lane for row in rows]),
             episode=_tensor([row.episode for row in rows]),
             policy_version=torch.full(size, version, dtype=torch.int64, device=CPU),
             agent_info=None if agent_info is None else agent_info[places],
@@ -403,17 +423,44 @@ class Lanes:
             batch_size=size,
         )
 
-    def _forget(self, flat: TensorDictBase, sizes: list[int]) -> None:
-        """Keep the frames of rows that are still at work, and no others."""
-        if not self._rows:
-            self._kept = []
-            return
-        index: list[int] = []
-        for row in self._rows:
-            places = [sizes[step] + place for step, place in row.frames]
-            row.frames = [(0, len(index) + at) for at in range(len(places))]
-            index += places
-        self._kept = [flat[_tensor(index, dtype=torch.int64)]] if index else []
+    # -- what a step holds ----------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def columns(self) -> Columns | None:
+        """What a step holds, from one call of the policy on no data; None where that has no fixed place."""
+        env = self.env
+        if env.has_dynamic_specs:
+            return None
+        td = empty_root(env, self.facts)
+        following = env.fake_tensordict().get("next")
+        first = td.get("agent_state", None)
+        state = None
+        if isinstance(self.act, RandomActions):
+            action = env.full_action_spec.zero()
+            td.update(action if env.batch_dims else action.unsqueeze(0))
+        else:
+            with torch.random.fork_rng(devices=[]):
+                td.update(self.act(td))
+            state = self.facts.next_state(td)
+        td.set("next", following if env.batch_dims else following.unsqueeze(0))
+        frame = self._framed(td, state)
+        row = frame[0]
+        if not all(isinstance(value, torch.Tensor) for value in row.values(True, True)):
+            return None
+        spec = make_composite_from_td(row, unsqueeze_null_shapes=False)
+        kept = first is not None and self.store_agent_state != "none"
+        states = make_composite_from_td(first[0], unsqueeze_null_shapes=False) if kept else Composite({})
+        return None if storage_problem(spec) is not None else Columns(spec, states)
+
+    def _framed(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
+        """What is kept of a step."""
+        hidden = ["agent_info", "env_info", "collector"] + ([] if self.store_agent_state == "all" else ["agent_state"])
+        frame = public(td).exclude(*hidden)
+        if state is not None and self.store_agent_state == "all":
+            following = frame.get("next").copy()
+            following.set("agent_state", state)
+            frame.set("next", following)
+        return frame
 
 
 def _tensor(values: Any, *, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -20,6 +20,7 @@ from steppe.collectors.delivery import Output
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.requests import Requests, spec_of_row
 from steppe.collectors.serving import Job
+from steppe.collectors.slots import Slots
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.worker_requests import WorkerRunner
 from steppe.envs import ExplorationType, done_groups, next_seed
@@ -68,6 +69,7 @@ class MultiCollector(IteratingCollector):
         num_threads: taken with a warning: the caller's process keeps the number that it has.
         num_sub_threads: threads that torch uses in each worker.
         batch_timeout: seconds that a batch may take; None to wait as long as it takes.
+        slot_len, num_slots: of requests, see :class:`~steppe.Collector`.
         start_timeout: seconds that workers may take to make their environments and policies; None likewise.
         start_method: how processes are started; see :class:`~steppe.ParallelEnv`.
         reset_at_each_iter, reset_when_done, exploration_type, set_truncated, max_frames_per_traj, trust_policy,
@@ -86,6 +88,7 @@ class MultiCollector(IteratingCollector):
         *("max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
         *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy", "cudagraph_policy"),
         *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state"),
+        "compact",
     )
 
     def __init__(
@@ -123,6 +126,8 @@ class MultiCollector(IteratingCollector):
         num_sub_threads: int = 1,
         batch_timeout: float | None = None,
         start_timeout: float | None = None,
+        slot_len: int | None = None,
+        num_slots: int | None = None,
         start_method: str | None = None,
         return_same_td: bool = False,
         **others: Any,
@@ -193,6 +198,10 @@ class MultiCollector(IteratingCollector):
             if len(sizes) > 1:
                 raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
             self.env_batch_size = torch.Size(reports[0].batch_size)
+            self._slots: Slots | None = None
+            self.slot_len, self.num_slots = arguments.check_slots(
+                name, slot_len, num_slots, n * self.env_batch_size.numel()
+            )
             self.frames_per_worker = [report.frames for report in reports]
             self.frames_per_batch = self.requested_frames_per_batch = self._frames_of_batch()
             asked = arguments.whole_number(frames_per_batch)
@@ -315,8 +324,11 @@ class MultiCollector(IteratingCollector):
 
     def _new_requests(self) -> Requests:
         self.worker_group.check(self)
-        sizes = self.env_batch_size
-        runner = WorkerRunner(self.worker_group, sizes[0] if sizes else 1)
+        each = self.env_batch_size[0] if self.env_batch_size else 1
+        if self._slots is None:
+            lanes = each * self.num_workers
+            self._slots = self.worker_group.make_slots(self.num_slots or 2 * lanes, self.slot_len)
+        runner = WorkerRunner(self.worker_group, each, self._slots)
         return Requests(runner, AgentFacts(self._facts_of()), spec_of_row(self.worker_group.reports[0].env_info_spec))
 
     def _facts_of(self) -> Any:

@@ -9,6 +9,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase, tensorclass
 from tensordict import cat as cat_tds
 
+from steppe.collectors.trajectories import scatter
+
 __all__ = ["Trajectories"]
 
 
@@ -126,10 +128,83 @@ class Trajectories:
         return self.as_steps().reshape(-1)[self.mask().reshape(-1)]
 
     @staticmethod
-    def join(several: Sequence[Trajectories]) -> Trajectories:
+    def cat(several: Sequence[Trajectories]) -> Trajectories:
         """Rows one after the other, padded to the longest."""
         longest = max(each.steps.batch_size[-1] for each in several)
-        return torch.cat([each.pad_to(longest) for each in several], 0)
+        joined: Any = torch.cat([each.pad_to(longest) for each in several], 0)  # type: ignore[misc]
+        return joined  # type: ignore[no-any-return]
+
+    def split(self, policy: Any = None) -> Trajectories:
+        """One row for each episode of rows that go over several, as slices with ``auto_reset`` do.
+
+        A row is cut before each step whose ``is_init`` is True. Its first piece may be the rest of an episode; only the
+        last can be alive. Later pieces have ``episode`` numbers of their own, behind the largest that there is.
+
+        Args:
+            policy: an agent whose ``initial_state`` gives the state at the first step of the later pieces, where
+                ``store_agent_state="all"`` has not kept it; without either ``agent_state`` is None, if there are such.
+
+        Returns:
+            ``[pieces]``, by row and then by time.
+        """
+        whole: Any = self.reshape(-1)  # type: ignore[attr-defined]
+        mask = whole.mask()
+        n, steps = mask.shape
+        begins = whole.steps.get("is_init").reshape(n, steps).clone()
+        later_only = begins.clone()
+        begins[:, 0] = True
+        later_only[:, 0] = False
+        begins, later_only = begins & mask, later_only & mask
+        kept = mask.reshape(-1).nonzero().squeeze(-1)
+        starts = begins.reshape(-1)[kept]
+        number = starts.cumsum(0) - 1
+        first = starts.nonzero().squeeze(-1)
+        length = torch.diff(first, append=first.new_tensor([len(kept)]))
+        pieces, longest = len(first), int(length.max())
+        flat = whole.steps.reshape(-1)[kept]
+        place = torch.arange(len(kept), device=kept.device) - first[number]
+        row = kept[first] // steps
+        later = later_only.reshape(-1)[kept][first]
+        last = torch.ones_like(later)
+        last[:-1] = row[1:] != row[:-1]
+        episode = whole.episode[row].clone()
+        episode[later] = int(whole.episode.max()) + 1 + torch.arange(int(later.sum()), device=episode.device)
+        of_rows = {
+            name: None if (value := getattr(whole, name)) is None else value[row] for name in ("agent_info", "env_info")
+        }
+        beginnings = flat[first]
+        made: Any = Trajectories
+        return made(  # type: ignore[no-any-return]
+            steps=_timed(scatter(flat, number * longest + place, pieces, longest)),
+            length=length,
+            alive=whole.alive[row] & last,
+            row=whole.row[row],
+            lane=whole.lane[row],
+            episode=episode,
+            policy_version=whole.policy_version[row],
+            **of_rows,
+            agent_state=_states(whole, beginnings, row, later, of_rows, policy),
+            batch_size=[pieces],
+        )
+
+
+def _states(
+    whole: Any, beginnings: TensorDictBase, row: torch.Tensor, later: torch.Tensor, infos: dict[str, Any], policy: Any
+) -> Any:
+    """The agent's state at the first step of each piece, or None."""
+    if "agent_state" in beginnings.keys():
+        return beginnings.get("agent_state")
+    begin = getattr(policy, "initial_state", None)
+    if whole.agent_state is None or (bool(later.any()) and begin is None):
+        return None
+    state = whole.agent_state[row].clone()
+    if bool(later.any()):
+        given = beginnings.exclude("next")
+        given.update({name: value for name, value in infos.items() if value is not None})
+        fresh = begin(given[later])  # type: ignore[misc]
+        for key in state.keys(True, True):
+            state.get(key)[later] = fresh.get(key)
+    return state
 
 
 def _timed(steps: Any) -> Any:

@@ -18,6 +18,9 @@ from steppe.specs import Composite
 
 __all__ = ["Job", "LocalRunner", "RequestForm", "Requests", "Runner", "spec_of_row"]
 
+#: Steps of a slice that goes on until all episodes have ended.
+_NO_END = 2**62
+
 #: Seconds that a look at a job in this process may work on it.
 _TURN = 0.005
 
@@ -175,7 +178,7 @@ class Job:
         if not self._parts:
             return None
         parts, self._parts = self._parts, []
-        found = Trajectories.join(parts)
+        found = Trajectories.cat(parts)
         found = found[found.row.argsort()]
         self._fetched += len(found)
         return found
@@ -220,8 +223,8 @@ class Requests:
             return self._slice(n_episodes, agent_info, env_info, n_steps)
         if self._in_slices and self.runner.n_live:
             raise StateError(
-                f"{self.runner.n_live} lanes are in the middle of episodes: drop() forgets them, before episodes are "
-                "asked for."
+                f"{self.runner.n_live} lanes are in the middle of episodes: finish() runs them to their end, "
+                "drop() forgets them, before episodes are asked for."
             )
         agents = self.facts.infos(agent_info, "The request")
         envs = self._env_infos(env_info)
@@ -267,6 +270,16 @@ class Requests:
         envs = self._of_lanes(self._env_infos(env_info), "env_info")
         self.runner.reset(agents, envs)
         self._in_slices = True
+
+    def finish(self) -> Job | None:
+        """See :meth:`RequestForm.finish`."""
+        self._check_idle()
+        rows = self.runner.n_live
+        if not self._in_slices or not rows:
+            self.job = None
+            return None
+        self._last = None
+        return self._start(Chunk(None, _NO_END, None, None, finishes=True), rows, torch.Size([rows]))
 
     def drop(self) -> None:
         """Forget the lanes that are live, and the job."""
@@ -428,6 +441,14 @@ class RequestForm:
             agent_info, env_info: one row for each lane, or one for all.
         """
         self.requests.reset(agent_info, env_info)
+
+    def finish(self) -> Job | None:
+        """Let the lanes that are live run to the end of their episodes: a slice without a length. ``get`` fetches it.
+
+        Returns:
+            The job; None where no lane is live.
+        """
+        return self.requests.finish()
 
     def drop(self) -> None:
         """Forget the lanes that are live, and the job that is running."""

@@ -13,7 +13,9 @@ from tensordict import TensorDictBase
 from steppe.collectors.agents import Declared
 from steppe.collectors.engine import Collector
 from steppe.collectors.lanes import Chunk, Lanes
+from steppe.collectors.requests import LocalRunner
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
+from steppe.collectors.slots import Columns, Piece, Slots, SlotWriter, Stopped
 from steppe.specs import Composite
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import SubjectError, Words, Worker
@@ -28,6 +30,9 @@ STOP, PROGRESS, PER_WORKER = 0, 1, 8
 
 #: Seconds between two messages about rows that have ended.
 _TELL_EVERY = 0.02
+
+#: Seconds between two looks for a slot that the caller has freed.
+_SLOT_LOOK = 0.0005
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ class _Collecting:
         self.n_workers = 1
         self.weights: SharedWeights | None = None
         self.storage: Storage | None = None
+        self._slot_writer: SlotWriter | None = None
 
     def report(self) -> Report:
         """Say what there is."""
@@ -126,7 +132,13 @@ class _Collecting:
 
     def take(self, message: Any, fds: list[int]) -> None:
         """Be given the memory where batches go."""
-        spec, rows, nbytes = message
+        if message[0] == "slots":
+            _, columns, n, length = message
+            slots = Slots(columns, n, length, fds)
+            own = slots.of_worker(self.worker.index, self.n_workers)
+            self._slot_writer = SlotWriter(slots, own, self._tell, self._pause)
+            return
+        _, spec, rows, nbytes = message
         self.storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
 
     def call(self, message: Any) -> Any:
@@ -186,8 +198,11 @@ class _Collecting:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _lanes(self) -> Lanes:
-        lanes: Any = self.collector.requests.runner
-        return lanes.lanes  # type: ignore[no-any-return]
+        runner = self.collector.requests.runner
+        assert isinstance(runner, LocalRunner)
+        if self._slot_writer is not None:
+            runner.lanes.record = self._slot_writer
+        return runner.lanes
 
     def _reset_lanes(self, agent_info: Any, env_info: Any) -> None:
         self._take_weights()
@@ -196,10 +211,15 @@ class _Collecting:
     def _drop(self) -> None:
         self._lanes().drop()
 
+    def _columns(self) -> Columns | None:
+        """What a step of a request holds; None where that has no fixed place."""
+        return self._lanes().columns()
+
     def _request(self, chunk: Chunk, first_lane: int) -> tuple[str, Any, int]:
         """Run a chunk, and tell of rows that have ended while others run on."""
         self._take_weights()
-        lanes, version = self._lanes(), self.collector.policy_version
+        lanes = self._lanes()
+        lanes.first_lane = first_lane
         with self.collector.acting():
             if chunk.rows is None:
                 lanes.begin_slice(chunk)
@@ -207,13 +227,33 @@ class _Collecting:
                 lanes.begin_episodes(chunk)
             told = time.monotonic()
             while lanes.at_work:
-                lanes.step()
+                try:
+                    lanes.step()
+                except Stopped:
+                    lanes.cancel()
                 if self.flags[STOP]:
                     lanes.cancel()
-                elif lanes.at_work and lanes.has_finished and time.monotonic() - told > _TELL_EVERY:
-                    self.worker.say(("rows", lanes.take(version, first_lane), 0))
+                elif lanes.at_work and time.monotonic() - told > _TELL_EVERY:
+                    if (found := self._found(lanes)) is not None:
+                        self.worker.say(found)
                     told = time.monotonic()
-        return "end", lanes.take(version, first_lane), len(lanes.live)
+        return "end", self._found(lanes), len(lanes.live)
+
+    def _found(self, lanes: Lanes) -> tuple[str, Any, int] | None:
+        """Rows that have ended, or slots that are full, and nobody was told of; None where there are none."""
+        version = self.collector.policy_version
+        if isinstance(lanes.record, SlotWriter):
+            lanes.forget_finished()
+            pieces = lanes.record.take()
+            return ("pieces", pieces, version) if pieces else None
+        return ("rows", lanes.take(version), 0) if lanes.has_finished else None
+
+    def _tell(self, pieces: list[Piece]) -> None:
+        self.worker.say(("pieces", pieces, self.collector.policy_version))
+
+    def _pause(self) -> bool:
+        """Wait for the caller to free a slot; whether it wishes that the request end, or is gone."""
+        return bool(self.flags[STOP]) or self.worker.pause(_SLOT_LOOK)
 
     # -- batches --------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.serving import ENTRY, PER_WORKER, STOP, Job, Report
 from steppe.collectors.shared_weights import SharedWeights
+from steppe.collectors.slots import Slots
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
 from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
@@ -136,7 +137,7 @@ class WorkerGroup:
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
                 self._storage = Storage(specs[0], (self.n,), kind="shared")
                 handle = self._storage.handle()
-                self.pool.hand((handle.spec, handle.rows, handle.nbytes), [handle.fd])
+                self.pool.hand(("batches", handle.spec, handle.rows, handle.nbytes), [handle.fd])
             self.prepared = True
         except BaseException:
             self.stop(PATIENCE_AFTER_FAILURE, "after an error")
@@ -229,6 +230,24 @@ class WorkerGroup:
         return self._storage.td
 
     # -- requests -------------------------------------------------------------------------------------------------
+
+    def make_slots(self, n: int, length: int) -> Slots | None:
+        """Have the data of requests come through slots; None where what a step holds has no fixed place.
+
+        Args:
+            n: how many there are.
+            length: steps of each.
+        """
+        columns = self.ask_all("columns")
+        if columns[0] is None or any(each != columns[0] for each in columns):
+            return None
+        slots = Slots(columns[0], n, length)
+        try:
+            self.pool.hand(("slots", columns[0], n, length), slots.fds)
+        except BaseException:
+            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            raise
+        return slots
 
     @property
     def requested(self) -> set[int]:

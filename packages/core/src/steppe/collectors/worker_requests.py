@@ -9,6 +9,7 @@ from tensordict import TensorDict
 
 from steppe.collectors.lanes import Chunk
 from steppe.collectors.requests import Runner
+from steppe.collectors.slots import Assembly, Slots
 from steppe.collectors.worker_group import WorkerGroup
 
 __all__ = ["WorkerRunner"]
@@ -20,10 +21,13 @@ class WorkerRunner(Runner):
     Args:
         worker_group: the workers.
         lanes_each: lanes of one worker.
+        slots: through which data comes; None where it travels in messages.
     """
 
-    def __init__(self, worker_group: WorkerGroup, lanes_each: int) -> None:
-        self.worker_group, self.each = worker_group, lanes_each
+    def __init__(self, worker_group: WorkerGroup, lanes_each: int, slots: Slots | None) -> None:
+        self.worker_group, self.each, self.slots = worker_group, lanes_each, slots
+        self._infos: tuple[TensorDict | None, TensorDict | None] = (None, None)
+        self._assembly: Assembly | None = None
         self.n_lanes, self.parts = worker_group.n * lanes_each, []
         self._live = [0] * worker_group.n
 
@@ -33,11 +37,19 @@ class WorkerRunner(Runner):
 
     def begin(self, chunk: Chunk) -> None:
         messages: dict[int, Any] = {}
+        infos_of_all = (chunk.agent_info, chunk.env_info)
         if chunk.rows is None:
+            if chunk.agent_info is not None:
+                self._infos = (chunk.agent_info, self._infos[1])
+            infos_of_all = self._infos
             for worker in range(self.worker_group.n):
                 if self._live[worker]:
                     infos = _part(chunk.agent_info, worker * self.each, (worker + 1) * self.each)
-                    messages[worker] = ("request", Chunk(None, chunk.n_steps, infos, None), worker * self.each)
+                    messages[worker] = (
+                        "request",
+                        Chunk(None, chunk.n_steps, infos, None, chunk.finishes),
+                        worker * self.each,
+                    )
         else:
             rows, first = len(chunk.rows), 0
             for worker in range(self.worker_group.n):
@@ -51,6 +63,8 @@ class WorkerRunner(Runner):
                     )
                     messages[worker] = ("request", own, worker * self.each)
                 first = end
+        if self.slots is not None:
+            self._assembly = Assembly(self.slots, *infos_of_all)
         self.worker_group.request(messages)
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
@@ -64,22 +78,31 @@ class WorkerRunner(Runner):
                 for worker in range(self.worker_group.n)
             }
         )
+        self._infos = (agent_info, env_info)
         self._live = [self.each] * self.worker_group.n
 
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            for worker, (kind, part, live) in self.worker_group.hear(
-                None if end is None else max(end - time.monotonic(), 0.0)
-            ):
-                if part is not None:
-                    self.parts.append(part)
-                if kind == "end":
-                    self._live[worker] = live
+            for worker, told in self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0)):
+                if told[0] == "end":
+                    self._live[worker] = told[2]
+                    told = told[1]
+                if told is not None:
+                    self._take(*told)
+            if self._assembly is not None and (part := self._assembly.take()) is not None:
+                self.parts.append(part)
             if not self.worker_group.requested:
                 return True
             if end is not None and time.monotonic() >= end:
                 return False
+
+    def _take(self, kind: str, data: Any, version: int) -> None:
+        if kind == "pieces":
+            assert self._assembly is not None
+            self._assembly.add(data, version)
+        else:
+            self.parts.append(data)
 
     def cancel(self) -> None:
         self.worker_group.interrupt_requests()

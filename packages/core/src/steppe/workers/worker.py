@@ -82,6 +82,10 @@ class Worker:
         """Tell the caller what was raised instead of an answer."""
         self._connection.send(("failed", Failure.of(error, doing)))
 
+    def pause(self, seconds: float) -> bool:
+        """Wait, in the middle of a call; returns sooner, and True, where the caller has sent something or is gone."""
+        return self._connection.poll(seconds)
+
     def new_modules(self) -> list[str]:
         """Modules of plugins that this process has imported, which a fork server may load ahead for later workers."""
         return loaded_since(self._before)

@@ -1,0 +1,255 @@
+"""Jobs: requests that run, and what can be done meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+
+from steppe import (
+    Collector,
+    SerialEnv,
+    Trajectories,
+)
+from steppe.errors import StateError, WorkerError
+from tests.core.collectors.counters_and_walks import (
+    CountTo,
+    counters,
+    echo,
+    make,
+    told,
+)
+from tests.core.collectors.test_multi import all_gone
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+class Waiting(CountTo):
+    """Cannot pass its tenth step before a file is there."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = file
+
+    def _step(self, tensordict: Any) -> Any:
+        while self.t >= 9 and not os.path.exists(self.file):
+            os.sched_yield()
+        return super()._step(tensordict)
+
+
+def test_a_job_runs_while_the_caller_does_something_else(tmp_path: Any) -> None:
+    file = tmp_path / "go"
+    with make(2, lambda: SerialEnv(2, lambda: Waiting(str(file))), echo) as collector:
+        job = collector.execute(env_info=told([1, 20, 1, 20]))
+        assert collector.get(blocking=False) is None
+        assert not job.done()
+        with pytest.raises(TimeoutError, match="4 rows had ended"):
+            collector.get(timeout=0.05)
+        for refused in (lambda: collector.execute(n_episodes=1), collector.reexecute):
+            with pytest.raises(StateError, match="A job is running"):
+                refused()
+        file.touch()
+        found = collector.get()
+        assert found.length.tolist() == [1, 20, 1, 20]
+        assert job.progress() == (4, 4)
+        collector.execute(env_info=told([2]))
+        while (polled := collector.get(blocking=False)) is None:
+            pass
+        assert polled.length.tolist() == [2]
+
+
+def test_rows_that_have_ended_can_be_had_before_the_others(tmp_path: Any) -> None:
+    file = tmp_path / "go"
+    with make(2, lambda: SerialEnv(2, lambda: Waiting(str(file))), echo) as collector:
+        job = collector.execute(env_info=told([1, 60, 9, 60]))
+        rows: list[int] = []
+        file.touch()
+        before = 0
+        while not (over := job.done()) or len(rows) < 4:
+            part = collector.get(partial=True)
+            if part is not None:
+                rows += part.row.tolist()
+                assert part.steps["env_id"][:, 0].flatten().tolist() == part.row.tolist()
+            done, total = job.progress()
+            assert done >= before
+            assert total == 4
+            before = done
+            assert not over or len(rows) == 4 or part is not None
+        assert sorted(rows) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_job_that_is_cancelled_leaves_the_collector_usable(workers: int) -> None:
+    with make(workers, lambda: counters(2), echo) as collector:
+        job = collector.execute(env_info=told([1, 1_000_000_000, 1, 1_000_000_000]))
+        job.cancel()
+        ended = job.partial()
+        assert ended is None or ended.length.eq(1).all()
+        with pytest.raises(StateError, match="cancelled"):
+            job.result()
+        collector.execute(env_info=told([2, 3]))
+        assert collector.get().length.tolist() == [2, 3]
+
+
+def test_episodes_are_not_asked_for_in_the_middle_of_others() -> None:
+    with Collector(lambda: counters(2), echo) as collector:
+        collector.reset_lanes(env_info=told([5, 5]))
+        collector.execute(n_steps=2)
+        collector.get()
+        with pytest.raises(StateError, match=r"finish\(\) runs .* drop\(\) forgets"):
+            collector.execute(env_info=told([1]))
+        collector.drop()
+        collector.execute(env_info=told([1]))
+        assert collector.get().length.tolist() == [1]
+
+
+@pytest.mark.parametrize("auto_reset", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_runs_can_be_run_to_its_end(workers: int, auto_reset: bool) -> None:
+    with make(workers, lambda: counters(2 if workers else 4), echo, auto_reset=auto_reset) as collector:
+        assert collector.finish() is None
+        collector.reset_lanes(env_info=told([5, 3, 9, 4]))
+        collector.execute(n_steps=2)
+        collector.get()
+        rest = collector.finish().result()
+        assert rest.length.tolist() == [3, 1, 7, 2]
+        assert rest.last()["next", "done"].all()
+        assert not rest.alive.any()
+        assert collector.n_live == 0
+        collector.execute(env_info=told([1]))
+        assert collector.get().length.tolist() == [1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_slice_that_is_cancelled_forgets_its_lanes(workers: int) -> None:
+    with make(workers, lambda: counters(2), echo) as collector:
+        collector.reset_lanes(env_info=told([1_000_000_000] * collector.n_lanes))
+        collector.execute(n_steps=1_000_000_000).cancel()
+        assert collector.n_live == 0
+        collector.execute(env_info=told([2, 3]))
+        assert collector.get().length.tolist() == [2, 3]
+
+
+def test_max_steps_truncates_a_row() -> None:
+    with Collector(lambda: counters(2), echo, max_steps=10) as collector:
+        collector.execute(env_info=told([1000, 4]))
+        found = collector.get()
+        assert found.length.tolist() == [10, 4]
+        last = found.last()["next"]
+        assert last["truncated"].flatten().tolist() == [True, False]
+        assert last["terminated"].flatten().tolist() == [False, True]
+        assert last["done"].all()
+    with Collector(lambda: counters(2), echo) as collector:
+        collector.reset_lanes(env_info=told([1000, 1000]))
+        collector.execute(n_steps=10)
+        found = collector.get()
+        assert not found.last()["next", "done"].any()
+        assert found.alive.all()
+
+
+def test_weights_that_come_while_a_job_runs_are_those_of_the_next() -> None:
+    policy = TensorDictModule(Weighted(), ["t"], ["action", "weight"])
+    with make(2, lambda: counters(2), policy) as collector:
+        for number in range(3):
+            collector.execute(env_info=told([50] * 4))
+            policy.module.weight.data.fill_(number + 1)
+            collector.update_policy_weights_()
+            found = collector.get()
+            versions = found.policy_version.unsqueeze(1).expand(4, 50).float()
+            assert torch.equal(found.steps["weight"], versions), "what a row says is what it was made with"
+            assert versions.max() <= number + 1
+        collector.execute(env_info=told([5] * 4))
+        assert collector.get().policy_version.eq(3).all()
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ones(len(t), dtype=torch.int64), self.weight.expand(len(t))
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.parametrize("where", ["step", "kill", "reset", "policy"])
+def test_what_goes_wrong_in_a_worker_is_heard_of(where: str, polled: bool) -> None:
+    with make(2, lambda: SerialEnv(2, lambda: Breaking(where)), broken if where == "policy" else echo) as collector:
+        pids = collector.worker_group.pool.pids
+        collector.execute(env_info=told([30] * 4))
+        with pytest.raises(WorkerError, match="ended unexpectedly" if where == "kill" else f"broken in {where}"):
+            polled_for(collector) if polled else collector.get()
+        assert all_gone(pids)
+        with pytest.raises(RuntimeError, match="after an error"):
+            collector.update_policy_weights_()
+
+
+def polled_for(collector: Any) -> Trajectories:
+    while (found := collector.get(blocking=False)) is None:
+        pass
+    return found
+
+
+def test_a_factory_that_raises_is_heard_of_at_once() -> None:
+    def factory() -> Any:
+        raise ValueError("broken in factory")
+
+    with pytest.raises(WorkerError, match="broken in factory"):
+        Collector(counters, policy_factory=factory, num_workers=2)
+    with pytest.raises(WorkerError, match="broken in factory"):
+        Collector(factory, num_workers=2)
+
+
+class Breaking(CountTo):
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        reset = super()._reset(tensordict, **kwargs)
+        if self.where == "reset" and self.env_id == 3:
+            raise ValueError("broken in reset")
+        return reset
+
+    def _step(self, tensordict: Any) -> Any:
+        if self.t == 5 and self.env_id == 3:
+            if self.where == "step":
+                raise ValueError("broken in step")
+            if self.where == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super()._step(tensordict)
+
+
+def broken(tensordict: TensorDict) -> Any:
+    if bool((tensordict["t"] > 4).any()):
+        raise ValueError("broken in policy")
+    return echo(tensordict)
+
+
+def test_an_error_in_this_process_leaves_the_collector_usable() -> None:
+    with Collector(lambda: SerialEnv(4, lambda: Breaking("step")), echo) as collector:
+        collector.execute(env_info=told([30] * 4))
+        with pytest.raises(ValueError, match="broken in step"):
+            collector.get()
+        collector.execute(env_info=told([2] * 4))
+        assert collector.get().length.tolist() == [2] * 4
+        job = collector.execute(env_info=told([30] * 4))
+        with pytest.raises(ValueError, match="broken in step"):
+            job.result()
+        assert collector.execute(env_info=told([2] * 4)).result().length.tolist() == [2] * 4
+
+
+def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
+    with make(2, lambda: counters(2), echo) as collector:
+        collector.reset_lanes(env_info=told([9] * 4))
+        collector.execute(n_steps=4)
+        collector.get()
+        collector.set_seed(3)
+        assert collector.n_live == 0
+        collector.execute(env_info=told([2] * 4))
+        assert collector.get().length.tolist() == [2] * 4
