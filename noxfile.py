@@ -51,7 +51,7 @@ TYPED = [
             "storage",
             "workers",
         ),
-        *("envs", "transforms", "batched", "cli"),
+        *("envs", "transforms", "batched", "collectors", "cli"),
     )
 ]
 

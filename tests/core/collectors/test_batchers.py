@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from steppe import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher, SerialEnv, StepCounter, TransformedEnv
 from steppe.errors import SpecError
-from tests.core.collectors.test_requests import MyEnv, UniformAgent
+from tests.core.collectors.counters_and_walks import MyEnv, UniformAgent
 
 
 def create_env(max_episode_steps: int = 100) -> Any:

@@ -7,6 +7,7 @@ from steppe.collectors.agents import Agent
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
 from steppe.collectors.engine import Collector
+from steppe.collectors.job import Job
 from steppe.collectors.policy_bank import PolicyBank
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
@@ -15,7 +16,6 @@ from steppe.collectors.presets import (
     aSyncDataCollector,
 )
 from steppe.collectors.record import Trajectories
-from steppe.collectors.requests import Job
 from steppe.collectors.trajectories import split_trajectories
 
 __all__ = [

@@ -50,6 +50,7 @@ class Drawing(ProbabilisticTensorDictModule):
                 out = tensordict if tensordict_out is None else tensordict_out
                 out.set(self.dist_sample_keys[0], found[0])
                 if self.return_log_prob:
+                    assert found[1] is not None
                     out.set(self.log_prob_key, found[1])
                 return out
         return super().forward(tensordict, tensordict_out, _requires_sample=_requires_sample)  # type: ignore[no-any-return]
@@ -71,7 +72,7 @@ class _FusedActor(ProbabilisticTensorDictSequential):
         log_prob_key: Any,
         default_interaction_type: ExplorationType,
     ) -> None:
-        names = list(self._parameters_of)
+        names: list[Any] = list(self._parameters_of)
         if isinstance(module, TensorDictModuleBase):
             keys = names if in_keys is None else list(in_keys)
         else:
@@ -130,7 +131,8 @@ class _OneHot(distributions.OneHotCategorical):
     """Samples of the dtype that actions have."""
 
     def sample(self, sample_shape: Any = ()) -> torch.Tensor:
-        return super().sample(torch.Size(sample_shape)).long()
+        drawn: torch.Tensor = super().sample(torch.Size(sample_shape))  # type: ignore[no-untyped-call]
+        return drawn.long()
 
     @property
     def mode(self) -> torch.Tensor:
@@ -180,7 +182,7 @@ class NormalActor(_FusedActor):
         return torch.nn.Sequential(module, NormalParamExtractor())
 
 
-class _Normal(distributions.Independent):
+class _Normal(distributions.Independent):  # type: ignore[type-arg]
     """Independent normal numbers; the last dimension is one event."""
 
     def __init__(self, loc: torch.Tensor, scale: torch.Tensor) -> None:

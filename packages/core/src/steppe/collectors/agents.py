@@ -47,7 +47,10 @@ class Agent(TensorDictModuleBase):
         Returns:
             Data of ``agent_state_spec`` ``[k]``; zeros, unless a subclass says otherwise.
         """
-        return self.agent_state_spec.expand(*tensordict.batch_size, *self.agent_state_spec.shape).zero()
+        zeros: TensorDictBase = self.agent_state_spec.expand(
+            *tensordict.batch_size, *self.agent_state_spec.shape
+        ).zero()
+        return zeros
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,12 @@ class Declared:
     @classmethod
     def by(cls, policy: Any) -> Declared:
         """Take it from a policy."""
-        facts = [getattr(policy, name, None) for name in ("agent_info_spec", "agent_info_default", "agent_state_spec")]
-        return cls(*facts, frozenset(name for name in dir(type(policy)) if not name.startswith("_")))
+        return cls(
+            getattr(policy, "agent_info_spec", None),
+            getattr(policy, "agent_info_default", None),
+            getattr(policy, "agent_state_spec", None),
+            frozenset(name for name in dir(type(policy)) if not name.startswith("_")),
+        )
 
 
 class AgentFacts:
@@ -117,7 +124,8 @@ class AgentFacts:
                 f"{type(self.policy).__name__} declares the state {self.state_keys}, and has not written "
                 f"{[('next', 'agent_state', key) for key in missing]}."
             )
-        return state.select(*self.state_keys)
+        kept: TensorDictBase = state.select(*self.state_keys)
+        return kept
 
     def infos(self, given: Any, what: str) -> TensorDict | None:
         """What a request says to agents, held against what is declared.

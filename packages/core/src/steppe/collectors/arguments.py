@@ -24,9 +24,11 @@ __all__ = [
     "check_frames",
     "check_slots",
     "compiled",
+    "frames_of_workers",
     "limit_steps",
     "make",
     "moved",
+    "one_for_each",
     "one_seed",
     "policy_of",
     "seeds_of",
@@ -200,6 +202,44 @@ def check_delivery(
             raise TypeError(f"{name}: {said}.")
 
 
+def one_for_each(name: str, argument: str, value: Any, n: int) -> list[Any]:
+    """A value for each worker, from one for all or a list of them."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * n
+    if len(value) != n:
+        raise SpecError(f"{name}: {argument} lists {len(value)} values for {n} workers.")
+    return list(value)
+
+
+def frames_of_workers(
+    name: str, frames_per_batch: Any, total_frames: Any, n: int, share: Callable[[int], int]
+) -> tuple[list[int], int]:
+    """How many frames each worker is asked for, and how many there are in all (-1 for no end).
+
+    Args:
+        name: the collector's class.
+        frames_per_batch: of all, or a list with one for each.
+        total_frames: of all.
+        n: workers.
+        share: a worker's part of what is said for all.
+
+    Raises:
+        SpecError: these are no numbers of frames.
+    """
+    total = -1 if total_frames is None else whole_number(total_frames)
+    if total is None:
+        raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
+    listed = isinstance(frames_per_batch, Sequence)
+    numbers = [whole_number(each) for each in (frames_per_batch if listed else [frames_per_batch])]
+    if any(each is None or each < 1 for each in numbers):
+        raise SpecError(f"frames_per_batch is a whole number >= 1, found {frames_per_batch!r}.")
+    if not listed:
+        return [share(numbers[0] or 1)] * n, total
+    if len(numbers) != n:
+        raise SpecError(f"{name}: frames_per_batch lists {len(numbers)} numbers for {n} workers.")
+    return [each or 1 for each in numbers], total
+
+
 #: Steps of a slot where nobody says how many.
 _SLOT_LEN = 100
 
@@ -313,6 +353,7 @@ def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
     asked = {key: value for key, value in named.items() if value is not None}
     if asked.get("model_id") == "policy":
         del asked["model_id"]
+    refused: dict[str, Any]
     if set(asked.get("weights_dict", {"policy"})) == {"policy"}:
         own = asked.pop("weights_dict", {}).get("policy")
         asked.update({} if own is None else {"weights_dict": own})

@@ -64,8 +64,8 @@ def run_rows(
         given = {key: values.numpy() for key, values in block.items()}
         read = [(rows.root[key], values, step) for key, values in given.items()] if layout.reads_root else []
         for action in row_writer.decode(given):
-            for row, values, begun in read:
-                row[0] = values[step - begun]
+            for row, taken, begun in read:
+                row[0] = taken[step - begun]
             ended = bool(loop.step((action,)))
             for array, row in copies:
                 array[step] = row

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from steppe.collectors.engine import Collector
-from steppe.collectors.multi import MultiSyncDataCollector
+from steppe.collectors.job import Job
+from steppe.collectors.presets import MultiSyncDataCollector
 from steppe.collectors.record import Trajectories
-from steppe.collectors.requests import Job
 from steppe.errors import SpecError
 
 __all__ = ["Batcher", "EpisodeBatcher", "MonoThreadEpisodeBatcher"]

@@ -18,7 +18,8 @@ from steppe.collectors.dry_step import check_policy, empty_root
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.lanes import Lanes
 from steppe.collectors.planning import planned
-from steppe.collectors.requests import LocalRunner, Requests, spec_of_row
+from steppe.collectors.requests import Requests, spec_of_row
+from steppe.collectors.runners import LocalRunner
 from steppe.collectors.trajectories import TrajectoryIds, row_ends, split_trajectories
 from steppe.collectors.weights import Weights
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer, public
@@ -317,10 +318,9 @@ class Collector(IteratingCollector):
             return
         facts = AgentFacts(self._weights.policy)
         told = facts.info_spec is not None or facts.info_default is not None or bool(facts.state_keys)
-        if self.env.batch_dims > 1 or (iterates and not told):
-            facts = None
+        plain = self.env.batch_dims > 1 or (iterates and not told)
         with set_exploration_type(exploration):
-            check_policy(name, self._weights.policy, act, empty_root(self.env, facts))
+            check_policy(name, self._weights.policy, act, empty_root(self.env, None if plain else facts))
 
     # -- what it is -----------------------------------------------------------------------------------------------
 

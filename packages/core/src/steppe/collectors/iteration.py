@@ -13,7 +13,7 @@ from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.delivery import Delivery, Output
 from steppe.collectors.progress import ProgressLine
-from steppe.collectors.requests import RequestForm
+from steppe.collectors.request_form import RequestForm
 from steppe.envs import DoneGroup
 from steppe.errors import StateError
 

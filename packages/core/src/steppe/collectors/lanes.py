@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
 from steppe.collectors.agents import AgentFacts
+from steppe.collectors.all_lanes import AllLanes
+from steppe.collectors.chunk import Chunk
 from steppe.collectors.dry_step import empty_root
 from steppe.collectors.record import Trajectories
 from steppe.collectors.rows import KeptFrames, Row
@@ -22,25 +23,7 @@ from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, make_composite_from_td
 from steppe.storage import storage_problem
 
-__all__ = ["Chunk", "Lanes"]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The part of a request that the lanes of one process run.
-
-    Attributes:
-        rows: numbers of the rows in the request; None for a slice: the lanes go on where they are.
-        n_steps: the length of a slice.
-        agent_info, env_info: of these rows; of a slice, of all lanes. None for nothing.
-        finishes: lanes of a slice leave it where their episode ends, also with ``auto_reset``.
-    """
-
-    rows: list[int] | None
-    n_steps: int | None
-    agent_info: TensorDict | None
-    env_info: TensorDict | None
-    finishes: bool = False
+__all__ = ["Lanes"]
 
 
 class Lanes:
@@ -88,7 +71,7 @@ class Lanes:
         self.compact = compact
         self.record: Any = KeptFrames()
         self.first_lane = 0
-        self._wide: TensorDictBase | None = None
+        self._all_lanes = AllLanes(act, self.n)
         self.live: list[int] = []
         self._root: TensorDictBase | None = None
         self._episode_of: dict[int, int] = {}
@@ -96,6 +79,13 @@ class Lanes:
         self._info_of: TensorDict | None = None
         self._env_info_of: TensorDict | None = None
         self._checked = False
+        self._chunk: Chunk
+        self._lanes: list[int]
+        self._rows: list[Row]
+        self._waiting: list[int]
+        self._carrier: TensorDictBase | None
+        self._n_steps: int | None
+        self._finished: list[tuple[Row, bool]]
         self._stop()
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -149,15 +139,12 @@ class Lanes:
         self._lanes, self._rows, self._waiting, self._carrier = [], [], [], None
 
     def _stop(self) -> None:
-        self._chunk: Chunk = Chunk([], None, None, None)
-        self._lanes: list[int] = []
-        self._rows: list[Row] = []
-        self._waiting: list[int] = []
-        self._carrier: TensorDictBase | None = None
-        self._n_steps: int | None = None
-        self._wide = None
+        self._chunk = Chunk([], None, None, None)
+        self._lanes, self._rows, self._waiting = [], [], []
+        self._carrier, self._n_steps = None, None
+        self._all_lanes.forget()
         self.record.clear()
-        self._finished: list[tuple[Row, bool]] = []
+        self._finished = []
         self.total = 0
         self.finished = 0
 
@@ -220,13 +207,14 @@ class Lanes:
                 self.record.end(row, alive)
                 self.finished += 1
         free = [lanes[at] for at in range(len(lanes)) if at not in kept]
+        carried: TensorDictBase | None = root
         if len(goes_on) < len(lanes):
-            root = root[_tensor(goes_on, dtype=torch.int64)] if goes_on else None
+            carried = root[_tensor(goes_on, dtype=torch.int64)] if goes_on else None
         self._lanes, self._rows = [lanes[at] for at in goes_on], [rows[at] for at in goes_on]
-        self._carrier = root
+        self._carrier = carried
         if self._n_steps is not None:
             if slice_over or not self._lanes:
-                self.live, self._root = self._lanes, root
+                self.live, self._root = self._lanes, carried
                 self._lanes, self._rows, self._carrier = [], [], None
         elif free and self._waiting:
             self._enter(free)
@@ -300,7 +288,7 @@ class Lanes:
         if isinstance(self.act, RandomActions):
             self._random(td, lanes)
         elif not self.compact:
-            td = self._acted_on_all(td, lanes)
+            td = self._all_lanes(td, lanes)
         else:
             acted = self.act(td)
             if acted is not td:
@@ -322,26 +310,6 @@ class Lanes:
         else:
             td = env.step_at(td, lanes)
         return td, state
-
-    def _acted_on_all(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """Call the policy with all lanes; those without work have what they had last."""
-        at = _tensor(lanes)
-        wide = td[torch.zeros(self.n, dtype=torch.int64, device=CPU)] if self._wide is None else self._wide
-        if len(lanes) < self.n:
-            wide[at] = td
-        else:
-            wide = td
-        self._wide = wide.clone()
-        given = wide.copy()
-        mask = torch.zeros(self.n, dtype=torch.bool, device=CPU)
-        mask[at] = True
-        given.set(("collector", "mask"), mask)
-        acted = self.act(given)
-        if acted is not given:
-            if not isinstance(acted, TensorDictBase):
-                raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-            given.update(acted)
-        return given.exclude("collector")[at]
 
     def _check_written(self, before: dict[Any, torch.Tensor], td: TensorDictBase) -> None:
         self._checked = True
@@ -409,7 +377,8 @@ class Lanes:
         env_info = self._env_info_of if slices else chunk.env_info
         states = [row.state for row in rows]
         size = [len(rows)]
-        return Trajectories(
+        made: Any = Trajectories
+        return made(  # type: ignore[no-any-return]
             steps=steps,
             length=_tensor([row.length for row in rows]),
             alive=_tensor([alive for _, alive in taken]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 from tensordict import TensorDictBase
 from tensordict import cat as cat_tds
-from tensordict import stack as stack_tds
 
 from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
@@ -27,7 +25,7 @@ from steppe.envs import ExplorationType, done_groups, next_seed
 from steppe.errors import PolicyError, SpecError
 from steppe.registry import env_factory
 
-__all__ = ["MultiCollector", "MultiSyncDataCollector", "MultiaSyncDataCollector", "aSyncDataCollector"]
+__all__ = ["MultiCollector", "named"]
 
 #: Frames of a batch where nobody says how many.
 _FRAMES = 200
@@ -158,7 +156,7 @@ class MultiCollector(IteratingCollector):
         makers = self._makers(name, create_env_fn, num_workers)
         n = self.num_workers = len(makers)
         wanted = _FRAMES if frames_per_batch is None else frames_per_batch
-        frames, total = self._frames_of_workers(name, wanted, total_frames)
+        frames, total = arguments.frames_of_workers(name, wanted, total_frames, n, self._share)
         threshold = 1.0 if preemptive_threshold is None else float(preemptive_threshold)
         if not 0.0 <= threshold <= 1.0:
             raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {preemptive_threshold!r}.")
@@ -166,12 +164,12 @@ class MultiCollector(IteratingCollector):
         random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
         device = devices if device is None else device
         each = {
-            "create_env_kwargs": _each(name, "create_env_kwargs", create_env_kwargs, n),
-            "device": _each(name, "device", device, n),
-            "env_device": _each(name, "env_device", env_device, n),
-            "policy_device": _each(name, "policy_device", policy_device, n),
+            "create_env_kwargs": arguments.one_for_each(name, "create_env_kwargs", create_env_kwargs, n),
+            "device": arguments.one_for_each(name, "device", device, n),
+            "env_device": arguments.one_for_each(name, "env_device", env_device, n),
+            "policy_device": arguments.one_for_each(name, "policy_device", policy_device, n),
         }
-        factories = _each(name, "policy_factory", policy_factory, n)
+        factories = arguments.one_for_each(name, "policy_factory", policy_factory, n)
         jobs = [
             Job(
                 maker,
@@ -272,21 +270,6 @@ class MultiCollector(IteratingCollector):
     def _default_workers(name: str) -> int:
         raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
 
-    def _frames_of_workers(self, name: str, frames_per_batch: Any, total_frames: Any) -> tuple[list[int], int]:
-        """How many frames each worker is asked for, and how many there are in all (-1 for no end)."""
-        total = -1 if total_frames is None else arguments.whole_number(total_frames)
-        if total is None:
-            raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
-        listed = isinstance(frames_per_batch, Sequence)
-        numbers = [arguments.whole_number(each) for each in (frames_per_batch if listed else [frames_per_batch])]
-        if any(each is None or each < 1 for each in numbers):
-            raise SpecError(f"frames_per_batch is a whole number >= 1, found {frames_per_batch!r}.")
-        if not listed:
-            return [self._share(numbers[0] or 1)] * self.num_workers, total
-        if len(numbers) != self.num_workers:
-            raise SpecError(f"{name}: frames_per_batch lists {len(numbers)} numbers for {self.num_workers} workers.")
-        return [each or 1 for each in numbers], total
-
     def _share(self, frames: int) -> int:
         """A worker's part of ``frames_per_batch``."""
         return frames
@@ -314,7 +297,7 @@ class MultiCollector(IteratingCollector):
 
     def _joined(self, batches: list[TensorDictBase], dim: int) -> TensorDictBase:
         joined = cat_tds(batches, dim) if len(batches) > 1 else batches[0].clone()
-        return _named(joined)
+        return named(joined)
 
     def __repr__(self) -> str:
         return (
@@ -468,128 +451,7 @@ class MultiCollector(IteratingCollector):
                 worker_group.stop(*([] if timeout is None else [timeout]))
 
 
-class MultiSyncDataCollector(MultiCollector):
-    """Delivers a batch when all workers have theirs, which then wait: all data is made with the newest weights.
-
-    ``frames_per_batch`` is that of all workers together, rounded up to whole rows of each with a warning; or a list,
-    one for each worker. With B workers of T steps each:
-
-    | | ``"stack"`` | 0 | -1 |
-    |---|---|---|---|
-    | one environment each | ``[B, T]`` | ``[B * T]`` | ``[B * T]`` |
-    | P environments each | ``[B, P, T]`` | ``[B * P, T]`` | ``[P, B * T]`` |
-
-    Args:
-        cat_results: ``"stack"``, the default, 0 or -1: how batches of workers are put together.
-        *args, **kwargs: see :class:`MultiCollector`.
-    """
-
-    _own_arguments = ("cat_results",)
-
-    def __init__(self, *args: Any, cat_results: str | int | None = None, **kwargs: Any) -> None:
-        if cat_results not in (None, "stack", 0, -1):
-            raise SpecError(f"{type(self).__name__}: cat_results is 'stack', 0 or -1, found {cat_results!r}.")
-        self.cat_results = "stack" if cat_results is None else cat_results
-        super().__init__(*args, **kwargs)
-
-    def _share(self, frames: int) -> int:
-        return -(-frames // self.num_workers)
-
-    def _frames_of_batch(self) -> int:
-        own = set(self.frames_per_worker)
-        if len(own) > 1 and (self.cat_results == "stack" or (self.cat_results == 0 and self.env_batch_size)):
-            raise SpecError(
-                f"{type(self).__name__}: batches of {self.frames_per_worker} frames cannot be put together with "
-                f"cat_results={self.cat_results!r}: take -1."
-            )
-        return sum(self.frames_per_worker)
-
-    def _collect(self) -> tuple[TensorDictBase, int]:
-        if self.update_at_each_batch and self._source is not None:
-            self.update_policy_weights_()
-        worker_group = self.worker_group
-        everyone = set(range(self.num_workers))
-        worker_group.begin(everyone)
-        needed = math.ceil(self.preemptive_threshold * self.num_workers)
-        if needed < self.num_workers:
-            worker_group.wait(count=max(needed, 1))
-            worker_group.interrupt()
-        worker_group.wait(everyone)
-        rows = self.env_batch_size.numel()
-        whole = worker_group.take_all() if self.cat_results != -1 and self.preemptive_threshold == 1.0 else None
-        if whole is not None:
-            # One copy, of all workers at once; what it is called afterwards costs nothing.
-            batch = whole if self.return_same_td else whole.clone()
-            if self.cat_results == 0:
-                batch = batch.flatten(0, 1)
-            return _named(batch), self.frames_per_batch
-        batches, steps = worker_group.take(sorted(everyone))
-        frames = sum(steps) * rows
-        if self.cat_results == "stack":
-            return _named(stack_tds(batches, 0)), frames
-        along_time = self.cat_results == -1 or not self.env_batch_size
-        if along_time:
-            batches = [batch[..., :count] for batch, count in zip(batches, steps, strict=True)]
-        return self._joined(batches, -1 if along_time else 0), frames
-
-
-class MultiaSyncDataCollector(MultiCollector):
-    """Delivers the batch of whichever worker has one, ``[T]`` or ``[P, T]``, and lets it go on at once.
-
-    ``frames_per_batch`` is that of one worker. Data may have been made with weights that are a batch old:
-    ``("collector", "policy_version")`` says which.
-
-    Args:
-        *args, **kwargs: see :class:`MultiCollector`.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._turn = 0
-        super().__init__(*args, **kwargs)
-
-    def _frames_of_batch(self) -> int:
-        return max(self.frames_per_worker)
-
-    def _collect(self) -> tuple[TensorDictBase, int]:
-        worker_group = self.worker_group
-        worker_group.begin(range(self.num_workers))
-        have = worker_group.wait()
-        # Who waited longest comes first, so that a fast worker does not keep the others from being heard.
-        worker = min(have, key=lambda each: (each - self._turn) % self.num_workers)
-        self._turn = worker + 1
-        (batch,), (count,) = worker_group.take([worker])
-        batch = _named(batch.clone())
-        if self.update_at_each_batch and self._source is not None:
-            self.update_policy_weights_()
-        worker_group.begin([worker])
-        return batch, count * self.env_batch_size.numel()
-
-
-class aSyncDataCollector(MultiaSyncDataCollector):
-    """One worker that collects while the caller learns.
-
-    Args:
-        create_env_fn: what makes its environment.
-        policy: see :class:`MultiCollector`.
-        **kwargs: see there.
-    """
-
-    def __init__(self, create_env_fn: Any, policy: Any = None, **kwargs: Any) -> None:
-        makers = create_env_fn if isinstance(create_env_fn, (list, tuple)) else [create_env_fn]
-        if len(makers) != 1:
-            raise SpecError(f"{type(self).__name__} has one worker, and was given {len(makers)} environments.")
-        super().__init__(list(makers), policy, **kwargs)
-
-
-def _each(name: str, argument: str, value: Any, n: int) -> list[Any]:
-    """A value for each worker, from one for all or a list of them."""
-    if not isinstance(value, (list, tuple)):
-        return [value] * n
-    if len(value) != n:
-        raise SpecError(f"{name}: {argument} lists {len(value)} values for {n} workers.")
-    return list(value)
-
-
-def _named(batch: TensorDictBase) -> TensorDictBase:
+def named(batch: TensorDictBase) -> TensorDictBase:
+    """Name the dimension of time, which is the last."""
     batch.names = [None] * (batch.batch_dims - 1) + ["time"]
     return batch

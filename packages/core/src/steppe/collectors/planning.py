@@ -81,7 +81,7 @@ def _is(module: Any, kind: type) -> bool:
     """Whether a call of ``module`` runs the code of ``kind``, and no other."""
     if not isinstance(module, kind) or "forward" in vars(module) or not has_plain_call(module):
         return False
-    if any(getattr(module, name, None) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook():
+    if any(getattr(module, name, None) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
         return False
     cls = type(module)
     if cls is kind:

@@ -58,11 +58,12 @@ class PolicyBank(TensorDictModuleBase):
             infos.set(self.key[1:], Unbounded((), dtype=torch.int64))
             self.agent_info_example = {".".join(self.key[1:]): next(iter(self.policies))}
         self.agent_info_spec, self.agent_state_spec = infos, states
-        self.in_keys, self.out_keys = [self.key], ["action"]
+        keys: list[Any] = [self.key]
+        self.in_keys, self.out_keys = keys, ["action"]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Let each policy act in its rows ``[k]``."""
-        found: dict[Any, torch.Tensor] = {}
+        found: dict[Any, Any] = {}
         written: set[Any] | None = None
         for number, at in self._rows_of(tensordict):
             given = tensordict[at]
@@ -77,7 +78,7 @@ class PolicyBank(TensorDictModuleBase):
             written = set(own)
             for key, value in own.items():
                 if key not in found:
-                    found[key] = value.new_zeros((len(tensordict), *value.shape[1:]))
+                    found[key] = value.new_zeros(torch.Size((len(tensordict), *value.shape[1:])))
                 found[key][at] = value
         for key, value in found.items():
             tensordict.set(key, value)
@@ -85,12 +86,15 @@ class PolicyBank(TensorDictModuleBase):
 
     def initial_state(self, tensordict: TensorDictBase) -> TensorDictBase:
         """The state of rows that begin an episode, each from its policy; zeros for policies that declare none."""
-        state = self.agent_state_spec.expand(*tensordict.batch_size, *self.agent_state_spec.shape).zero()
+        state: TensorDictBase = self.agent_state_spec.expand(
+            *tensordict.batch_size, *self.agent_state_spec.shape
+        ).zero()
         for number, at in self._rows_of(tensordict):
             begin = getattr(self.policies[number], "initial_state", None)
             if callable(begin):
                 for key, value in begin(tensordict[at]).items(True, True):
-                    state.get(key)[at] = value
+                    target: Any = state.get(key)
+                    target[at] = value
         return state
 
     def _rows_of(self, tensordict: TensorDictBase) -> list[tuple[int, torch.Tensor]]:

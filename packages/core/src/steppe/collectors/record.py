@@ -81,11 +81,11 @@ class Trajectories:
         if steps <= now:
             padded = self.steps[..., :steps]
         else:
-            missing = self.steps.new_zeros((*self.steps.batch_size[:-1], steps - now))
+            missing = self.steps.new_zeros(torch.Size((*self.steps.batch_size[:-1], steps - now)))
             padded = cat_tds([self.steps, missing], -1)
-        other = self.copy()
+        other: Any = self.copy()  # type: ignore[attr-defined]
         other.steps = _timed(padded)
-        return other
+        return other  # type: ignore[no-any-return]
 
     def episode_return(self, gamma: float = 1.0) -> torch.Tensor:
         """The sum of the rewards of each row, ``[*R]``, over all its agents.
@@ -121,7 +121,7 @@ class Trajectories:
             "policy_version": self.policy_version.unsqueeze(-1).expand(shape),
         }
         steps.set("collector", TensorDict(told, batch_size=shape))
-        return _timed(steps)
+        return _timed(steps)  # type: ignore[no-any-return]
 
     def flat(self) -> TensorDict:
         """All steps that are there, ``[sum of lengths]``, row after row."""

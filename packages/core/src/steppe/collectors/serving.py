@@ -11,9 +11,10 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.agents import Declared
+from steppe.collectors.chunk import Chunk
 from steppe.collectors.engine import Collector
-from steppe.collectors.lanes import Chunk, Lanes
-from steppe.collectors.requests import LocalRunner
+from steppe.collectors.lanes import Lanes
+from steppe.collectors.runners import LocalRunner
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
 from steppe.collectors.slots import Columns, Piece, Slots, SlotWriter, Stopped
 from steppe.specs import Composite

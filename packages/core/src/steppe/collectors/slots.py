@@ -256,7 +256,8 @@ class Assembly:
             state = TensorDict(
                 {key if len(key) > 1 else key[0]: value for key, value in stacked.items()}, batch_size=[n]
             )
-        return Trajectories(
+        made: Any = Trajectories
+        return made(  # type: ignore[no-any-return]
             steps=steps,
             length=torch.tensor(lengths, device=CPU),
             alive=torch.tensor([piece.alive for piece in ends], device=CPU),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.collectors.engine import Collector
-from steppe.collectors.multi import MultiSyncDataCollector
+from steppe.collectors.presets import MultiSyncDataCollector
 
 __all__ = ["WorkerCollector"]
 

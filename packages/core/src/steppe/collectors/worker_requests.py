@@ -7,8 +7,8 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from steppe.collectors.lanes import Chunk
-from steppe.collectors.requests import Runner
+from steppe.collectors.chunk import Chunk
+from steppe.collectors.runners import Runner
 from steppe.collectors.slots import Assembly, Slots
 from steppe.collectors.worker_group import WorkerGroup
 

@@ -1,0 +1,100 @@
+"""A request that is being run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steppe.collectors.record import Trajectories
+from steppe.errors import StateError
+
+if TYPE_CHECKING:
+    from steppe.collectors.requests import Requests
+
+__all__ = ["Job"]
+
+
+class Job:
+    """A request that is being run.
+
+    Args:
+        requests: what runs it.
+        total: rows.
+        shape: of the request.
+    """
+
+    def __init__(self, requests: Requests, total: int, shape: torch.Size) -> None:
+        self._requests, self.total, self.shape = requests, total, shape
+        self._fetched = 0
+        self._parts: list[Trajectories] = []
+        self._over = self._cancelled = False
+
+    def _advance(self, timeout: float | None) -> bool:
+        if not self._over:
+            try:
+                self._over = self._requests.runner.advance(timeout)
+            except Exception:
+                # What was running is lost; another request may be made, where there is still someone to run it.
+                self._over = True
+                self._requests.ended()
+                raise
+            taken, self._requests.runner.parts = self._requests.runner.parts, []
+            self._parts += taken
+            if self._over:
+                self._requests.ended()
+        return self._over
+
+    def done(self) -> bool:
+        """Whether all rows have ended; never waits."""
+        return self._advance(0)
+
+    def progress(self) -> tuple[int, int]:
+        """How many rows have ended, and how many there are; never waits."""
+        self._advance(0)
+        return self._fetched + sum(part.length.numel() for part in self._parts), self.total
+
+    def result(self, timeout: float | None = None) -> Trajectories:
+        """Wait for all rows, and return those that ``partial`` has not; in request order, and in its shape.
+
+        Args:
+            timeout: seconds to wait at most. The job goes on after a ``TimeoutError``.
+
+        Raises:
+            TimeoutError: it is not done.
+            StateError: it was cancelled, or all rows were taken.
+            WorkerError: a worker raised, or ended.
+        """
+        if self._cancelled:
+            raise StateError("This job was cancelled: partial() returns the rows that had ended.")
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._advance(None if end is None else max(end - time.monotonic(), 0.0)):
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"{self.progress()[0]} of {self.total} rows had ended after {timeout} s.")
+        found = self.partial()
+        if found is None:
+            raise StateError("All rows of this job were taken by partial().")
+        rows: Any = found
+        whole = len(rows) == self.total and len(self.shape) != 1
+        return rows.reshape(self.shape) if whole else rows  # type: ignore[no-any-return]
+
+    def partial(self) -> Trajectories | None:
+        """Rows that have ended since the last call, each once, ``row`` says which; None where there are none."""
+        if not self._cancelled:
+            self._advance(0)
+        if not self._parts:
+            return None
+        parts, self._parts = self._parts, []
+        found: Any = Trajectories.cat(parts)
+        found = found[found.row.argsort()]
+        self._fetched += len(found)
+        return found  # type: ignore[no-any-return]
+
+    def cancel(self) -> None:
+        """Stop at the next step; rows that have ended stay to be taken by ``partial``."""
+        if self._over:
+            return
+        self._requests.runner.cancel()
+        self._advance(None)
+        self._over = self._cancelled = True

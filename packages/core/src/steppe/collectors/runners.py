@@ -1,0 +1,103 @@
+"""What runs the rows of a request, in this process or elsewhere."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from tensordict import TensorDict
+
+from steppe.collectors.chunk import Chunk
+from steppe.collectors.lanes import Lanes
+from steppe.collectors.record import Trajectories
+
+__all__ = ["LocalRunner", "Runner"]
+
+#: Seconds that a look at a job in this process may work on it.
+_TURN = 0.005
+
+
+class Runner:
+    """Runs chunks of requests on lanes, wherever these are.
+
+    Attributes:
+        n_lanes: how many there are.
+        n_live: how many can go on with a slice.
+        parts: rows that have ended and were not taken.
+    """
+
+    n_lanes: int
+    n_live: int
+    parts: list[Trajectories]
+
+    @abstractmethod
+    def begin(self, chunk: Chunk) -> None:
+        """Begin a chunk; ``rows`` are numbered from 0."""
+
+    @abstractmethod
+    def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
+        """Begin an episode in every lane; infos have a row for each."""
+
+    @abstractmethod
+    def advance(self, timeout: float | None) -> bool:
+        """Work, or wait, for some seconds, None until the chunk is done; returns whether it is."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Give up the rows that have not ended."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Forget the lanes that are live."""
+
+
+class LocalRunner(Runner):
+    """Lanes in this process, which work while they are looked at.
+
+    Args:
+        lanes: them.
+        context: what is in force while the policy acts.
+        version: of the policy.
+    """
+
+    def __init__(self, lanes: Lanes, context: Callable[[], Any], version: Callable[[], int]) -> None:
+        self.lanes, self._context, self._version = lanes, context, version
+        self.n_lanes, self.parts = lanes.n, []
+
+    @property
+    def n_live(self) -> int:  # type: ignore[override]
+        return len(self.lanes.live)
+
+    def begin(self, chunk: Chunk) -> None:
+        self._number = self._version()
+        with self._context():
+            if chunk.rows is None:
+                self.lanes.begin_slice(chunk)
+            else:
+                self.lanes.begin_episodes(chunk)
+
+    def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
+        self.lanes.reset(agent_info, env_info)
+
+    def advance(self, timeout: float | None) -> bool:
+        end = None if timeout is None else time.monotonic() + max(timeout, _TURN)
+        try:
+            with self._context():
+                while self.lanes.at_work and (end is None or time.monotonic() < end):
+                    self.lanes.step()
+        except BaseException:
+            # Environments may have been stepped, and their data lost.
+            self.lanes.drop()
+            raise
+        part = self.lanes.take(self._number)
+        if part is not None:
+            self.parts.append(part)
+        return not self.lanes.at_work
+
+    def cancel(self) -> None:
+        self.lanes.cancel()
+
+    def drop(self) -> None:
+        self.lanes.drop()
