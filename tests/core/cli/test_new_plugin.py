@@ -162,6 +162,96 @@ def test_specs_are_proposed_from_a_reset_where_the_library_is_there(new_plugin, 
     assert "import warehouse" not in files["src/warehouse_steppe/plugin.py"]
 
 
+FORMS = """
+import random
+
+
+class Constructor:
+    num_actions = 3
+
+    def __init__(self, level="easy", seed=None):
+        self.random = random.Random(seed)
+
+    def reset(self):
+        return self.random.random()
+
+    def step(self, action):
+        return self.random.random(), 1, True
+
+
+class Method:
+    actions = [0, 1]
+
+    def __init__(self):
+        self.random = random.Random()
+
+    def seed(self, seed):
+        self.random.seed(seed)
+
+    def reset(self):
+        return {"at": self.random.random()}, {}
+
+    def step(self, action):
+        return {"at": self.random.random()}, 1.0, False, self.random.random() < 0.1, {}
+
+
+class Nothing:
+    n_actions = 2
+
+    def reset(self):
+        return {"at": 0, "text": "no number"}
+
+    def step(self, action):
+        return {"at": action, "text": "no number"}, 0.0, action == 1, False
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "lines"),
+    [
+        (
+            "Constructor",
+            [
+                "            self._simulator = forms.Constructor(self._name, seed=seed)\n",
+                "        observed = self._simulator.reset()\n",
+                "        observed, reward, terminated = self._simulator.step(action)\n",
+                '        out["observation"][0] = observed\n',
+                "self.action_spec = OneHot(3)",
+                "time_limit=1000",
+            ],
+        ),
+        (
+            "Method",
+            [
+                "        if seed is not None:\n            self._simulator.seed(seed)\n",
+                "        observed, _ = self._simulator.reset()\n",
+                "        observed, reward, terminated, truncated, _ = self._simulator.step(action)\n",
+                "self.action_spec = OneHot(2)",
+                "time_limit=None",
+                "bool(truncated) or at_limit",
+            ],
+        ),
+        (
+            "Nothing",
+            [
+                "# TODO: nothing in the library takes a seed.\n",
+                '                "at": Unbounded(shape=(1,), dtype=torch.int64),\n            }\n',
+                "        observed, reward, terminated, truncated = self._simulator.step(action)\n",
+            ],
+        ),
+    ],
+)
+def test_simulators_are_called_as_they_want_it(new_plugin, tmp_path, fake_dist, form, lines):
+    (fake_dist.path / "forms.py").write_text(FORMS)
+
+    status, out, _ = new_plugin("formed", "--make", f"forms:{form}", "--names", "one")
+
+    assert (status, "proposed from one reset()" in out) == (0, True)
+    assert ("'text' was left out" in out) is (form == "Nothing")
+    env = (tmp_path / "formed-steppe/src/formed_steppe/env.py").read_text()
+    assert [line for line in lines if line not in env] == []
+
+
 def test_where_the_library_is_missing_a_simulator_stands_in_and_the_author_is_told(new_plugin, tmp_path):
     status, out, _ = new_plugin("warehouse", "--library", "warehouse>=1,<2")
 

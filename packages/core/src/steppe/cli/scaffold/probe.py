@@ -390,6 +390,9 @@ def _randomness(simulator: Any, answer: dict[str, Any]) -> None:
             answer["deterministic"] = _trace(simulator, answer, 0, episodes=1) == runs[0]
             later = [_trace(simulator, answer, 0, episodes=3) for _ in range(2)]
             answer["later_follow"] = later[0] == later[1]
+        elif answer["seed"] == "none":
+            answer["seed_matters"] = False
+            answer["deterministic"] = len({repr(_trace(simulator, answer, 0, episodes=1)) for _ in range(3)}) == 1
         answer["ends"] = all(_length(simulator, answer) is not None for _ in range(2))
     except Exception as error:
         answer["notes"].append(f"It could not be played: {_words(error)}.")
