@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from steppe.specs import Bounded, Unbounded
 from steppe.transforms import PixelRenderTransform, TensorDictRecorder, VideoRecorder
 from steppe_testing import ArrayDataEnv, DataEnv, TransformConformance
 
+FOLDER = tempfile.TemporaryDirectory()
 PIXELS = Bounded(0, 255, (6, 8, 3), dtype=torch.uint8)
 
 
@@ -27,7 +29,8 @@ class TestTensorDictRecorder(TransformConformance):
     expected: ClassVar[dict[Any, tuple[int, ...]]] = {"observation": (3,)}
 
     def make_transform(self):
-        return TensorDictRecorder("data", skip_reset=False, skip=1)
+        # Those inside a batch write their files when it is closed.
+        return TensorDictRecorder(f"{FOLDER.name}/data", skip_reset=False, skip=1, overwrite=True)
 
 
 class Renders:

@@ -23,8 +23,8 @@ class TensorDictRecorder(Transform):
     What is written is one TensorDict ``[T, *B]``, which ``torch.load(file, weights_only=False)`` reads: of each step
     that is kept what is below ``"next"``. The data passes unchanged.
 
-    Inside a batch each recorder keeps the data of its environment; ``batch.transform.dump()`` reaches all of them, and
-    each needs an ``out_file_base`` of its own.
+    Inside a batch each recorder keeps the data of its environment. Nobody can call ``dump`` there: it is called when
+    the batch is closed. Each needs an ``out_file_base`` of its own.
 
     Args:
         out_file_base: what the file's name begins with: ``"data/run"`` for ``data/run_tensordict.t``.
@@ -65,6 +65,16 @@ class TensorDictRecorder(Transform):
         self.count = 0
         self.td: list[TensorDictBase] = []
         self._last: TensorDictBase | None = None
+        self._in_batch = False
+
+    def _check_batched_worker_compat(self) -> None:
+        super()._check_batched_worker_compat()
+        self._in_batch = True
+
+    def close(self) -> None:
+        """Write what is left, where the recorder is inside a batch."""
+        if self._in_batch:
+            self.dump()
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)

@@ -27,8 +27,9 @@ class VideoRecorder(ObservationTransform):
 
     Of a batch of environments, put it around the batch: each frame is then a grid with a place for each environment,
     about as wide as high, in order, row by row. Where only some environments are reset, the others keep their place. A
-    recorder inside the batch keeps the frames of its environment alone; ``batch.transform.dump()`` reaches all of them,
-    and each needs a logger of its own, for two cannot write one file.
+    recorder inside the batch keeps the frames of its environment alone. Nobody can call ``dump`` there: it is called
+    when the batch is closed, or at the end of each episode with ``dump_on_done``. Each needs a logger of its own, for
+    two cannot write one file.
 
     Behind a :class:`PixelRenderTransform` that is switched off it records nothing.
 
@@ -101,6 +102,7 @@ class VideoRecorder(ObservationTransform):
         self.obs: list[torch.Tensor] = []
         self._skip, self._make_grid = skip, make_grid
         self._layout: Layout | None = None
+        self._in_batch = False
         #: The last frame of each row of a batch, for resets of some rows.
         self._last: torch.Tensor | None = None
 
@@ -168,6 +170,15 @@ class VideoRecorder(ObservationTransform):
         if out_key != key and leaf is not None:
             observation_spec[out_key] = leaf.clone()
         return observation_spec
+
+    def _check_batched_worker_compat(self) -> None:
+        super()._check_batched_worker_compat()
+        self._in_batch = True
+
+    def close(self) -> None:
+        """Give what is left to the logger, where the recorder is inside a batch."""
+        if self._in_batch:
+            self.dump()
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         next_tensordict = self._call(next_tensordict)
