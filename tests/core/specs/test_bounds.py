@@ -54,3 +54,12 @@ def test_a_function_that_grows_maps_the_bounds():
 def test_what_is_no_number_has_no_bounds(spec):
     with pytest.raises(SpecError, match="Expected a spec of numbers, found"):
         bounds_of(spec)
+
+
+def test_specs_are_permuted_with_their_bounds():
+    leaf = Bounded(torch.zeros(2, 3), torch.arange(6.0).reshape(2, 3))
+
+    assert torch.equal(leaf.permute(1, 0).high, leaf.high.T)
+    assert Categorical(5, shape=(2, 3)).permute(-1, -2) == Categorical(5, shape=(3, 2))
+    with pytest.raises(SpecError, match="cannot permute"):
+        leaf.permute(0, 1, 2)

@@ -114,6 +114,12 @@ class Shaped(Spec):
         out: Spec = self._try(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
         return out
 
+    def permute(self, *dims: Any) -> Spec:
+        """Return the spec with its dimensions in another order."""
+        order = shapes.flat_sizes(dims)
+        out: Spec = self._try(f"permute to {tuple(order)}", lambda t: t.permute(order))
+        return out
+
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
         """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
         out: Spec = self._try(f"flatten {start_dim} to {end_dim}", lambda t: t.flatten(start_dim, end_dim))

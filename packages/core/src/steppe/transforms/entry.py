@@ -80,7 +80,9 @@ class EntryTransform(WholeSpecs):
         self.find_keys(specs)
         if not self.missing_tolerance:
             self._check_there([key for key, _ in self._pairs], specs.observation, specs.reward, specs.done)
-            self._check_there([key for _, key in self._inverse_pairs], specs.action, specs.state)
+            # An inverse may also be of what the environment sees of its observations in the root.
+            inverted = [key for _, key in self._inverse_pairs]
+            self._check_there(inverted, specs.action, specs.state, specs.observation)
         return super().hooks_in(specs)
 
     def _check_there(self, keys: list[Any], *specs: Composite) -> None:

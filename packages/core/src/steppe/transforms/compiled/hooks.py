@@ -148,6 +148,7 @@ class Hooks:
         pairs: keys to read and to write, where ``step`` and ``reset`` do nothing but ``_apply_transform`` on these.
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
         rows: the same on blocks of rows; None where TensorDicts are made of the rows.
+        needs_tensordicts: why it does not run on rows at all, as what is said of it: ``"pins memory"``.
     """
 
     step: StepHook | None = None
@@ -159,6 +160,7 @@ class Hooks:
     pairs: list[tuple[Any, Any]] | None = None
     inverse_pairs: list[tuple[Any, Any]] | None = None
     rows: RowHooks | None = None
+    needs_tensordicts: str | None = None
 
     @property
     def reads_all(self) -> bool:

@@ -200,6 +200,8 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
         after: behind it.
     """
     name = type(part).__name__
+    if hook.needs_tensordicts is not None:
+        return f"{name} {hook.needs_tensordicts}."
     if any(parameter.requires_grad for parameter in part.parameters()):
         return f"{name} has parameters, through which gradients may pass."
     if part.changes_next_root:

@@ -1,0 +1,249 @@
+"""CatTensors: several entries in one."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded, bounds_of, is_private
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, names_of, set_beside
+
+__all__ = ["CatTensors"]
+
+
+class CatTensors(PlannedTransform):
+    """Puts entries one behind the other: ``[*B, 3]`` and ``[*B, 2]`` become ``[*B, 5]``.
+
+    The dtype is the one that all fit into. The spec is bounded where one of theirs is.
+
+    Args:
+        in_keys: observations to read; by default all vectors of numbers that are no states, in alphabetical order.
+        out_key: where the result goes.
+        dim: the dimension along which they are put together, counted from the back; or from the front, behind the batch
+            dimensions.
+        del_keys: leave the entries out that were read, except for states, which the next step reads.
+        unsqueeze_if_oor: give entries that lack the dimension one of size 1 in front (behind, where ``dim`` counts from
+            the front).
+        sort: take the entries in alphabetical order instead of that of ``in_keys``.
+
+    Raises:
+        SpecError: an entry is not there or is no observation, the shapes do not fit, there is none to read, or ``dim``
+            is not -1 where no ``in_keys`` are given.
+    """
+
+    def __init__(
+        self,
+        in_keys: Any = None,
+        out_key: Any = "observation_vector",
+        dim: int = -1,
+        *,
+        del_keys: bool = True,
+        unsqueeze_if_oor: bool = False,
+        sort: bool = True,
+    ) -> None:
+        super().__init__()
+        if in_keys is None and dim != -1:
+            raise SpecError(f"CatTensors: without in_keys it is about vectors, so dim is -1; found {dim!r}.")
+        if not isinstance(out_key, (str, tuple)):
+            raise SpecError(f"CatTensors: out_key is a name or a tuple of names, found {out_key!r}.")
+        keys = None if in_keys is None else as_keys(in_keys)
+        self.given = sorted(keys, key=_order) if keys is not None and sort else keys
+        if keys == []:
+            raise SpecError("CatTensors: in_keys is empty; leave it out to take all vectors of the environment.")
+        self.out_key = as_key(out_key)
+        self.dim = dim
+        self.del_keys = del_keys
+        self.unsqueeze_if_oor = unsqueeze_if_oor
+
+    @property
+    def in_keys(self) -> list[Any]:
+        """The entries, those of the environment where none were given."""
+        if self.given is not None:
+            return list(self.given)
+        env = self.parent
+        return [] if env is None else self._keys(EnvSpecs.of(env))
+
+    @in_keys.setter
+    def in_keys(self, keys: Any) -> None:
+        self.given = None if keys is None else as_keys(keys)
+        self.empty_cache()
+
+    @property
+    def out_keys(self) -> list[Any]:
+        """The key of the result, in a list."""
+        return [self.out_key]
+
+    @out_keys.setter
+    def out_keys(self, keys: Any) -> None:
+        (self.out_key,) = as_keys(keys)
+        self.empty_cache()
+
+    def _keys(self, specs: EnvSpecs) -> list[Any]:
+        items = dict(specs.observation.items(include_nested=True, leaves_only=True))
+        if self.given is not None:
+            stray = [key for key in self.given if key not in items]
+            if stray:
+                raise SpecError(f"CatTensors: {stray[0]!r} is no observation of the environment, which has {[*items]}.")
+            return list(self.given)
+        ndim = len(specs.batch_size) + 1
+        found = [
+            key
+            for key, leaf in items.items()
+            if leaf is not None
+            and leaf.dtype is not None
+            and leaf.ndim == ndim
+            and not is_private(key)
+            and specs.state.get(key, None) is None
+        ]
+        if not found:
+            raise SpecError(f"CatTensors: the environment has no vector to read; give in_keys. It has {[*items]}.")
+        return sorted(found, key=_order)
+
+    def _dims(self, shapes: list[Any]) -> tuple[int, list[Any]]:
+        """The dimension counted from the back, and the shapes without batch dimensions as they are put together."""
+        if self.unsqueeze_if_oor:
+            least = -self.dim if self.dim < 0 else self.dim + 1
+            missing = [(1,) * max(0, least - len(shape)) for shape in shapes]
+            pairs = zip(missing, shapes, strict=True)
+            shapes = [(*ones, *shape) if self.dim < 0 else (*shape, *ones) for ones, shape in pairs]
+        ndim = len(shapes[0])
+        dim = self.dim if self.dim < 0 else self.dim - ndim
+        fits = all(len(shape) == ndim for shape in shapes) and -ndim <= dim < 0
+        others = {(*shape[:dim], *shape[ndim + dim + 1 :]) for shape in shapes} if fits else set()
+        if len(others) != 1:
+            raise SpecError(
+                f"CatTensors: entries of shapes {[tuple(shape) for shape in shapes]} cannot be put together along dim="
+                f"{self.dim}: the other sizes must agree. Leave some out with in_keys, or give another dim."
+            )
+        return dim, shapes
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        keys = self._keys(specs)
+        specs = specs.copy()
+        batch = len(specs.batch_size)
+        leaves = [specs.observation[key] for key in keys]
+        dim, shapes = self._dims([leaf.shape[batch:] for leaf in leaves])
+        leaf = _together(leaves, [(*specs.batch_size, *shape) for shape in shapes], dim)
+        for key in self._dropped(keys, specs.state):
+            del specs.observation[key]
+        set_beside(specs.observation, self.out_key, leaf, specs.observation)
+        return specs
+
+    def _dropped(self, keys: list[Any], state: Composite) -> list[Any]:
+        if not self.del_keys:
+            return []
+        return [key for key in keys if key != self.out_key and state.get(key, None) is None]
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        keys = self._keys(specs)
+        dropped = self._dropped(keys, specs.state)
+        batch = len(specs.batch_size)
+        leaves = [specs.observation[key] for key in keys]
+        dim, shapes = self._dims([leaf.shape[batch:] for leaf in leaves])
+        same = all(tuple(leaf.shape[batch:]) == tuple(shape) for leaf, shape in zip(leaves, shapes, strict=True))
+
+        def put(_: Any, data: TensorDictBase) -> TensorDictBase:
+            values = [data.get(key) for key in keys]
+            if not same:
+                lead = data.batch_dims
+                pairs = zip(values, shapes, strict=True)
+                values = [value.reshape(*value.shape[:lead], *shape) for value, shape in pairs]
+            result = torch.cat(values, dim)
+            for key in dropped:
+                data.del_(key)
+            return data.set(self.out_key, result)
+
+        rows = RowHooks(_Kernel(keys, self.out_key, shapes, dim), reads=keys)
+        return Hooks(step=put, reset=put, reads_root=False, rows=rows)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Put entries of data together that comes from no environment.
+
+        Args:
+            tensordict: data of any batch size with the entries of ``in_keys``. Changed in place, tensors excepted.
+
+        Raises:
+            SpecError: no ``in_keys`` were given, and there is no environment to find them in.
+            KeyError: one of them is not there.
+        """
+        keys = self.in_keys
+        if not keys:
+            raise SpecError("CatTensors: give in_keys for data that comes from no environment.")
+        lead = tensordict.batch_dims
+        values = [tensordict.get(key) for key in keys]
+        dim, shapes = self._dims([value.shape[lead:] for value in values])
+        parts = [value.reshape(*value.shape[:lead], *shape) for value, shape in zip(values, shapes, strict=True)]
+        for key in keys if self.del_keys else ():
+            if key != self.out_key:
+                tensordict.del_(key)
+        return tensordict.set(self.out_key, torch.cat(parts, dim))
+
+    def shared_key(self) -> Any:
+        given = None if self.given is None else tuple(self.given)
+        return (type(self), given, self.out_key, self.dim, self.del_keys, self.unsqueeze_if_oor)
+
+    def _repr_keys(self) -> Any:
+        return ("given", "out_key", "dim")
+
+
+def _order(key: Any) -> str:
+    return "_-|-_".join(names_of(key))
+
+
+def _together(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
+    """The spec of data of these specs, put together."""
+    sizes = list(shapes[0])
+    sizes[dim] = sum(shape[dim] for shape in shapes)
+    device = leaves[0].device
+    if any(size < 0 for shape in shapes for size in shape):
+        raise SpecError("CatTensors: entries whose sizes change cannot be put together; leave them out of in_keys.")
+    dtypes = [leaf.dtype for leaf in leaves if leaf.dtype is not None]
+    if len(dtypes) != len(leaves):
+        raise SpecError("CatTensors: text and objects cannot be put together; leave them out of in_keys.")
+    dtype = reduce(torch.promote_types, dtypes)
+    if all(isinstance(leaf, Unbounded) for leaf in leaves):
+        return Unbounded(sizes, device=device, dtype=dtype)
+    if all(isinstance(leaf, Binary) for leaf in leaves):
+        return Binary(shape=sizes, device=device, dtype=dtype)
+    bounds = [bounds_of(leaf) for leaf in leaves]
+    low, high = (
+        torch.cat([bound[i].reshape(shape).to(dtype) for bound, shape in zip(bounds, shapes, strict=True)], dim)
+        for i in (0, 1)
+    )
+    return Bounded(low, high, shape=sizes, device=device, dtype=dtype)
+
+
+class _Kernel:
+    """The same on blocks of rows: each entry has its place in the result."""
+
+    def __init__(self, keys: list[Any], out_key: Any, shapes: list[Any], dim: int) -> None:
+        self.keys, self.out_key, self.shapes, self.dim = keys, out_key, shapes, dim
+
+    def _copies(self, arrays: Any) -> list[tuple[Any, Any]]:
+        out, start, copies = arrays[self.out_key], 0, []
+        for key, shape in zip(self.keys, self.shapes, strict=True):
+            place = [slice(None)] * out.ndim
+            place[self.dim] = slice(start, start + shape[self.dim])
+            start += shape[self.dim]
+            source = arrays.before[key]
+            copies.append((out[tuple(place)], source.reshape(len(source), *shape)))
+        return copies
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        after, at_root = self._copies(following), self._copies(root)
+
+        def step() -> bool:
+            for target, source in after:
+                target[...] = source
+            return False
+
+        def reset(at: Any) -> None:
+            for target, source in at_root:
+                for row in at:
+                    target[row] = source[row]
+
+        return step, reset

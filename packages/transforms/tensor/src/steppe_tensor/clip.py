@@ -1,0 +1,102 @@
+"""ClipTransform: values between two bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Spec, mapped_bounds
+from steppe.transforms import EntryTransform
+
+from .named import some_keys
+
+__all__ = ["ClipTransform"]
+
+
+class ClipTransform(EntryTransform):
+    """Clips values to the numbers between two bounds.
+
+    Shape and dtype stay. The spec of what is clipped is bounded by what is left of the bounds that it had. The inverse
+    clips what the caller writes, whose spec stays as it is.
+
+    Args:
+        in_keys: observations, rewards and done entries to clip.
+        out_keys: where the results go, one for each; by default the same keys.
+        in_keys_inv: actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes for them; by default the same.
+        low: smallest value, a number; None for no lower bound.
+        high: largest value, likewise.
+
+    Raises:
+        SpecError: there is no bound, or ``low`` is not below ``high``; one is no number; there are no keys; or an entry
+            of whole numbers is clipped to a number that is none.
+    """
+
+    def __init__(
+        self,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+        *,
+        low: Any = None,
+        high: Any = None,
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        some_keys("ClipTransform", in_keys, in_keys_inv)
+        self.low, self.high = _bound("low", low), _bound("high", high)
+        if self.low is None and self.high is None:
+            raise SpecError("ClipTransform: expected a bound, found none. Give low=, high= or both.")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise SpecError(f"ClipTransform: low must be below high, found {self.low} and {self.high}.")
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        low, high = self.low, self.high
+        if not value.is_floating_point():
+            low, high = (None if bound is None else int(bound) for bound in (low, high))
+        return torch.clamp(value, low, high)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return self._apply_transform(value)
+
+    def _check_whole(self, leaf: Spec) -> None:
+        if leaf.dtype is None or leaf.dtype.is_floating_point:
+            return
+        for bound in (self.low, self.high):
+            if bound is not None and bound != int(bound):
+                raise SpecError(
+                    f"ClipTransform: an entry is of {leaf.dtype}, and cannot be clipped to {bound}. Give a whole "
+                    f"number, or cast first: DTypeCastTransform({leaf.dtype}, torch.float32)."
+                )
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        self._check_whole(leaf)
+        return mapped_bounds(leaf, self._apply_transform)
+
+    def transform_leaf_inv(self, leaf: Spec, batch_dims: int) -> Spec:
+        self._check_whole(leaf)
+        return leaf
+
+    def shared_key(self) -> Any:
+        return (type(self), self.low, self.high, self.given_keys())
+
+    def _repr_keys(self) -> Any:
+        return (*super()._repr_keys(), "low", "high")
+
+
+def _bound(name: str, value: Any) -> Any:
+    """A bound as a Python number; None where it bounds nothing."""
+    if value is None:
+        return None
+    try:
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        number = array.item() if array.size == 1 else None
+    except (TypeError, ValueError):
+        number = None
+    if not isinstance(number, (int, float)) or math.isnan(number):
+        raise SpecError(f"ClipTransform: {name} is a number or None, found {value!r}.")
+    return None if math.isinf(number) else number

@@ -1,0 +1,131 @@
+"""UnsqueezeTransform and SqueezeTransform: dimensions of size 1 that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Spec
+from steppe.transforms import EntryTransform
+
+from .named import checked_dim, some_keys
+
+__all__ = ["SqueezeTransform", "UnsqueezeTransform"]
+
+
+class UnsqueezeTransform(EntryTransform):
+    """Inserts a dimension of size 1: ``[*B, n]`` becomes ``[*B, 1, n]`` with ``dim=-2``.
+
+    The inverse takes it out of what the caller writes.
+
+    Args:
+        dim: where it is in the result, counted from the back.
+        allow_positive_dim: ``dim`` may count from the front, behind the batch dimensions of the environment.
+        in_keys: observations, rewards and done entries.
+        out_keys: where the results go, one for each; by default the same keys.
+        in_keys_inv: actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes for them; by default the same.
+
+    Raises:
+        SpecError: ``dim`` counts from the front, or is out of range, or there are no keys.
+    """
+
+    invertible = True
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        *,
+        allow_positive_dim: bool = False,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        self.allow_positive_dim = allow_positive_dim
+        self.given_dim = checked_dim(type(self).__name__, "dim", dim, allow_positive_dim)
+        some_keys(type(self).__name__, in_keys, in_keys_inv)
+
+    @property
+    def dim(self) -> int:
+        """The dimension, behind those of the environment's batch where it counts from the front."""
+        if self.given_dim < 0:
+            return self.given_dim
+        env = self.parent
+        return self.given_dim + (0 if env is None else len(env.batch_size))
+
+    @property
+    def unsqueeze_dim(self) -> int:
+        """The same as ``dim``."""
+        return self.dim
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.unsqueeze(self.dim)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.squeeze(self.dim)
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        return leaf.unsqueeze(self._place(leaf, batch_dims, 1))
+
+    def _place(self, leaf: Spec, batch_dims: int, more: int) -> int:
+        own = leaf.ndim - batch_dims + more
+        dim = self.given_dim
+        if not -own <= dim < own:
+            raise SpecError(
+                f"{type(self).__name__}: dim={dim} is out of range for an entry of shape "
+                f"{tuple(leaf.shape[batch_dims:])}; give one from {-own} to -1."
+            )
+        return dim if dim < 0 else dim + batch_dims
+
+    def shared_key(self) -> Any:
+        # What counts from the front does not take rows in front.
+        return (type(self), self.given_dim, self.given_keys()) if self.given_dim < 0 else None
+
+    def _repr_keys(self) -> Any:
+        return ("given_dim", *super()._repr_keys())
+
+
+class SqueezeTransform(UnsqueezeTransform):
+    """Takes a dimension of size 1 out: ``[*B, 1, n]`` becomes ``[*B, n]`` with ``dim=-2``.
+
+    A dimension of another size stays. The inverse inserts the dimension into what the caller writes.
+
+    Args:
+        dim: which one, counted from the back.
+        allow_positive_dim: ``dim`` may count from the front, behind the batch dimensions of the environment.
+        in_keys: observations, rewards and done entries.
+        out_keys: where the results go, one for each; by default the same keys.
+        in_keys_inv: actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes for them; by default the same.
+
+    Raises:
+        SpecError: ``dim`` counts from the front, or is out of range, or there are no keys, or an action or state has
+            another size than 1 there.
+    """
+
+    @property
+    def squeeze_dim(self) -> int:
+        """The same as ``dim``."""
+        return self.dim
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.squeeze(self.dim)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.unsqueeze(self.dim)
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        return leaf.squeeze(self._place(leaf, batch_dims, 0))
+
+    def transform_leaf_inv(self, leaf: Spec, batch_dims: int) -> Spec:
+        place = self._place(leaf, batch_dims, 0)
+        if leaf.shape[place] != 1:
+            raise SpecError(
+                f"SqueezeTransform: what the environment takes has shape {tuple(leaf.shape[batch_dims:])}, whose "
+                f"dimension {self.given_dim} has not the size 1, so it cannot be left out by the caller."
+            )
+        return leaf.squeeze(place)

@@ -1,0 +1,157 @@
+"""ExpandAs: an entry repeated to the shape of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import Composite, Spec
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, names_of, set_beside
+
+__all__ = ["ExpandAs"]
+
+_FLAGS = ("done", "terminated", "truncated")
+
+
+class ExpandAs(PlannedTransform):
+    """Repeats an entry to the right until it has the shape of another: a ``done`` for each agent of a group.
+
+    Where a reset lacks the other entry, a reward, its spec says the shape.
+
+    Args:
+        in_key: entry to repeat: an observation, reward or done entry.
+        ref_key: entry with the shape to reach.
+        out_key: where the result goes; by default ``in_key``. What is made of a done entry is an observation and needs
+            a name of its own, because the done entries of a level have one shape.
+
+    Raises:
+        SpecError: the environment lacks one of the entries, the shape cannot be reached, or a done entry would get it.
+    """
+
+    def __init__(self, in_key: Any, ref_key: Any, out_key: Any = None) -> None:
+        super().__init__()
+        self.in_key, self.ref_key = as_key(in_key), as_key(ref_key)
+        self.out_key = self.in_key if out_key is None else as_key(out_key)
+
+    @property
+    def in_keys(self) -> list[Any]:
+        """The entry that is repeated, in a list."""
+        return [self.in_key]
+
+    @property
+    def out_keys(self) -> list[Any]:
+        """Where the result goes, in a list."""
+        return [self.out_key]
+
+    def _found(self, specs: EnvSpecs, key: Any) -> tuple[Composite, Spec]:
+        for spec in (specs.observation, specs.reward, specs.done):
+            leaf = spec.get(key, None)
+            if leaf is not None:
+                return spec, leaf
+        found = [key for spec in (specs.observation, specs.reward, specs.done) for key in spec.keys(True, True)]
+        raise SpecError(f"ExpandAs: the environment has no entry {key!r}. It has {found}.")
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        spec, leaf = self._found(specs, self.in_key)
+        like, reference = self._found(specs, self.ref_key)
+        missing = reference.ndim - leaf.ndim
+        for _ in range(missing):
+            leaf = leaf.unsqueeze(-1)
+        if missing < 0 or any(a not in (1, b) for a, b in zip(leaf.shape, reference.shape, strict=True)):
+            raise self._other_shape(leaf.shape, reference.shape)
+        if names_of(self.out_key)[-1] in _FLAGS and reference.shape != self._found(specs, self.in_key)[1].shape:
+            raise SpecError(
+                f"ExpandAs: {self.out_key!r} would get the shape {tuple(reference.shape)}, and the done entries of a "
+                f"level have one shape. Give the result another name, such as out_key={self._other_name()!r}."
+            )
+        other = spec is specs.done and names_of(self.out_key)[-1] not in _FLAGS
+        target = specs.observation if other else spec
+        set_beside(target, self.out_key, leaf.expand(reference.shape), like)
+        return specs
+
+    def _other_name(self) -> Any:
+        above = names_of(self.ref_key)[:-1]
+        return (*above, f"each_{names_of(self.in_key)[-1]}") if above else f"each_{names_of(self.in_key)[-1]}"
+
+    def _other_shape(self, shape: Any, reference: Any) -> SpecError:
+        return SpecError(
+            f"ExpandAs: {self.in_key!r} of shape {tuple(shape)} cannot be repeated to the right to the shape "
+            f"{tuple(reference)} of {self.ref_key!r}: the first sizes must be equal, or 1."
+        )
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        batch = len(specs.batch_size)
+        tail = tuple(self._found(specs, self.ref_key)[1].shape[batch:])
+        in_root = specs.reward.get(self.in_key, None) is None
+
+        def expand(_: Any, data: TensorDictBase) -> TensorDictBase:
+            value = data.get(self.in_key)
+            return data.set(self.out_key, _expanded(value, (*data.batch_size, *tail)))
+
+        rows = RowHooks(_Kernel(self.in_key, self.out_key, tail), reads=[self.in_key])
+        return Hooks(step=expand, reset=expand if in_root else None, reads_root=False, rows=rows)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Repeat an entry of data that comes from no environment.
+
+        Args:
+            tensordict: data of any batch size with both entries. Changed in place, tensors excepted.
+
+        Raises:
+            KeyError: one of them is not there.
+            SpecError: the shape cannot be reached.
+        """
+        for key in (self.in_key, self.ref_key):
+            if tensordict.get(key, None) is None:
+                if self.missing_tolerance:
+                    return tensordict
+                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                raise KeyError(f"ExpandAs: there is no entry {key!r} in the data. Found {found}.")
+        value, reference = tensordict.get(self.in_key), tensordict.get(self.ref_key)
+        try:
+            return tensordict.set(self.out_key, _expanded(value, reference.shape))
+        except RuntimeError:
+            raise self._other_shape(value.shape, reference.shape) from None
+
+    def shared_key(self) -> Any:
+        return (type(self), self.in_key, self.ref_key, self.out_key)
+
+    def _repr_keys(self) -> Any:
+        return ("in_key", "ref_key", "out_key")
+
+
+def _expanded(value: torch.Tensor, shape: Any) -> torch.Tensor:
+    # A tensor of its own: what is written into one element must not be seen in others.
+    return value.reshape(value.shape + (1,) * (len(shape) - value.ndim)).expand(shape).contiguous()
+
+
+class _Kernel:
+    """The same on blocks of rows."""
+
+    def __init__(self, in_key: Any, out_key: Any, tail: tuple[int, ...]) -> None:
+        self.in_key, self.out_key, self.tail = in_key, out_key, tail
+
+    def _pair(self, arrays: Any) -> tuple[Any, Any] | None:
+        source, target = arrays.before.get(self.in_key), arrays.get(self.out_key)
+        if source is None or target is None:
+            return None  # a root has no rewards
+        return target, source.reshape(source.shape + (1,) * (target.ndim - source.ndim))
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        after, at_root = self._pair(following), self._pair(root)
+
+        def step() -> bool:
+            if after is not None:
+                after[0][...] = after[1]
+            return False
+
+        def reset(at: Any) -> None:
+            if at_root is not None:
+                for row in at:
+                    at_root[0][row] = at_root[1][row]
+
+        return step, reset

@@ -1,0 +1,107 @@
+"""FiniteTensorDictCheck: an error where a value is not finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks
+
+__all__ = ["FiniteTensorDictCheck"]
+
+
+class FiniteTensorDictCheck(PlannedTransform):
+    """Raises where a value that the environment returns is NaN or infinite.
+
+    All floats of a reset or step are looked at: observations, rewards, and what transforms before it have added. The
+    data stays as it is. Called on data from elsewhere, it looks at all of its floats.
+
+    Raises:
+        SpecError: at the step in question; says which entries hold what, and in which rows.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        floats = [
+            key
+            for spec in (specs.observation, specs.reward)
+            for key, leaf in spec.items(include_nested=True, leaves_only=True)
+            if leaf is not None and leaf.dtype is not None and leaf.dtype.is_floating_point
+        ]
+        return Hooks(
+            step=lambda _, following: _checked(following),
+            reset=lambda _, fresh: _checked(fresh),
+            reads_root=False,
+            rows=RowHooks(_Kernel(floats), reads=floats),
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Look at data that is there already, and return it as it is."""
+        return _checked(tensordict)
+
+    def shared_key(self) -> Any:
+        return (type(self),)
+
+
+def _checked(data: TensorDictBase) -> TensorDictBase:
+    bad = []
+    for key, value in data.items(include_nested=True, leaves_only=True):
+        if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+            finite = torch.isfinite(value)
+            if not bool(finite.all()):
+                bad.append(_sentence(key, finite.numpy(force=True), data.batch_dims))
+    if bad:
+        raise _error(bad)
+    return data
+
+
+def _sentence(key: Any, finite: Any, batch_dims: int) -> str:
+    wrong = np.argwhere(~finite)
+    rows = sorted({tuple(int(i) for i in place[:batch_dims]) for place in wrong})
+    shown = [row[0] if len(row) == 1 else row for row in rows[:5]]
+    where = f", in the rows {shown}{' and others' if len(rows) > 5 else ''}" if batch_dims else ""
+    return f"{key!r} has {len(wrong)} of {finite.size} values that are NaN or infinite{where}"
+
+
+def _error(bad: list[str]) -> SpecError:
+    return SpecError(
+        f"FiniteTensorDictCheck: {'; '.join(bad)}. Look at what the environment returns there, or at the action "
+        "that it was given."
+    )
+
+
+class _Kernel:
+    """The same on blocks of rows."""
+
+    def __init__(self, keys: list[Any]) -> None:
+        self.keys = keys
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        after = [(key, following[key]) for key in self.keys]
+        at_root = [(key, root[key]) for key in self.keys if key in root]
+        isfinite = np.isfinite
+
+        def step() -> bool:
+            for _, array in after:
+                if not isfinite(array).all():
+                    _explain(after)
+            return False
+
+        def reset(at: Any) -> None:
+            for _, array in at_root:
+                if not isfinite(array[list(at)]).all():
+                    _explain(at_root)
+
+        return step, reset
+
+
+def _explain(arrays: list[tuple[Any, Any]]) -> None:
+    lead = 1 if arrays and len(arrays[0][1]) > 1 else 0
+    finite = [(key, np.isfinite(array if lead else array[0])) for key, array in arrays]
+    raise _error([_sentence(key, one, lead) for key, one in finite if not one.all()])

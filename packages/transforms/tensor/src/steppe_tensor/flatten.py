@@ -1,0 +1,79 @@
+"""FlattenObservation: adjacent dimensions as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Spec
+from steppe.transforms import EntryTransform
+
+from .named import checked_dim
+
+__all__ = ["FlattenObservation"]
+
+
+class FlattenObservation(EntryTransform):
+    """Joins adjacent dimensions: ``[*B, 3, 4, 5]`` becomes ``[*B, 3, 20]`` with ``FlattenObservation(-2, -1)``.
+
+    Args:
+        first_dim: the first of the dimensions, counted from the back.
+        last_dim: the last of them, counted from the back.
+        in_keys: entries to flatten; ``["pixels"]`` by default.
+        out_keys: where the results go, one for each; by default the same keys.
+        allow_positive_dim: the dimensions may count from the front, behind the batch dimensions of the environment.
+
+    Raises:
+        SpecError: a dimension counts from the front, or is out of range, or they are in the wrong order.
+    """
+
+    def __init__(
+        self,
+        first_dim: int,
+        last_dim: int,
+        in_keys: Any = None,
+        out_keys: Any = None,
+        allow_positive_dim: bool = False,
+    ) -> None:
+        super().__init__(["pixels"] if in_keys is None else in_keys, out_keys)
+        self.given_dims = (
+            checked_dim("FlattenObservation", "first_dim", first_dim, allow_positive_dim),
+            checked_dim("FlattenObservation", "last_dim", last_dim, allow_positive_dim),
+        )
+
+    @property
+    def first_dim(self) -> int:
+        """The first dimension, behind those of the environment's batch where it counts from the front."""
+        return self._behind_batch(self.given_dims[0])
+
+    @property
+    def last_dim(self) -> int:
+        """The last dimension, likewise."""
+        return self._behind_batch(self.given_dims[1])
+
+    def _behind_batch(self, dim: int) -> int:
+        if dim < 0:
+            return dim
+        env = self.parent
+        return dim + (0 if env is None else len(env.batch_size))
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.flatten(self.first_dim, self.last_dim)
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        own = leaf.ndim - batch_dims
+        first, last = self.given_dims
+        if not (-own <= first < own and -own <= last < own and first % own <= last % own):
+            raise SpecError(
+                f"FlattenObservation: first_dim={first} and last_dim={last} are no range of the dimensions of an entry "
+                f"of shape {tuple(leaf.shape[batch_dims:])}; give them from {-own} to -1, the first one first."
+            )
+        return leaf.flatten(*(dim if dim < 0 else dim + batch_dims for dim in (first, last)))
+
+    def shared_key(self) -> Any:
+        return (type(self), self.given_dims, self.given_keys()) if max(self.given_dims) < 0 else None
+
+    def _repr_keys(self) -> Any:
+        return ("given_dims", "in_keys", "out_keys")

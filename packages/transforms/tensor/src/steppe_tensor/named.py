@@ -1,0 +1,27 @@
+"""Arguments that several transforms check alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe.errors import SpecError
+
+__all__ = ["checked_dim", "some_keys"]
+
+
+def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
+    """A dimension that is counted from the back, or from the front where that is allowed."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise SpecError(f"{owner}: {name} is a whole number, found {dim!r}.")
+    if dim >= 0 and not allow_positive:
+        raise SpecError(
+            f"{owner}: {name}={dim} counts from the front, where batches put their dimensions. Count from the back "
+            f"({name}=-1 is the last one), or say allow_positive_dim=True to count behind those of the environment."
+        )
+    return dim
+
+
+def some_keys(owner: str, *keys: Any) -> None:
+    """Raise where no key is given."""
+    if not any(keys):
+        raise SpecError(f"{owner}: it has no entries to work on. Give in_keys=[...], or in_keys_inv=[...] for actions.")

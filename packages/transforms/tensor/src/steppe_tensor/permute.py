@@ -1,0 +1,78 @@
+"""PermuteTransform: dimensions in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+from steppe.specs import Spec
+from steppe.transforms import EntryTransform
+
+from .named import some_keys
+
+__all__ = ["PermuteTransform"]
+
+
+class PermuteTransform(EntryTransform):
+    """Puts the last dimensions in another order: ``(-1, -3, -2)`` makes ``[*B, C, H, W]`` of ``[*B, H, W, C]``.
+
+    The inverse puts those of what the caller writes back.
+
+    Args:
+        dims: the last n dimensions, ``-n`` to ``-1``, in their new order.
+        in_keys: observations, rewards and done entries.
+        out_keys: where the results go, one for each; by default the same keys.
+        in_keys_inv: actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes for them; by default the same.
+
+    Raises:
+        SpecError: ``dims`` are not these, or an entry has fewer dimensions, or there are no keys.
+    """
+
+    invertible = True
+
+    def __init__(
+        self,
+        dims: Sequence[int],
+        in_keys: Any = None,
+        out_keys: Any = None,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        dims = list(dims)
+        if not dims or sorted(dims) != list(range(-len(dims), 0)):
+            raise SpecError(
+                f"PermuteTransform: dims are the last dimensions in another order, such as (-1, -3, -2); found {dims}."
+            )
+        some_keys("PermuteTransform", in_keys, in_keys_inv)
+        self.dims = dims
+        # Where each dimension has gone.
+        self._back = [dims.index(dim) - len(dims) for dim in range(-len(dims), 0)]
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return _permuted(value, self.dims)
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return _permuted(value, self._back)
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        if leaf.ndim - batch_dims < len(self.dims):
+            raise SpecError(
+                f"PermuteTransform: an entry of shape {tuple(leaf.shape[batch_dims:])} has not the {len(self.dims)} "
+                f"dimensions of dims={self.dims}."
+            )
+        return leaf.permute(*range(leaf.ndim - len(self.dims)), *self.dims)
+
+    def shared_key(self) -> Any:
+        return (type(self), tuple(self.dims), self.given_keys())
+
+    def _repr_keys(self) -> Any:
+        return ("dims", *super()._repr_keys())
+
+
+def _permuted(value: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    return value.permute(*range(value.ndim - len(dims)), *dims)

@@ -1,0 +1,52 @@
+"""SignTransform: the signs of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from steppe.specs import Spec, mapped_bounds
+from steppe.transforms import EntryTransform
+
+from .named import some_keys
+
+__all__ = ["SignTransform"]
+
+
+class SignTransform(EntryTransform):
+    """Makes values -1, 0 or 1, by their signs.
+
+    Shape and dtype stay; the spec is bounded by the signs of the bounds that it had. The inverse takes the signs of
+    what the caller writes, whose spec stays as it is.
+
+    Args:
+        in_keys: observations, rewards and done entries.
+        out_keys: where the results go, one for each; by default the same keys.
+        in_keys_inv: actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes for them; by default the same.
+
+    Raises:
+        SpecError: there are no keys.
+    """
+
+    def __init__(
+        self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        some_keys("SignTransform", in_keys, in_keys_inv)
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.sign()
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value.sign()
+
+    def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
+        return mapped_bounds(leaf, torch.sign)
+
+    def transform_leaf_inv(self, leaf: Spec, batch_dims: int) -> Spec:
+        return leaf
+
+    def shared_key(self) -> Any:
+        return (type(self), self.given_keys())

@@ -1,0 +1,295 @@
+"""Stack: entries, or groups of entries, of one shape in one with a dimension more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import SPEC_KINDS, Bounded, Composite, Spec, Stacked, bounds_of
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, names_of, set_beside
+
+from .named import checked_dim
+
+__all__ = ["Stack"]
+
+
+class Stack(PlannedTransform):
+    """Stacks entries, or groups of entries, of one shape: agents with keys of their own become a group.
+
+    The inverse takes what the caller writes for the group apart, for the environment.
+
+    Args:
+        in_keys: entries or groups to stack: observations, rewards and done entries.
+        out_key: where the stack goes.
+        in_key_inv: what the caller writes, stacked: an action or state, or a group of them.
+        out_keys_inv: where its parts go, for the environment.
+        dim: where the new dimension is, counted from the back: among all dimensions of an entry, among the batch
+            dimensions of a group, so that -1 puts it in front of what the entries of a group have of their own.
+        allow_positive_dim: ``dim`` may count from the front, behind the batch dimensions of the environment.
+        del_keys: leave the parts out of the data.
+
+    Raises:
+        SpecError: only one of ``in_key_inv`` and ``out_keys_inv`` is given, ``dim`` counts from the front, ``out_key``
+            is one of ``in_keys``, or the environment lacks some of the parts.
+    """
+
+    invertible = True
+
+    def __init__(
+        self,
+        in_keys: Any,
+        out_key: Any,
+        in_key_inv: Any = None,
+        out_keys_inv: Any = None,
+        dim: int = -1,
+        allow_positive_dim: bool = False,
+        *,
+        del_keys: bool = True,
+    ) -> None:
+        super().__init__()
+        if (in_key_inv is None) != (out_keys_inv is None):
+            raise SpecError(
+                f"Stack: in_key_inv and out_keys_inv go together, found {in_key_inv!r} and {out_keys_inv!r}."
+            )
+        self.parts, self.out_key = as_keys(in_keys), as_key(out_key)
+        if not self.parts:
+            raise SpecError("Stack: in_keys is empty; name the entries or groups to stack.")
+        if self.out_key in self.parts:
+            raise SpecError(f"Stack: out_key={self.out_key!r} is one of in_keys; give the stack a name of its own.")
+        self.in_key_inv = None if in_key_inv is None else as_key(in_key_inv)
+        self.parts_inv = as_keys(out_keys_inv)
+        self.dim = checked_dim("Stack", "dim", dim, allow_positive_dim)
+        self.del_keys = del_keys
+
+    @property
+    def in_keys(self) -> list[Any]:
+        """The entries or groups that are stacked."""
+        return list(self.parts)
+
+    @property
+    def out_keys(self) -> list[Any]:
+        """The key of the stack, in a list."""
+        return [self.out_key]
+
+    @property
+    def in_keys_inv(self) -> list[Any]:
+        """What the caller writes, in a list."""
+        return [] if self.in_key_inv is None else [self.in_key_inv]
+
+    @property
+    def out_keys_inv(self) -> list[Any]:
+        """Where its parts go."""
+        return list(self.parts_inv)
+
+    @property
+    def writes_done(self) -> bool:  # type: ignore[override]
+        """Whether it may change done entries: where it stacks groups, or done entries."""
+        return any(names_of(key)[-1] in ("done", "terminated", "truncated") for key in (*self.parts, self.out_key))
+
+    # -- specs ----------------------------------------------------------------------------------------------------
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        found = False
+        for kind in SPEC_KINDS:
+            outward = kind in ("observation", "reward", "done")
+            keys, out_key = (self.parts, self.out_key) if outward else (self.parts_inv, self.in_key_inv)
+            if keys:
+                found = self._stack_specs(getattr(specs, kind), keys, out_key, len(specs.batch_size), outward) or found
+        if not found and not self.missing_tolerance and self.parent is not None:
+            raise self._absent(specs.output)
+        return specs
+
+    def _stack_specs(self, spec: Composite, keys: list[Any], out_key: Any, batch: int, outward: bool) -> bool:
+        leaves = [spec.get(key, None) for key in keys]
+        if all(leaf is None for leaf in leaves):
+            return False
+        missing = [key for key, leaf in zip(keys, leaves, strict=True) if leaf is None]
+        if missing:
+            raise SpecError(f"Stack: {missing[0]!r} is not there, and {[k for k in keys if k not in missing]} are.")
+        shapes = {tuple(leaf.shape) for leaf in leaves}
+        if len(shapes) != 1:
+            raise SpecError(
+                f"Stack: {keys} have the shapes {[tuple(leaf.shape[batch:]) for leaf in leaves]}; only what has one "
+                "shape can be stacked."
+            )
+        stacked = _stacked(leaves, self._place(len(next(iter(shapes))), batch))
+        if self.del_keys or not outward:
+            for key in keys:
+                spec.pop(key)
+            _drop_empty(spec, keys)
+        set_beside(spec, out_key, stacked, spec)
+        return True
+
+    def _place(self, ndim: int, batch: int) -> int:
+        """The new dimension counted from the front, of entries that have ``ndim`` dimensions."""
+        place = self.dim + ndim + 1 if self.dim < 0 else self.dim + batch
+        if not batch <= place <= ndim:
+            raise SpecError(
+                f"Stack: dim={self.dim} is out of range for what has {ndim - batch} dimensions behind the batch; give "
+                f"one from {batch - ndim - 1} to -1."
+            )
+        return place
+
+    def _absent(self, there: Any) -> SpecError:
+        keys = [key[1:] for key in there.keys(include_nested=True, leaves_only=True)]
+        return SpecError(f"Stack: the environment has none of {self.parts}. It has {keys}.")
+
+    # -- data -----------------------------------------------------------------------------------------------------
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        batch = len(specs.batch_size)
+        hooks = Hooks(step=self._put, reset=self._put, reads_root=False)
+        if self.in_key_inv is not None:
+            groups = any(isinstance(specs.action.get(key, None), Composite) for key in self.parts_inv)
+            hooks.inverse = self._apart
+            if groups:
+                hooks.before_reset = lambda td: None if td is None else self._apart(td)
+        leaves = [spec.get(self.parts[0], None) for spec in (specs.observation, specs.reward)]
+        leaf = next((one for one in leaves if one is not None), None)
+        if leaf is not None and not isinstance(leaf, Composite):
+            place = self._place(leaf.ndim, batch)
+            hooks.rows = RowHooks(_Kernel(self.parts, self.out_key, place - batch), reads=self.parts)
+        return hooks
+
+    def _put(self, _: Any, data: TensorDictBase) -> TensorDictBase:
+        values = [data.get(key, None) for key in self.parts]
+        missing = [key for key, value in zip(self.parts, values, strict=True) if value is None]
+        if missing:
+            if len(missing) == len(values) or self.missing_tolerance:
+                return data
+            found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+            raise KeyError(f"Stack: there is no entry {missing[0]!r} in the data. Found {found}.")
+        ndim = values[0].batch_dims if isinstance(values[0], TensorDictBase) else values[0].ndim
+        stacked = torch.stack(values, self._place(ndim, data.batch_dims))
+        if self.del_keys:
+            for key in self.parts:
+                data.del_(key)
+            _drop_empty(data, self.parts)
+        return data.set(self.out_key, stacked)
+
+    def _apart(self, data: TensorDictBase) -> TensorDictBase:
+        if self.in_key_inv is None:
+            return data
+        value = data.get(self.in_key_inv, None)
+        if value is None:
+            return data
+        n, batch = len(self.parts_inv), data.batch_dims
+        if isinstance(value, TensorDictBase):
+            parts = _unbound_group(value, n, self._place_of_group(value, batch), batch)
+        else:
+            place = self.dim + value.ndim if self.dim < 0 else self.dim + batch
+            _check_size(value, place, n)
+            parts = list(value.unbind(place))
+        data = data.exclude(self.in_key_inv)
+        for key, part in zip(self.parts_inv, parts, strict=True):
+            old = data.get(key, None)
+            if isinstance(old, TensorDictBase) and isinstance(part, TensorDictBase):
+                data.set(key, old.copy().update(part))
+            else:
+                data.set(key, part)
+        return data
+
+    def _place_of_group(self, value: TensorDictBase, batch: int) -> int:
+        # A group that the caller has made may have the batch size of the data alone: what its specs say counts.
+        if self.dim >= 0:
+            return self.dim + batch
+        return max(self.dim + value.batch_dims, batch) if value.batch_dims > batch else batch
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self._apart(tensordict)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Stack entries of data that comes from no environment.
+
+        Args:
+            tensordict: data of any batch size with the parts. Changed in place, tensors excepted.
+
+        Raises:
+            KeyError: a part is not there.
+        """
+        if all(tensordict.get(key, None) is None for key in self.parts) and not self.missing_tolerance:
+            found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+            raise KeyError(f"Stack: there is none of {self.parts} in the data. Found {found}.")
+        return self._put(None, tensordict)
+
+    def shared_key(self) -> Any:
+        inverse = (self.in_key_inv, tuple(self.parts_inv))
+        return (type(self), tuple(self.parts), self.out_key, inverse, self.dim, self.del_keys)
+
+    def _repr_keys(self) -> Any:
+        return ("parts", "out_key", "dim")
+
+
+def _stacked(leaves: list[Any], place: int) -> Spec:
+    """The spec of stacked data; of numbers with different bounds one with the bounds of each."""
+    stacked = torch.stack(leaves, place)
+    return _plain(stacked, leaves, place)
+
+
+def _plain(stacked: Any, leaves: list[Any], place: int) -> Any:
+    if isinstance(stacked, Stacked) and len({leaf.dtype for leaf in leaves}) == 1 and leaves[0].dtype is not None:
+        bounds = [bounds_of(leaf) for leaf in leaves]
+        low, high = (torch.stack([bound[i] for bound in bounds], place) for i in (0, 1))
+        return Bounded(low, high, shape=low.shape, device=leaves[0].device, dtype=low.dtype)
+    if isinstance(leaves[0], Composite) and len({frozenset(map(str, leaf.keys())) for leaf in leaves}) == 1:
+        entries = {name: _stacked([leaf[name] for leaf in leaves], place) for name in leaves[0].keys()}
+        return Composite(entries, shape=stacked.shape, device=leaves[0].device)
+    return stacked
+
+
+def _unbound_group(value: TensorDictBase, n: int, place: int, batch: int) -> list[TensorDictBase]:
+    size = torch.Size(value.batch_size[:batch])
+    parts = [TensorDict({}, size, device=value.device) for _ in range(n)]
+    for key, leaf in value.items(include_nested=True, leaves_only=True):
+        _check_size(leaf, place, n)
+        for part, one in zip(parts, leaf.unbind(place), strict=True):
+            part.set(key, one)
+    return parts
+
+
+def _check_size(value: torch.Tensor, place: int, n: int) -> None:
+    if not 0 <= place < value.ndim or value.shape[place] != n:
+        raise SpecError(
+            f"Stack: data of shape {tuple(value.shape)} has no dimension {place} of size {n} to take it apart along."
+        )
+
+
+def _drop_empty(data: Any, keys: list[Any]) -> None:
+    """Leave out the groups above these keys that hold nothing any more."""
+    above = {names_of(key)[:depth] for key in keys for depth in range(1, len(names_of(key)))}
+    for group in sorted(above, key=len, reverse=True):
+        level = data.get(group, None)
+        if level is not None and not list(level.keys()):
+            del data[group]
+
+
+class _Kernel:
+    """The same on blocks of rows: each entry has its place in the stack."""
+
+    def __init__(self, keys: list[Any], out_key: Any, place: int) -> None:
+        self.keys, self.out_key, self.place = keys, out_key, place
+
+    def _copies(self, arrays: Any) -> list[tuple[Any, Any]]:
+        if self.out_key not in arrays:
+            return []  # a root has no rewards
+        out, lead = arrays[self.out_key], (slice(None),) * (self.place + 1)
+        return [(out[(*lead, i)], arrays.before[key]) for i, key in enumerate(self.keys)]
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        after, at_root = self._copies(following), self._copies(root)
+
+        def step() -> bool:
+            for target, source in after:
+                target[...] = source
+            return False
+
+        def reset(at: Any) -> None:
+            for target, source in at_root:
+                for row in at:
+                    target[row] = source[row]
+
+        return step, reset if at_root else None

@@ -1,0 +1,117 @@
+"""Timer: how long steps, policies and resets take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import CPU, Unbounded
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, as_keys, names_of, set_beside
+
+__all__ = ["Timer"]
+
+
+class Timer(PlannedTransform):
+    """Measures how long each step, policy and reset takes, in seconds.
+
+    Adds three entries of the batch size ``[*B]``, of torch's default dtype:
+
+    * ``time_step``: from the call of a step to its result, in ``next``; 0 after a reset.
+    * ``time_policy``: from the result before a step to its call, in ``next``; 0 after a reset.
+    * ``time_reset``: how long the reset took; 0 in ``next``.
+
+    A step is what lies below the transform: the environment and the transforms before it. All rows of a batch have the
+    time of their common call. The environment is stepped on TensorDicts, where each step is a call of its own.
+
+    Args:
+        out_keys: the keys of the three, in this order.
+        time_key: what their names begin with, where no ``out_keys`` are given.
+
+    Attributes:
+        clock: the clock, a function that returns seconds; a subclass may have another.
+
+    Raises:
+        SpecError: there are not three ``out_keys``.
+    """
+
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+
+    def __init__(self, out_keys: Any = None, time_key: str = "time") -> None:
+        super().__init__()
+        keys = [f"{time_key}_{what}" for what in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)
+        if len(keys) != 3:
+            raise SpecError(f"Timer: out_keys are three, of the step, the policy and the reset; found {keys}.")
+        self.time_key = time_key
+        self.time_step_key, self.time_policy_key, self.time_reset_key = keys
+        self._forget()
+
+    @property
+    def out_keys(self) -> list[Any]:
+        """The keys of the times of steps, policies and resets."""
+        return [self.time_step_key, self.time_policy_key, self.time_reset_key]
+
+    def _forget(self) -> None:
+        #: When the last result was returned, the running call began, and how long the policy took before it.
+        self.__dict__.update(_returned=None, _called=None, _policy=0.0)
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        dtype = torch.get_default_dtype()
+        for key in self.out_keys:
+            shape = self._shape(specs, key)
+            set_beside(specs.observation, key, Unbounded(shape, device=specs.device, dtype=dtype), specs.observation)
+        return specs
+
+    @staticmethod
+    def _shape(specs: EnvSpecs, key: Any) -> Any:
+        above = names_of(key)[:-1]
+        level = specs.observation.get(above, None) if above else None
+        return specs.batch_size if level is None else level.shape
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        state, clock, dtype = self.__dict__, self.clock, torch.get_default_dtype()
+        batch = len(specs.batch_size)
+        tails = [self._shape(specs, key)[batch:] for key in self.out_keys]
+
+        def write(data: TensorDictBase, *seconds: float) -> TensorDictBase:
+            device = data.device or CPU
+            for key, tail, value in zip(self.out_keys, tails, seconds, strict=True):
+                data.set(key, torch.full((*data.batch_size, *tail), value, dtype=dtype, device=device))
+            return data
+
+        def call(td: TensorDictBase) -> TensorDictBase:
+            state["_called"] = now = clock()
+            state["_policy"] = 0.0 if state["_returned"] is None else now - state["_returned"]
+            return td
+
+        def call_reset(td: TensorDictBase | None) -> TensorDictBase | None:
+            state["_called"] = clock()
+            return td
+
+        def took() -> float:
+            state["_returned"] = now = clock()
+            return 0.0 if state["_called"] is None else now - state["_called"]
+
+        return Hooks(
+            step=lambda _, following: write(following, took(), state["_policy"], 0.0),
+            reset=lambda _, fresh: write(fresh, 0.0, 0.0, took()),
+            inverse=call,
+            before_reset=call_reset,
+            reads_root=False,
+            needs_tensordicts="times each step as a call of its own, which rows of arrays are not",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the clock of one process says means nothing in another.
+        return {**super().__getstate__(), "_returned": None, "_called": None, "_policy": 0.0}
+
+    def shared_key(self) -> Any:
+        return (type(self), *self.out_keys)
+
+    def _repr_keys(self) -> Any:
+        return ("time_step_key", "time_policy_key", "time_reset_key")

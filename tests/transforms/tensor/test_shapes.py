@@ -1,0 +1,188 @@
+"""Dimensions that come, go, change their order or become one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from steppe import Bounded, SerialEnv, TransformedEnv, Unbounded, check_env_specs
+from steppe.errors import SpecError
+from steppe.specs import Binary, OneHot
+from steppe_tensor import FlattenObservation, PermuteTransform, SqueezeTransform, UnsqueezeTransform
+from steppe_testing import ArrayDataEnv, DataEnv, MultiAgentCountingEnv
+
+DTYPES = (torch.float32, torch.float64, torch.uint8, torch.int64)
+LEADS = ((), (2,), (2, 3))
+
+
+def data(dtype, lead, *shape):
+    return TensorDict({"x": (torch.randn(*lead, *shape) * 50).abs().to(dtype)}, lead)
+
+
+@pytest.mark.parametrize("lead", LEADS)
+@pytest.mark.parametrize("dtype", DTYPES)
+class TestValues:
+    def test_a_dimension_of_size_one_is_inserted_and_taken_out(self, dtype, lead):
+        before = data(dtype, lead, 3, 4)
+
+        wide = UnsqueezeTransform(-2, in_keys=["x"], out_keys=["y"])(before.clone())["y"]
+        back = SqueezeTransform(-2, in_keys=["y"])(TensorDict({"y": wide}, lead))["y"]
+
+        assert np.array_equal(wide.numpy(), before["x"].numpy()[..., :, None, :])
+        assert torch.equal(back, before["x"])
+        assert wide.dtype is dtype
+
+    def test_dimensions_change_their_order(self, dtype, lead):
+        before = data(dtype, lead, 2, 3, 4)
+
+        found = PermuteTransform((-1, -3, -2), in_keys=["x"])(before.clone())["x"]
+
+        n = len(lead)
+        assert np.array_equal(found.numpy(), before["x"].numpy().transpose(*range(n), n + 2, n, n + 1))
+
+    def test_dimensions_become_one(self, dtype, lead):
+        before = data(dtype, lead, 2, 3, 4)
+
+        found = FlattenObservation(-3, -2, ["x"])(before.clone())["x"]
+
+        assert np.array_equal(found.numpy(), before["x"].numpy().reshape(*lead, 6, 4))
+
+
+def test_a_dimension_of_another_size_stays():
+    assert SqueezeTransform(-1, in_keys=["x"])(data(torch.float32, (), 3))["x"].shape == (3,)
+
+
+SPECS = [
+    Bounded(torch.arange(6.0).reshape(2, 1, 3), torch.arange(6.0).reshape(2, 1, 3) + 1),
+    Unbounded((2, 1, 3), dtype=torch.float64),
+    Binary(shape=(2, 1, 3), dtype=torch.bool),
+    Bounded(0, 255, (2, 1, 3), dtype=torch.uint8),
+]
+MAPS = [
+    (lambda: UnsqueezeTransform(-1, in_keys=["x"]), lambda x: x.unsqueeze(-1)),
+    (lambda: SqueezeTransform(-2, in_keys=["x"]), lambda x: x.squeeze(-2)),
+    (lambda: PermuteTransform((-1, -3, -2), in_keys=["x"]), lambda x: x.movedim(-1, -3)),
+    (lambda: FlattenObservation(-3, -1, in_keys=["x"]), lambda x: x.flatten(-3)),
+    (lambda: FlattenObservation(1, 2, in_keys=["x"], allow_positive_dim=True), lambda x: x.flatten(-2)),
+    (lambda: UnsqueezeTransform(0, in_keys=["x"], allow_positive_dim=True), lambda x: x.unsqueeze(-4)),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), MAPS)
+@pytest.mark.parametrize("spec", SPECS)
+def test_specs_follow_with_their_bounds(spec, make, expected):
+    env = TransformedEnv(ArrayDataEnv({"x": spec}), make())
+    batch = TransformedEnv(SerialEnv(2, lambda: ArrayDataEnv({"x": spec})), make())
+    check_env_specs(env)
+    check_env_specs(batch)
+
+    leaf = env.observation_spec["x"]
+
+    assert type(leaf) is type(spec)
+    assert leaf.shape == expected(spec.rand()).shape
+    assert batch.observation_spec["x"].shape == (2, *leaf.shape)
+    if isinstance(spec, Bounded):
+        assert torch.equal(leaf.low, expected(spec.low))
+        assert torch.equal(leaf.high, expected(spec.high))
+    assert env.row_problem is None
+    batch.close()
+
+
+def test_the_caller_writes_actions_of_the_other_shape():
+    action = Bounded(torch.zeros(2, 3, 4), torch.arange(24.0).reshape(2, 3, 4))
+    seen = []
+
+    class Env(DataEnv):
+        def _step(self, tensordict):
+            seen.append(tensordict["action"])
+            return super()._step(tensordict)
+
+    permute = PermuteTransform((-2, -1, -3), in_keys_inv=["action"])
+    env = TransformedEnv(Env({"x": Unbounded((1,))}, action=action), permute)
+    check_env_specs(env)
+    given = env.rand_action(env.reset())
+    env.step(given)
+
+    assert env.action_spec.shape == (3, 4, 2)
+    assert torch.equal(seen[-1], given["action"].permute(2, 0, 1))
+
+
+@pytest.mark.parametrize("base", [ArrayDataEnv, DataEnv])
+def test_actions_are_squeezed_and_unsqueezed_for_the_environment(base):
+    unsqueezed = TransformedEnv(base({"x": Unbounded((1,))}), UnsqueezeTransform(-1, in_keys_inv=["action"]))
+    squeezed = TransformedEnv(
+        base({"x": Unbounded((1,))}, action=Bounded(-1, 1, (1, 3))),
+        SqueezeTransform(-2, in_keys_inv=["action"], out_keys_inv=["flat"]),
+    )
+    for env, key, shape in ((unsqueezed, "action", (2, 1)), (squeezed, "flat", (3,))):
+        check_env_specs(env)
+        assert env.rollout(2)[key].shape[1:] == shape
+
+
+def test_one_hot_actions_keep_their_categories():
+    env = TransformedEnv(
+        DataEnv({"x": Unbounded((1,))}, action=OneHot(4)), UnsqueezeTransform(-2, in_keys_inv=["action"])
+    )
+    check_env_specs(env)
+
+    assert env.action_spec == OneHot(4, shape=(1, 4))
+
+
+def test_rewards_of_groups_of_agents():
+    env = TransformedEnv(
+        MultiAgentCountingEnv(action="continuous"), SqueezeTransform(-1, in_keys=[("agents", "reward")])
+    )
+
+    assert env.full_reward_spec["agents", "reward"].shape == (3,)
+
+
+def test_rows_that_are_not_stepped_or_reset_stay():
+    env = TransformedEnv(
+        SerialEnv(2, lambda: ArrayDataEnv({"x": Unbounded((3,))})), UnsqueezeTransform(-1, in_keys=["x"])
+    )
+    td = env.reset()
+    before = td["x"].clone()
+
+    stepped = env.step(env.rand_action(td.clone()).set("_step", torch.tensor([True, False])))["next", "x"]
+    fresh = env.reset(td.clone().set("_reset", torch.tensor([[False], [True]])))["x"]
+
+    assert stepped.shape == fresh.shape == (2, 3, 1)
+    assert not torch.equal(stepped[0], before[0])
+    assert torch.equal(stepped[1], before[1])
+    assert torch.equal(fresh[0], before[0])
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: UnsqueezeTransform(0, in_keys=["x"]), "dim=0 counts from the front.*allow_positive_dim=True"),
+        (lambda: SqueezeTransform(in_keys=["x"]), "dim is a whole number, found None"),
+        (lambda: FlattenObservation(0, -1), "first_dim=0 counts from the front"),
+        (lambda: PermuteTransform((0, 1), in_keys=["x"]), r"such as \(-1, -3, -2\); found \[0, 1\]"),
+        (lambda: PermuteTransform((-1, -1), in_keys=["x"]), r"found \[-1, -1\]"),
+        (lambda: UnsqueezeTransform(-1), "no entries to work on. Give in_keys"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(make, said):
+    with pytest.raises(SpecError, match=said):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (UnsqueezeTransform(-4, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); give one from -3"),
+        (SqueezeTransform(-3, in_keys=["x"]), r"out of range for an entry of shape \(2, 3\); give one from -2"),
+        (PermuteTransform((-1, -3, -2), in_keys=["x"]), "has not the 3 dimensions"),
+        (FlattenObservation(-1, -2, in_keys=["x"]), "are no range of the dimensions"),
+        (FlattenObservation(-3, -1, in_keys=["x"]), "are no range of the dimensions"),
+        (SqueezeTransform(-1, in_keys_inv=["action"]), "has not the size 1, so it cannot be left out"),
+        (FlattenObservation(-2, -1), "has no entry 'pixels'"),
+    ],
+)
+def test_dimensions_that_an_entry_lacks_are_refused(transform, said):
+    with pytest.raises(SpecError, match=said):
+        TransformedEnv(DataEnv({"x": Unbounded((2, 3))}), transform).reset()
