@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 
-from steppe import Bounded, Composite, TransformedEnv, Unbounded, check_env_specs
+from steppe import Bounded, Composite, SerialEnv, TransformedEnv, Unbounded, check_env_specs
 from steppe.errors import SpecError
 from steppe.specs import mapped_bounds
 from steppe.transforms import Compose, EntryTransform
-from steppe_testing import ArrayDataEnv, DataEnv, MultiAgentCountingEnv
+from steppe_testing import ArrayDataEnv, DataEnv, MultiAgentCountingEnv, assert_equal_data
 
 OBSERVATION = {"observation": Bounded(-1.0, 1.0, (2,))}
 
@@ -97,3 +99,62 @@ def test_whoever_writes_a_done_entry_may_end_an_episode():
     assert Doubled(["observation"], ["truncated"]).writes_done
     assert not Doubled(["done"], ["has_ended"]).writes_done
     assert not DoubledRewards().writes_done
+
+
+class Thirds(Doubled):
+    """With a kernel, of an entry that keeps its memory."""
+
+    def _apply_transform(self, value: Any) -> Any:
+        return value / 3
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        return partial(np.divide, source, 3, out=target)
+
+
+@pytest.mark.parametrize("keys", [(["observation"], None), (["observation", "reward"], ["third", "reward"])])
+def test_a_kernel_does_the_same_on_rows(keys):
+    def rollout(base, batch, around=False):
+        def inside():
+            env = base(OBSERVATION)
+            return env if around else TransformedEnv(env, Thirds(*keys))
+
+        env = SerialEnv(batch, inside) if batch else inside()
+        env = TransformedEnv(env, Thirds(*keys)) if around else env
+        env.set_seed(0)
+        data = env.rollout(12, break_when_any_done=False)
+        td = env.reset()
+        if batch:
+            td["_step"] = torch.tensor([True, False])
+        return data, env.step(env.rand_action(td))
+
+    for batch, around in ((0, False), (2, False), (2, True)):
+        for found, expected in zip(rollout(ArrayDataEnv, batch, around), rollout(DataEnv, batch, around), strict=True):
+            assert_equal_data(found, expected)
+
+
+def test_a_kernel_is_not_asked_where_a_subclass_computes_something_else():
+    class Halves(Thirds):
+        def _apply_transform(self, value: Any) -> Any:
+            return value / 2
+
+    rows, tensordicts = (
+        TransformedEnv(base(OBSERVATION), Halves(["observation"], ["half"])) for base in (ArrayDataEnv, DataEnv)
+    )
+    for env in (rows, tensordicts):
+        env.set_seed(0)
+
+    assert rows.row_problem is None
+    assert torch.equal(rows.rollout(3)["half"], tensordicts.rollout(3)["half"])
+
+
+def test_without_a_kernel_for_an_array_torch_does_it_on_rows():
+    class ForDoubles(Thirds):
+        def row_kernel(self, source: Any, target: Any) -> Any:
+            return None
+
+    env = TransformedEnv(ArrayDataEnv(OBSERVATION), ForDoubles(["observation"], ["third"]))
+
+    data = env.rollout(7, break_when_any_done=False)
+
+    assert env.row_problem is None
+    assert torch.equal(data["third"], data["observation"] / 3)

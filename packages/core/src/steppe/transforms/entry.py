@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.keys import names_of
 from steppe.transforms.whole_specs import WholeSpecs
 
@@ -74,6 +78,20 @@ class EntryTransform(WholeSpecs):
         """
         return self.transform_leaf(leaf, batch_dims)
 
+    def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
+        """Prepare ``_apply_transform`` for rows of arrays in numpy, which takes a fraction of the time.
+
+        Args:
+            source: an entry of rows ``[n, *shape]``.
+            target: where the results go, of the shape and dtype that the specs say; the same memory as ``source`` where
+                the entry keeps its key, shape and dtype.
+
+        Returns:
+            A function that reads ``source`` and writes ``target``, at each call; None where torch is to do it. Results
+            are those of ``_apply_transform``, to the bit.
+        """
+        return None
+
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
@@ -83,7 +101,16 @@ class EntryTransform(WholeSpecs):
             # An inverse may also be of what the environment sees of its observations in the root.
             inverted = [key for _, key in self._inverse_pairs]
             self._check_there(inverted, specs.action, specs.state, specs.observation)
-        return super().hooks_in(specs)
+        hooks = super().hooks_in(specs)
+        if hooks.pairs and hooks.rows is None and not self.writes_done and self._has_kernel():
+            read, written = zip(*hooks.pairs, strict=True)
+            hooks.rows = RowHooks(_Kernel(self, hooks.pairs), reads=read, writes=written)
+        return hooks
+
+    def _has_kernel(self) -> bool:
+        """Whether the class has written one, and no subclass another ``_apply_transform``; on rows of any number."""
+        owner = self._owner_of("row_kernel")
+        return owner is not EntryTransform and not self._writes("_apply_transform", owner) and bool(self.key_of_rows())
 
     def _check_there(self, keys: list[Any], *specs: Composite) -> None:
         for key in keys:
@@ -120,3 +147,41 @@ class EntryTransform(WholeSpecs):
 
 def _keys(spec: Composite) -> list[Any]:
     return list(spec.keys(include_nested=True, leaves_only=True))
+
+
+class _Kernel:
+    """What an EntryTransform does to blocks of rows."""
+
+    def __init__(self, part: EntryTransform, pairs: list[tuple[Any, Any]]) -> None:
+        self.part, self.pairs = part, pairs
+
+    def _prepared(self, source: Any, target: Any) -> Callable[[], object]:
+        kernel = self.part.row_kernel(source, target)
+        if kernel is not None:
+            return kernel
+        read, written = torch.from_numpy(source), torch.from_numpy(target)
+        apply = self.part._apply_transform
+
+        @torch.no_grad()
+        def by_torch() -> None:
+            written.copy_(apply(read))
+
+        return by_torch
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        after = [self._prepared(following.before[a], following[b]) for a, b in self.pairs]
+        at_root = [(root.before[a], root[b]) for a, b in self.pairs if a in root.before and b in root]
+        n = len(at_root[0][0]) if at_root else 0
+        of_rows = [[self._prepared(a[i : i + 1], b[i : i + 1]) for a, b in at_root] for i in range(n)]
+
+        def step() -> bool:
+            for run in after:
+                run()
+            return False
+
+        def reset(at: Any) -> None:
+            for row in at:
+                for run in of_rows[row]:
+                    run()
+
+        return step, reset if of_rows else None

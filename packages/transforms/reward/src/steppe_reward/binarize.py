@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.specs import Binary, Spec
@@ -29,6 +31,9 @@ class BinarizeReward(EntryTransform):
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return (value > 0).to(torch.int8)
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        return partial(np.greater, source, 0, out=target.view(bool))
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         return Binary(shape=leaf.shape, device=leaf.device, dtype=torch.int8)

@@ -54,6 +54,21 @@ class RewardClipping(EntryTransform):
             low, high = (None if bound is None else int(bound) for bound in (low, high))
         return torch.clamp(value, low, high)
 
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        low, high = self.clamp_min, self.clamp_max
+        if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor):
+            return None
+        low, high = (None if bound is None else np.asarray(bound).astype(target.dtype) for bound in (low, high))
+
+        def clip() -> None:
+            given = source
+            if low is not None:
+                given = np.maximum(given, low, out=target)
+            if high is not None:
+                np.minimum(given, high, out=target)
+
+        return clip
+
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         if leaf.dtype is not None and not leaf.dtype.is_floating_point:
             for bound in (self.clamp_min, self.clamp_max):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import SpecError
@@ -60,12 +61,34 @@ class LineariseRewards(EntryTransform):
         self.empty_cache()
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
-        if self.weights is None:
-            return value.sum(-1, keepdim=True)
-        weights = self._for(value)
-        if weights.shape != value.shape[-1:]:
-            raise self._other_number(value.shape)
-        return (weights * value).sum(-1, keepdim=True)
+        if self.weights is not None:
+            weights = self._for(value)
+            if weights.shape != value.shape[-1:]:
+                raise self._other_number(value.shape)
+            value = weights * value
+        # One after the other: the order in which numbers are added decides their last bit.
+        total, *others = value.split(1, -1)
+        for other in others:
+            total = total + other
+        return total if others else total.clone()
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        weights = None if self.weights is None else self.weights.numpy().astype(source.dtype)
+        if source.shape[-1] == 0:
+            return None
+        weighted = np.empty_like(source)
+        parts = [weighted[..., i : i + 1] for i in range(source.shape[-1])]
+
+        def add() -> None:
+            if weights is None:
+                np.copyto(weighted, source)
+            else:
+                np.multiply(source, weights, out=weighted)
+            np.copyto(target, parts[0])
+            for part in parts[1:]:
+                np.add(target, part, out=target)
+
+        return add
 
     def _for(self, value: torch.Tensor) -> torch.Tensor:
         """The weights as the value is: in its dtype, on its device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import SpecError
@@ -40,6 +41,15 @@ class SuccessReward(EntryTransform):
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.dtype) * self.scale
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        scale = target.dtype.type(self.scale)
+
+        def reward() -> None:
+            np.copyto(target, source, casting="unsafe")
+            np.multiply(target, scale, out=target)
+
+        return reward
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()

@@ -73,6 +73,19 @@ class ClipTransform(EntryTransform):
                     f"number, or cast first: DTypeCastTransform({leaf.dtype}, torch.float32)."
                 )
 
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        low, high = self.low, self.high
+        low, high = (None if bound is None else np.asarray(bound).astype(target.dtype) for bound in (low, high))
+
+        def clip() -> None:
+            given = source
+            if low is not None:
+                given = np.maximum(given, low, out=target)
+            if high is not None:
+                np.minimum(given, high, out=target)
+
+        return clip
+
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         self._check_whole(leaf)
         return mapped_bounds(leaf, self._apply_transform)

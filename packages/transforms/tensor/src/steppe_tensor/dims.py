@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import SpecError
@@ -68,6 +70,9 @@ class UnsqueezeTransform(EntryTransform):
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.squeeze(self.dim)
 
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        return partial(np.copyto, target, source.reshape(target.shape))
+
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         return leaf.unsqueeze(self._place(leaf, batch_dims, 1))
 
@@ -111,6 +116,8 @@ class SqueezeTransform(UnsqueezeTransform):
     def squeeze_dim(self) -> int:
         """The same as ``dim``."""
         return self.dim
+
+    row_kernel = UnsqueezeTransform.row_kernel
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.squeeze(self.dim)

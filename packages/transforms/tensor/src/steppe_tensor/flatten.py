@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import SpecError
@@ -61,6 +63,9 @@ class FlattenObservation(EntryTransform):
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.flatten(self.first_dim, self.last_dim)
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        return partial(np.copyto, target, source.reshape(target.shape))
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         own = leaf.ndim - batch_dims

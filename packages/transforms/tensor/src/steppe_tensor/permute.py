@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import SpecError
@@ -58,6 +60,10 @@ class PermuteTransform(EntryTransform):
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return _permuted(value, self._back)
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        order = (*range(source.ndim - len(self.dims)), *(dim + source.ndim for dim in self.dims))
+        return partial(np.copyto, target, source.transpose(order))
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         if leaf.ndim - batch_dims < len(self.dims):

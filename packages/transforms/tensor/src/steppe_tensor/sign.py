@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.specs import Spec, mapped_bounds
@@ -41,6 +42,19 @@ class SignTransform(EntryTransform):
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.sign()
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        if source.dtype == bool:
+            return None
+        above, below = np.empty(source.shape, bool), np.empty(source.shape, bool)
+
+        def sign() -> None:
+            # As torch has it: 0 for NaN, which np.sign keeps.
+            np.greater(source, 0, out=above)
+            np.less(source, 0, out=below)
+            np.subtract(above, below, out=target, dtype=target.dtype)
+
+        return sign
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         return mapped_bounds(leaf, torch.sign)

@@ -56,7 +56,7 @@ class StagesOnBatch:
         if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
             return None
         plan, _ = plan_batch(RowLayout.of(base), EnvSpecs.of_row(base), parts, casts_in_write=False)
-        if plan is None or any(hook.inverse is not None for hook in plan.hooks):
+        if plan is None or any(hook.inverse is not None for hook in plan.hooks) or plan.writes_over:
             return None
         return cls(base, plan)
 

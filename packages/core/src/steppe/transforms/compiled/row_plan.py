@@ -138,6 +138,16 @@ class RowPlan:
                 behind.setdefault(field.key, value)
         return behind
 
+    @property
+    def writes_over(self) -> bool:
+        """Whether a transform writes over an entry that it reads, in the memory that this has."""
+        stages = zip(self.hooks, self.values, self.values[1:], strict=False)
+        return any(
+            key in behind and before.get(key) is behind[key]
+            for hook, before, behind in stages
+            for _, key in hook.pairs or ()
+        )
+
     def problem(self) -> str | None:
         """Say why the chain cannot run on rows although each transform could, or return None."""
         final = self.values[-1]
