@@ -95,6 +95,53 @@ def failure_slices(path: str, n: int) -> dict:
     return {"torchrl ParallelEnv": slice_}
 
 
+def transform_slices(name: str, steps: int) -> dict:
+    """Rollouts of an environment that shows the same again and again, without and with a transform."""
+    import torch
+    import torchrl.envs as library
+    from tensordict import TensorDict
+    from torchrl.data import Bounded, Composite, Unbounded
+    from transform_cases import CASES, value_of
+
+    torch.set_num_threads(1)
+    arguments, entries = CASES[name]
+    values = {key: value_of(*entry) for key, entry in entries.items()}
+
+    class Still(library.EnvBase):
+        def __init__(self) -> None:
+            super().__init__(batch_size=[])
+            self.observation_spec = Composite(
+                {
+                    key: Bounded(0, 255, shape, dtype=dtype) if dtype is torch.uint8 else Unbounded(shape, dtype=dtype)
+                    for key, (shape, dtype) in entries.items()
+                }
+            )
+            self.action_spec, self.reward_spec = Bounded(-1.0, 1.0, (1,)), Unbounded((1,))
+
+        def _data(self) -> dict:
+            flags = {key: torch.zeros(1, dtype=torch.bool) for key in ("done", "terminated")}
+            return {**{key: value.clone() for key, value in values.items()}, **flags}
+
+        def _reset(self, tensordict=None, **kwargs):
+            return TensorDict(self._data(), [])
+
+        def _step(self, tensordict):
+            return TensorDict({**self._data(), "reward": torch.full((1,), 0.5)}, [])
+
+        def _set_seed(self, seed):
+            pass
+
+    plain = Still()
+    transformed = library.TransformedEnv(Still(), getattr(library, name)(**arguments))
+
+    def rollout(env: object) -> float:
+        start = time.process_time()
+        env.rollout(steps, break_when_any_done=False)  # type: ignore
+        return (time.process_time() - start) / steps * 1e6
+
+    return {"without": lambda: rollout(plain), "with": lambda: rollout(transformed)}
+
+
 def wrapped(name: str) -> object:
     from bench_envs import make_raw
     from torchrl.envs import GymWrapper
@@ -108,7 +155,7 @@ CLOSERS: list[Callable[[], object]] = []
 
 def main() -> None:
     kind, name, *numbers = sys.argv[1:]
-    made = {"step": step_slices, "batch": batch_slices, "failure": failure_slices}[kind]
+    made = {"step": step_slices, "batch": batch_slices, "failure": failure_slices, "transform": transform_slices}[kind]
     slices = made(name, *map(int, numbers))
     for line in sys.stdin:
         print(json.dumps(slices[json.loads(line)]()), flush=True)

@@ -9,8 +9,9 @@ from torch.nn.parameter import UninitializedBuffer
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite
-from steppe.transforms import EnvSpecs, ObservationTransform
+from steppe.transforms import EnvSpecs, Hooks, ObservationTransform
 from steppe_norm.affine import affine_leaf, forward, inverse, number_of
+from steppe_norm.affine_rows import affine_rows
 
 __all__ = ["ObservationNorm"]
 
@@ -90,6 +91,12 @@ class ObservationNorm(ObservationTransform):
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return inverse(value, *self._numbers())
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        hooks = super().hooks(specs)
+        if self.initialized:
+            hooks.rows = affine_rows(specs, list(zip(self.in_keys, self.out_keys, strict=True)), self._numbers)
+        return hooks
 
     # -- specs ----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms import EnvSpecs, Transform
+from steppe.transforms import EnvSpecs, Hooks, Transform
 from steppe_norm.affine import affine_leaf, forward, number_of
+from steppe_norm.affine_rows import affine_rows
 
 __all__ = ["RewardScaling"]
 
@@ -49,8 +50,16 @@ class RewardScaling(Transform):
         return ["reward"] if specs is None else list(specs.reward.keys(include_nested=True, leaves_only=True))
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return forward(value, *self._numbers())
+
+    def _numbers(self) -> Any:
         buffers = self._buffers
-        return forward(value, buffers["loc"], buffers["scale"], buffers["standard_normal"])
+        return buffers["loc"], buffers["scale"], buffers["standard_normal"]
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        hooks = super().hooks(specs)
+        hooks.rows = affine_rows(specs, list(zip(self.in_keys, self.out_keys, strict=True)), self._numbers)
+        return hooks
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
         for key, out_key in zip(self.in_keys, self.out_keys, strict=True):

@@ -1,0 +1,374 @@
+"""Microseconds of CPU time that transforms add to a step, over their bare tensor operations; and a chain for Atari.
+
+    python benchmarks/bench_transforms.py [--names Resize VecNorm ...] [--n 1 64] [--rounds 7] [--no-atari]
+                                          [--peer-python PYTHON]
+
+Each transform stands behind an environment that does nothing but copy one observation, alone and in a batch
+(``SerialEnv``), in rollouts on rows and, alone, in a loop of steps. From its CPU time that of an environment is taken
+off whose own observation is what comes out, and then that of the bare operations: the copy of the observation, where it
+is another one, and the tensor operations on it. Contestants take turns, figures are the least of all rounds: other work
+on the machine adds to them and never takes away. ``--peer-python`` names an interpreter with TorchRL, in which its
+transforms of the same names are measured in the same way, in rollouts.
+
+The last table is about ToTensorImage, GrayScale, Resize to 84, CatFrames of 4, RewardClipping, RewardSum and
+StepCounter in ``ParallelEnv(8, ALE/Pong-v5)``: the CPU time of a frame in all processes, and frames a second, beside
+those of the raw library and the bare operations on all cores.
+
+Transforms of packages that are not installed are left out, with a line that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from bench_step import Peer
+from common import show
+from transform_cases import CASES, value_of
+
+from steppe import ArrayEnv, Bounded, Compose, ParallelEnv, SerialEnv, TransformedEnv, Unbounded, make_env
+from steppe.errors import TransformNotFound
+from steppe.transforms import make_transform
+
+
+def _grey(value: torch.Tensor) -> torch.Tensor:
+    red, green, blue = value.unbind(-3)
+    return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(-3)
+
+
+def _small(value: torch.Tensor) -> torch.Tensor:
+    images = value.reshape(-1, *value.shape[-3:])
+    images = torch.nn.functional.interpolate(images, (84, 84), mode="bilinear", antialias=True)
+    return images.reshape(*value.shape[:-2], 84, 84)
+
+
+class _Running:
+    """The least that a running normalization does."""
+
+    def __init__(self) -> None:
+        self.sum, self.ssq, self.count = torch.zeros(8), torch.zeros(8), torch.zeros(())
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        rows = value.reshape(-1, 8)
+        self.sum.mul_(0.9999).add_(rows.sum(0))
+        self.ssq.mul_(0.9999).add_((rows * rows).sum(0))
+        self.count.mul_(0.9999).add_(len(rows))
+        mean = self.sum / self.count
+        return (value - mean) / (self.ssq / self.count - mean * mean).clamp_min_(1e-4).sqrt_()
+
+
+LOC, SCALE = torch.zeros(8), torch.ones(8)
+
+#: The bare operations of each transform: of a value with leading dimensions, what comes out.
+BARE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ToTensorImage": lambda value: value.movedim(-1, -3).div(255),
+    "GrayScale": _grey,
+    "Resize": _small,
+    "Crop": lambda value: value[..., :84, :84],
+    "CenterCrop": lambda value: value[..., 63:147, 38:122],
+    "ObservationNorm": lambda value: (value - LOC) / SCALE,
+    "RewardScaling": lambda value: value * 2 + 1,
+    "VecNorm": _Running(),
+    "RewardClipping": lambda value: value.clamp(-1, 1),
+    "BinarizeReward": lambda value: (value > 0).to(value.dtype),
+    "CatTensors": lambda value: torch.cat([value, value], -1),
+    "UnsqueezeTransform": lambda value: value.unsqueeze(-1),
+    "SqueezeTransform": lambda value: value.squeeze(-1),
+    "PermuteTransform": lambda value: value.mT,
+    "FlattenObservation": lambda value: value.flatten(-2, -1),
+    "ClipTransform": lambda value: value.clamp(-1, 1),
+    "SignTransform": torch.sign,
+    "CatFrames": lambda value: torch.cat([value, value, value, value], -1),
+    "TimeMaxPool": lambda value: torch.maximum(value, value),
+    "DoubleToFloat": lambda value: value.float(),
+    "RewardSum": lambda value: value + value,
+    "StepCounter": lambda value: value + 1,
+}
+#: What kernels add beside the observation.
+COUNTED = ("episode_reward", "step_count")
+#: Those that read the reward.
+REWARDS = ("RewardScaling", "RewardClipping", "BinarizeReward", "RewardSum", "StepCounter")
+
+
+class Still(ArrayEnv):
+    """Shows the same observation again and again, and never ends."""
+
+    def __init__(self, entries: dict[str, Any]) -> None:
+        super().__init__()
+        leaves = {}
+        for key, (shape, dtype) in entries.items():
+            leaves[key] = Bounded(0, 255, shape, dtype=dtype) if dtype is torch.uint8 else Unbounded(shape, dtype=dtype)
+        for key, leaf in leaves.items():
+            self.full_observation_spec[key] = leaf
+        self.action_spec = Bounded(-1.0, 1.0, (1,))
+        self.reward_spec = Unbounded((1,))
+        self.values = {key: np.ascontiguousarray(value_of(*entry).numpy()) for key, entry in entries.items()}
+
+    def reset_into(self, out: Any, seed: int | None, env_info: Any) -> None:
+        for key, value in self.values.items():
+            out[key][...] = value
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        for key, value in self.values.items():
+            out[key][...] = value
+        out["reward"][...] = 0.5
+        return False, False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", nargs="*", default=None)
+    parser.add_argument("--n", nargs="*", type=int, default=[1, 64])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--atari", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--peer-python", default=None)
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    rows, missing = [], []
+    for name in args.names if args.names is not None else CASES:
+        why = _missing(name, CASES[name][0])
+        if why:
+            missing.append(why)
+            continue
+        for n in args.n:
+            rows.append(measured(name, n, args.rounds, args.peer_python if n == 1 else None))
+    columns = ["transform", "rows", "bare", "rollout adds", "over bare", "loop adds", "over bare", "TorchRL adds"]
+    show("CPU microseconds a step, of all rows", columns, rows)
+    for message in missing:
+        print(f"left out: {message}")
+    if args.atari:
+        atari(args.rounds)
+
+
+def _missing(name: str, arguments: dict[str, Any]) -> str:
+    """Why there is no such transform, or ""."""
+    try:
+        make_transform(name, **arguments)
+    except TransformNotFound as error:
+        return str(error)
+    return ""
+
+
+class Turns:
+    """Functions that take turns, and the least CPU time that each needed.
+
+    Args:
+        rounds: how many turns.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.entries: dict[str, Callable[[], float]] = {}
+
+    def add(self, label: str, steps: int, run: Callable[[], Any]) -> None:
+        """Enter a function that takes so many steps."""
+
+        def slice_() -> float:
+            start = time.process_time()
+            run()
+            return (time.process_time() - start) / steps * 1e6
+
+        self.entries[label] = slice_
+
+    def run(self) -> dict[str, float]:
+        """Microseconds a step of each."""
+        for slice_ in self.entries.values():
+            slice_()
+        least = dict.fromkeys(self.entries, float("inf"))
+        for _ in range(self.rounds):
+            for label, slice_ in self.entries.items():
+                least[label] = min(least[label], slice_())
+        return least
+
+
+def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[str]:
+    """The row of a transform in the table."""
+    arguments, entries = CASES[name]
+    large = any(np.prod(shape) > 10_000 for shape, _ in entries.values())
+    steps = max(8, (100 if large else 2000) // (8 if n > 1 else 1))
+
+    def make(entries: dict[str, Any], transformed: bool) -> Any:
+        def one() -> Any:
+            env = Still(entries)
+            return TransformedEnv(env, make_transform(name, **arguments)) if transformed else env
+
+        return one() if n == 1 else SerialEnv(n, one)
+
+    env = make(entries, True)
+    observed = env.observation_spec if n == 1 else env.observation_spec[0]
+    behind = {key: (tuple(leaf.shape), leaf.dtype) for key, leaf in observed.items() if key not in COUNTED}
+    base = make(behind, False)
+    problem = env.row_problem if n == 1 else None
+    actions = env.full_action_spec.rand((steps,))
+    turns = Turns(rounds)
+    for label, which in (("base", base), ("ours", env)):
+        turns.add(label, steps, lambda which=which: which.rollout(steps, actions=actions, break_when_any_done=False))
+        if n == 1:
+            turns.add(f"{label} loop", steps, lambda which=which: loop(which, actions))
+    turns.add("bare", steps, bare(name, n, steps))
+    least = turns.run()
+    added, alone = least["ours"] - least["base"], least["bare"]
+    cells = [name + (" (on TensorDicts)" if problem else ""), str(n), f"{alone:.1f}", f"{added:.1f}"]
+    cells.append(f"{added - alone:+.1f}")
+    looped = least["ours loop"] - least["base loop"] if n == 1 else None
+    cells += ["", ""] if looped is None else [f"{looped:.1f}", f"{looped - alone:+.1f}"]
+    cells.append("" if peer_python is None else peer_figure(peer_python, name, rounds))
+    return cells
+
+
+def loop(env: Any, actions: Any) -> None:
+    td = env.reset()
+    for action in actions["action"].unbind(0):
+        td["action"] = action
+        _, td = env.step_and_maybe_reset(td)
+
+
+def bare(name: str, n: int, steps: int) -> Callable[[], None]:
+    """The observation copied, where what comes out is another one, and the operations on it."""
+    operations, lead = BARE[name], () if n == 1 else (n,)
+    shape, dtype = ((1,), torch.float32) if name in REWARDS else next(iter(CASES[name][1].values()))
+    value = value_of(shape, dtype).expand(*lead, *shape).contiguous()
+    with torch.no_grad():
+        result = operations(value)
+    keeps = result.shape == value.shape and result.dtype is value.dtype
+    scratch = value.clone()
+
+    @torch.no_grad()
+    def run() -> None:
+        for _ in range(steps):
+            if not keeps:
+                scratch.copy_(value)
+            operations(scratch)
+
+    return run
+
+
+def peer_figure(python: str, name: str, rounds: int) -> str:
+    """What TorchRL's transform of the same name adds to its own rollout."""
+    peer = Peer(python, name, 200, kind="transform")
+    try:
+        least = {label: min(peer.slice(label) for _ in range(min(rounds, 5))) for label in ("without", "with")}
+    except SystemExit:
+        return "not there"
+    finally:
+        peer.close()
+    return f"{least['with'] - least['without']:.1f}"
+
+
+# -- Atari --------------------------------------------------------------------------------------------------------
+
+
+CHAIN: list[tuple[str, dict[str, Any]]] = [
+    ("ToTensorImage", {}),
+    ("GrayScale", {}),
+    ("Resize", {"w": 84}),
+    ("CatFrames", {"N": 4, "dim": -3}),
+    ("RewardClipping", {"clamp_min": -1.0, "clamp_max": 1.0}),
+    ("RewardSum", {}),
+    ("StepCounter", {}),
+]
+
+
+def make_chain() -> Any:
+    """Pong with those transforms of the chain that are installed."""
+    parts = []
+    for name, arguments in CHAIN:
+        try:
+            parts.append(make_transform(name, **arguments))
+        except TransformNotFound:
+            continue
+    return TransformedEnv(make_env("gym:ALE/Pong-v5"), Compose(*parts))
+
+
+def bare_chain() -> Callable[[np.ndarray[Any, Any], float, torch.Tensor], None]:
+    """The tensor operations of the chain for one frame, into a row that is given."""
+    stack = torch.zeros(4, 84, 84)
+    total, count = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
+    frames = not _missing("CatFrames", dict(CHAIN)["CatFrames"])
+
+    def run(frame: np.ndarray[Any, Any], reward: float, out: torch.Tensor) -> None:
+        grey = _small(_grey(torch.from_numpy(frame).movedim(-1, -3).div(255)))
+        if frames:
+            stack.copy_(torch.cat([stack[1:], grey]))
+            out.copy_(stack)
+        else:
+            out.copy_(grey)
+        total.add_(torch.tensor([reward]).clamp_(-1, 1))
+        count.add_(1)
+
+    return run
+
+
+def atari(rounds: int, steps: int = 60, n: int = 8) -> None:
+    """Print the table of the chain."""
+    if importlib.util.find_spec("ale_py") is None:
+        print("left out: the chain for Atari: pip install ale-py")
+        return
+    left_out = [message for name, arguments in CHAIN if (message := _missing(name, arguments))]
+    import ale_py
+    import gymnasium
+
+    gymnasium.register_envs(ale_py)
+    raw_env = gymnasium.make("ALE/Pong-v5")
+    raw_env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, 6, 4 * steps).tolist()
+    operations = bare_chain()
+    shape = (1 if left_out and any("CatFrames" in message for message in left_out) else 4, 84, 84)
+
+    def raw(with_operations: bool) -> None:
+        out = torch.empty((len(actions), *shape))
+        for t, action in enumerate(actions):
+            frame, reward, terminated, truncated, _ = raw_env.step(action)
+            if terminated or truncated:
+                frame, _ = raw_env.reset()
+            if with_operations:
+                operations(frame, float(reward), out[t])
+
+    turns = Turns(rounds)
+    turns.add("raw", len(actions), lambda: raw(False))
+    turns.add("limit", len(actions), lambda: raw(True))
+    least = turns.run()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ParallelEnv(n, make_chain) as env:
+        env.set_seed(0)
+        given = env.full_action_spec.rand((steps,))
+        used, speeds = [], []
+        env.rollout(steps, actions=given, break_when_any_done=False)
+        for _ in range(rounds):
+            before, start = cpu_of(env.worker_pids), time.perf_counter()
+            env.rollout(steps, actions=given, break_when_any_done=False)
+            speeds.append(n * steps / (time.perf_counter() - start))
+            used.append((cpu_of(env.worker_pids) - before) / (n * steps) * 1e6)
+    limit = least["limit"]
+    table = [
+        ["raw step", f"{least['raw']:.0f}", "", f"{least['raw'] / limit:.2f}"],
+        ["raw step + bare operations", f"{limit:.0f}", f"{cores * 1e6 / limit:.0f} on {cores} cores", "1.00"],
+        ["ParallelEnv(8) with the chain", f"{min(used):.0f}", f"{max(speeds):.0f}", f"{limit / min(used):.2f}"],
+    ]
+    show(
+        "ALE/Pong-v5, images of 84x84",
+        ["what", "CPU us a frame", "frames a second", "of the limit, by CPU time"],
+        table,
+    )
+    print(f"of the limit, by frames a second: {max(speeds) * limit / cores / 1e6:.2f}")
+    for message in left_out:
+        print(f"left out of the chain: {message}")
+
+
+def cpu_of(pids: list[int]) -> float:
+    """Seconds of CPU time of this process and of workers."""
+    import psutil
+
+    times = [psutil.Process(pid).cpu_times() for pid in [os.getpid(), *pids]]
+    return sum(each.user + each.system for each in times)
+
+
+if __name__ == "__main__":
+    main()
