@@ -51,7 +51,11 @@ class ToTensorImage(ImageTransform):
         self._check(value, layout="H, W, C")
         if not self.shape_tolerant or value.shape[-1] == 3:
             value = value.movedim(-1, -3)
-        if self.from_int or (self.from_int is None and not value.is_floating_point()):
+        if not value.is_floating_point() and self.from_int is not False:
+            # Into the order of the result at once, which divides and copies faster from then on.
+            floats = torch.get_default_dtype()
+            value = value.to(floats, memory_format=torch.contiguous_format).div_(255)
+        elif self.from_int:
             value = value.div(255)
         value = value.to(self.dtype)
         return value.unsqueeze(-4) if self.unsqueeze else value
