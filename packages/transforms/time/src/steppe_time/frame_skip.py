@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
 from steppe.errors import NotSupported, SpecError, StateError
-from steppe.transforms import Transform
+from steppe.transforms import EnvSpecs, Hooks, Transform
 
 __all__ = ["FrameSkipTransform"]
 
@@ -37,9 +37,10 @@ class FrameSkipTransform(Transform):
         super().__init__()
         self.frame_skip = frame_skip
 
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        return Hooks() if self.frame_skip == 1 else super().hooks(specs)
+
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        if self.frame_skip == 1:
-            return next_tensordict
         env = self.parent
         if env is None:
             raise StateError(

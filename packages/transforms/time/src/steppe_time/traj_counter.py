@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Bounded
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, as_key, names_of, set_beside
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, names_of, set_beside
 from steppe.workers import SharedLock
 
 __all__ = ["TrajCounter"]
@@ -84,7 +84,20 @@ class TrajCounter(PlannedTransform):
             count[mask] = self._take(int(mask.sum())).to(done.device)
             return fresh.set(key, count)
 
-        return Hooks(step=step, reset=reset)
+        return Hooks(step=step, reset=reset, rows=RowHooks(self._bind_rows, carried=[key]))
+
+    def _bind_rows(self, root: Any, following: Any) -> Any:
+        before, after = root[self.out_keys[0]], following[self.out_keys[0]]
+
+        def step() -> bool:
+            after[...] = before
+            return False
+
+        def reset(at: Any) -> None:
+            for row in at:
+                before[row] = self._take(before[row].size).numpy().reshape(before[row].shape)
+
+        return step, reset
 
     def _take(self, n: int) -> torch.Tensor:
         """The next ``n`` numbers."""
