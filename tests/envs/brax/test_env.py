@@ -1,0 +1,131 @@
+"""Brax through steppe, held against Brax itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+pytest.importorskip("brax")
+
+import jax
+import jax.numpy as jnp
+from brax import envs
+from brax.envs.wrappers.training import EpisodeWrapper, VmapWrapper
+
+from steppe import Compose, ParallelEnv, RewardSum, StepCounter, SyncDataCollector, TransformedEnv, make_env
+from steppe.errors import SteppeError
+from steppe_brax import BraxEnv, BraxWrapper
+
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("ignore")]
+
+N, LIMIT = 3, 5
+
+#: What a function computes that was compiled together with another one may differ so much from it by itself.
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def first_keys(seed: int, n: int) -> Any:
+    return jax.random.split(jax.random.split(jax.random.PRNGKey(seed))[1], n)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [("fast", {}), ("inverted_pendulum", {"backend": "spring"})],
+    ids=["fast", "inverted_pendulum"],
+)
+@pytest.mark.parametrize("state_in_data", [False, True], ids=["kept", "in the data"])
+def test_a_rollout_has_the_data_of_brax(name: str, kwargs: Any, state_in_data: bool) -> None:
+    env = BraxEnv(name, batch_size=N, episode_length=LIMIT, state_in_data=state_in_data, **kwargs)
+    env.set_seed(3)
+    data = env.rollout(LIMIT)
+    raw = VmapWrapper(EpisodeWrapper(envs.get_environment(name, **kwargs), LIMIT, 1))
+    step = jax.jit(raw.step)
+
+    state = jax.jit(raw.reset)(first_keys(3, N))
+    for t in range(data.shape[1]):
+        np.testing.assert_allclose(data["observation"][:, t], state.obs, **CLOSE)
+        state = step(state, jnp.asarray(data["action"][:, t].numpy()))
+        np.testing.assert_allclose(data["next", "observation"][:, t], state.obs, **CLOSE)
+        np.testing.assert_allclose(data["next", "reward"][:, t, 0], state.reward, **CLOSE)
+        np.testing.assert_array_equal(data["next", "done"][:, t, 0], np.asarray(state.done) > 0)
+        np.testing.assert_array_equal(data["next", "truncated"][:, t, 0], np.asarray(state.info["truncation"]) > 0)
+    assert data.shape[1] == LIMIT
+    assert data["next", "truncated"][:, -1].all()
+
+
+@pytest.mark.matrix
+def test_one_environment_has_the_data_of_a_batch_of_one() -> None:
+    one, batch = (make_env("brax:fast", episode_length=LIMIT, **kwargs) for kwargs in ({}, {"batch_size": 1}))
+    for env in (one, batch):
+        env.set_seed(0)
+    data = batch.rollout(LIMIT)
+
+    alone = one.rollout(LIMIT, actions=list(data["action"][0].unbind(0)))
+
+    for key in ("observation", ("next", "observation"), ("next", "reward"), ("next", "done")):
+        torch.testing.assert_close(alone[key], data[key][0])
+
+
+def test_workers_that_are_forked_from_this_process_are_refused() -> None:
+    make_env("brax:fast").reset()
+    batch = ParallelEnv(2, lambda: BraxEnv("fast"), mp_start_method="fork")
+
+    with pytest.raises(SteppeError, match="mp_start_method='spawn'"):
+        batch.reset()
+    batch.close(raise_if_closed=False)
+
+
+@pytest.mark.matrix
+def test_a_collector_sums_rewards_and_counts_steps() -> None:
+    base = make_env("brax:fast", batch_size=N, episode_length=100)
+    env = TransformedEnv(base, Compose(RewardSum(), StepCounter(max_steps=LIMIT)))
+    collector = SyncDataCollector(env, None, frames_per_batch=N * 2 * LIMIT, total_frames=N * 2 * LIMIT)
+
+    (data,) = [batch.clone() for batch in collector]
+    collector.shutdown()
+
+    assert data["next", "step_count"][0, :, 0].tolist() == [*range(1, LIMIT + 1)] * 2
+    expected = data["next", "reward"].unflatten(1, (2, LIMIT)).cumsum(2).flatten(1, 2)
+    torch.testing.assert_close(data["next", "episode_reward"], expected)
+
+
+@pytest.mark.matrix
+def test_an_environment_of_ones_own_is_wrapped() -> None:
+    env = BraxWrapper(envs.get_environment("fast"), batch_size=2)
+
+    data = env.rollout(3)
+
+    assert data.shape == (2, 3)
+    assert not data["next", "done"].any()
+
+
+@pytest.mark.matrix
+def test_dict_observations_are_below_observation() -> None:
+    env = BraxEnv("fast", obs_mode="dict_pixels_state")
+
+    td = env.reset(TensorDict({}, [2]))
+
+    assert td["observation", "state"].shape == (2, 2)
+    assert td["observation", "pixels/view_0"].shape == (2, 4, 4, 3)
+
+
+@pytest.mark.matrix
+def test_actions_are_repeated() -> None:
+    once, twice = (BraxEnv("fast", action_repeat=repeat) for repeat in (1, 2))
+    action = torch.ones(1)
+
+    td = once.reset()
+    rewards = []
+    for _ in range(2):
+        td = once.step(td.set("action", action))
+        rewards.append(td["next", "reward"])
+        td = once.step_mdp(td)
+    both = twice.step(twice.reset().set("action", action))
+
+    torch.testing.assert_close(both["next", "reward"], sum(rewards))
+    torch.testing.assert_close(both["next", "observation"], td["observation"])

@@ -1,0 +1,116 @@
+"""Jumanji through steppe, held against Jumanji itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("jumanji")
+
+import jax
+import jax.numpy as jnp
+import jumanji
+
+from steppe import check_env_specs, make_env
+from steppe.specs import Bounded, Categorical, MultiCategorical, MultiOneHot
+from steppe_jumanji import JumanjiEnv
+from steppe_jumanji.masks import MaskedChoice
+
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("ignore")]
+
+SMALL = {"num_rows": 4, "num_cols": 4, "time_limit": 6}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("state_in_data", [False, True], ids=["kept", "in the data"])
+@pytest.mark.parametrize(("name", "kwargs"), [("Snake-v1", SMALL), ("Cleaner-v0", {})], ids=["Snake", "Cleaner"])
+def test_a_rollout_has_the_data_of_jumanji(name: str, kwargs: Any, state_in_data: bool) -> None:
+    env = JumanjiEnv(name, batch_size=2, state_in_data=state_in_data, **kwargs)
+    env.set_seed(5)
+    data = env.rollout(8)
+    raw = jumanji.make(name, **kwargs)
+    step = jax.jit(jax.vmap(raw.step))
+
+    keys = jax.random.split(jax.random.split(jax.random.PRNGKey(5))[1], 2)
+    state, timestep = jax.jit(jax.vmap(raw.reset))(keys)
+    for t in range(data.shape[1]):
+        seen = timestep.observation._asdict()
+        for field, value in seen.items():
+            np.testing.assert_allclose(data[field][:, t], value)
+        action = jnp.asarray(data["action"][:, t].numpy(), raw.action_spec.dtype)
+        state, timestep = step(state, action)
+        np.testing.assert_allclose(data["next", "reward"][:, t, 0], timestep.reward)
+        last, lost = np.asarray(timestep.step_type) == 2, np.asarray(timestep.discount) == 0
+        np.testing.assert_array_equal(data["next", "terminated"][:, t, 0], last & lost)
+        np.testing.assert_array_equal(data["next", "truncated"][:, t, 0], last & ~lost)
+
+
+@pytest.mark.matrix
+def test_a_state_is_tried_in_several_ways_at_once() -> None:
+    env = make_env("jumanji:Snake-v1", **SMALL)
+    env.set_seed(0)
+    root = env.reset()
+
+    rows = torch.stack([root.clone() for _ in range(4)]).set("action", torch.arange(4))
+    together = env.step(rows)["next"]
+
+    for action in range(4):
+        alone = env.step(root.clone().set("action", torch.tensor(action)))["next"]
+        for key in alone.keys(True, True):
+            torch.testing.assert_close(together[action].get(key), alone.get(key))
+
+
+@pytest.mark.parametrize("categorical", [True, False])
+@pytest.mark.parametrize("name", ["Snake-v1", "Cleaner-v0", "Tetris-v0"])
+def test_random_actions_keep_to_the_mask(name: str, categorical: bool) -> None:
+    env = JumanjiEnv(name, categorical_action_encoding=categorical, batch_size=4)
+    env.set_seed(0)
+    data = env.rollout(6, break_when_any_done=False).reshape(-1)
+    action, mask = data["action"], data["action_mask"]
+    if not categorical:
+        parts = action.split(env.one_hot_sizes, -1)
+        assert all(bool((part.sum(-1) == 1).all()) for part in parts)
+        numbers = torch.stack([part.int().argmax(-1) for part in parts], -1)
+        action = numbers[..., 0] if name == "Snake-v1" else numbers
+
+    if name == "Snake-v1":
+        allowed = mask.gather(-1, action.unsqueeze(-1))
+    elif name == "Cleaner-v0":
+        allowed = mask.gather(-1, action.unsqueeze(-1)) | ~mask.any(-1, keepdim=True)
+    else:
+        allowed = mask[torch.arange(len(mask)), action[:, 0], action[:, 1]] | ~mask.flatten(1).any(-1)
+    assert allowed.all()
+
+
+def test_all_that_a_mask_allows_is_drawn() -> None:
+    mask = torch.zeros(400, 2, 3, dtype=torch.bool)
+    mask[:, 0, 2] = mask[:, 1, 0] = True
+
+    drawn = MaskedChoice([2, 3], False, (2, 3)).draw(mask, torch.Generator().manual_seed(0))
+
+    assert {tuple(pair) for pair in drawn.tolist()} == {(0, 2), (1, 0)}
+
+
+@pytest.mark.matrix
+def test_specs_are_those_of_jumanji() -> None:
+    snake, cleaner = JumanjiEnv("Snake-v1"), JumanjiEnv("Cleaner-v0")
+
+    assert isinstance(snake.action_spec, Categorical)
+    assert isinstance(cleaner.action_spec, MultiCategorical)
+    assert isinstance(JumanjiEnv("Cleaner-v0", categorical_action_encoding=False).action_spec, MultiOneHot)
+    assert isinstance(snake.full_observation_spec["grid"], Bounded)
+    assert snake.full_observation_spec["step_count"].dtype is torch.int32
+    assert snake.full_state_spec["state", "key"].dtype is torch.int32
+
+
+@pytest.mark.matrix
+def test_agents_may_have_rewards_of_their_own() -> None:
+    env = JumanjiEnv("Connector-v3" if "Connector-v3" in JumanjiEnv.available_envs else "Connector-v2", batch_size=2)
+
+    data = env.rollout(2)
+
+    assert data["next", "reward"].shape[:2] == (2, 2)
+    check_env_specs(env)
