@@ -228,7 +228,7 @@ def extras(session: nox.Session) -> None:
         install_extras(session, python, house, *names.split(","))
         session.run(python, "tools/try_extra.py", *names.split(","), external=True, env=HEADLESS)
         if names == "all":
-            # What the READMEs of the packages show, the kit's mock environments in them included.
+            # What the READMEs of the families show, with the kit's mock environments.
             install_extras(session, python, house, "all", "testing")
             session.run(python, "tools/try_extra.py", "--readmes", external=True, env=HEADLESS)
 

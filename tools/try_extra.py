@@ -89,12 +89,15 @@ def check_transforms(distribution: str) -> None:
 
 
 def readmes() -> None:
-    """Run the programs in the README of each package that is installed here."""
+    """Run the programs in the README of each family of transforms that is installed here.
+
+    Those of environments show what other extras of their libraries bring, and are tested with these.
+    """
     from importlib.metadata import packages_distributions
 
     installed = {dist for dists in packages_distributions().values() for dist in dists}
     for package in packages():
-        if package.name in installed:
+        if package.name in installed and package.entry_points("steppe.transforms") and "envs" not in package.path.parts:
             for number, program in enumerate(blocks(package.path / "README.md")):
                 run(program, f"README of {package.name}, program {number}")
 
