@@ -118,6 +118,8 @@ class SqueezeTransform(UnsqueezeTransform):
         return self.dim
 
     row_kernel = UnsqueezeTransform.row_kernel
+    # Said anew, because it is of the methods below.
+    shared_key = UnsqueezeTransform.shared_key
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.squeeze(self.dim)
