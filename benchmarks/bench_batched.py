@@ -129,7 +129,7 @@ def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
     enter_sb3(slices, raw, n, space)
     enter_envpool(slices, name, n, space)
     if peer is not None:
-        from bench_step import Peer
+        from peer import Peer
 
         process = Peer(peer, name, n, kind="batch")
         slices.closers.append(process.close)
@@ -191,7 +191,7 @@ def failures(times: int, peer: str | None) -> dict[str, list[float]]:
             make = partial(SubprocVecEnv, raws)
             found["SB3 SubprocVecEnv(8)"] = [delay(path, make, step_vector) for _ in range(few)]
         if peer is not None:
-            from bench_step import Peer
+            from peer import Peer
 
             process = Peer(peer, path, 8, kind="failure")
             found["torchrl ParallelEnv(8)"] = [process.slice("torchrl ParallelEnv") for _ in range(3)]

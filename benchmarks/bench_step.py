@@ -14,15 +14,10 @@ a process of its own, because the two need different versions of tensordict; its
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 IDS = ("CartPole-v1", "Pendulum-v1", "HalfCheetah-v5")
-PEER = Path(__file__).with_name("peer_torchrl.py")
 
 
 def main() -> None:
@@ -37,6 +32,7 @@ def main() -> None:
 
     import torch
     from common import Contest, show
+    from peer import Peer
 
     torch.set_num_threads(1)
     rows = []
@@ -250,41 +246,6 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
         "steppe loop + 3 transforms": loop(transformed),
         "steppe rollout + 3 transforms": rollout(transformed),
     }
-
-
-class Peer:
-    """A process with TorchRL that runs slices on request."""
-
-    def __init__(
-        self, python: str, name: str, steps: int, *, kind: str = "step", extra: list[str] | None = None
-    ) -> None:
-        self.process = subprocess.Popen(
-            [python, str(PEER), kind, name, *(extra or []), str(steps)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if kind == "failure" else None,  # its workers print what they raise
-            text=True,
-        )
-
-    def slice(self, label: str) -> float:
-        """Run one slice there."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(label) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("the peer's process ended: does its interpreter have torchrl and gymnasium?")
-        return float(json.loads(line))
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
 
 
 if __name__ == "__main__":

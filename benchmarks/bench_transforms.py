@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_step import Peer
+from peer import Peer
 from common import show
 from transform_cases import CASES, value_of
 

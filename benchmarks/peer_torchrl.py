@@ -142,6 +142,38 @@ def transform_slices(name: str, steps: int) -> dict:
     return {"without": lambda: rollout(plain), "with": lambda: rollout(transformed)}
 
 
+def collect_slices(name: str, n: int, kind: str, batches: int, steps: int) -> dict:
+    """The collector in this process, with a policy of one kind."""
+    import torch
+    from bench_collect import Greedy, make_actor, make_net, sizes
+    from tensordict.nn import TensorDictModule
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv, SerialEnv
+
+    torch.set_num_threads(1)
+    size, outputs, discrete = sizes(name)
+    encoding = {"categorical_action_encoding": True} if discrete else {}
+    make = partial(GymEnv, name, **encoding)
+    if kind == "random":
+        policy: object = None
+    elif kind == "deterministic":
+        policy = TensorDictModule(Greedy(make_net(size, outputs), discrete), ["observation"], ["action"])
+    else:
+        policy = make_actor(make_net(size, outputs if discrete else 2 * outputs), discrete)
+    env = SerialEnv(n, make) if n > 1 else make()
+    collector = Collector(env, policy, frames_per_batch=n * steps, total_frames=-1)
+    running = iter(collector)
+    CLOSERS.append(collector.shutdown)
+
+    def slice_() -> float:
+        start = time.perf_counter()
+        for _ in range(batches):
+            next(running)
+        return batches * steps * n / (time.perf_counter() - start)
+
+    return {"torchrl": slice_}
+
+
 def wrapped(name: str) -> object:
     from bench_envs import make_raw
     from torchrl.envs import GymWrapper
@@ -155,8 +187,14 @@ CLOSERS: list[Callable[[], object]] = []
 
 def main() -> None:
     kind, name, *numbers = sys.argv[1:]
-    made = {"step": step_slices, "batch": batch_slices, "failure": failure_slices, "transform": transform_slices}[kind]
-    slices = made(name, *map(int, numbers))
+    made = {
+        "step": step_slices,
+        "batch": batch_slices,
+        "failure": failure_slices,
+        "transform": transform_slices,
+        "collect": collect_slices,
+    }[kind]
+    slices = made(name, *(int(number) if number.isdecimal() else number for number in numbers))
     for line in sys.stdin:
         print(json.dumps(slices[json.loads(line)]()), flush=True)
     for close in CLOSERS:
