@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from tensordict import TensorDict
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 from brax import envs
 from brax.envs.wrappers.training import EpisodeWrapper, VmapWrapper
 
-from steppe import Compose, ParallelEnv, RewardSum, StepCounter, SyncDataCollector, TransformedEnv, make_env
+from steppe import Compose, ParallelEnv, RewardSum, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, make_env
 from steppe.errors import SteppeError
 from steppe_brax import BraxEnv, BraxWrapper
 
@@ -69,6 +71,71 @@ def test_one_environment_has_the_data_of_a_batch_of_one() -> None:
 
     for key in ("observation", ("next", "observation"), ("next", "reward"), ("next", "done")):
         torch.testing.assert_close(alone[key], data[key][0])
+
+
+@pytest.mark.matrix
+def test_gradients_are_those_of_jax() -> None:
+    steps = 3
+    env = BraxEnv("inverted_pendulum", backend="spring", batch_size=2, requires_grad=True, episode_length=None)
+    env.set_seed(0)
+    raw = envs.get_environment("inverted_pendulum", backend="spring")
+
+    def total(actions: Any) -> Any:
+        state, found = jax.vmap(raw.reset)(first_keys(0, 2)), 0.0
+        for action in actions:
+            state = jax.vmap(raw.step)(state, action)
+            found = found + (state.obs**2).sum()
+        return found
+
+    actions = torch.linspace(-1, 1, steps * 2).reshape(steps, 2, 1).requires_grad_()
+    td, value = env.reset(), torch.zeros(())
+    for action in actions:
+        td = env.step(td.set("action", action))
+        value = value + td["next", "observation"].square().sum()
+        td = env.step_mdp(td)
+    (found,) = torch.autograd.grad(value, actions)
+
+    expected = jax.jit(jax.grad(total))(jnp.asarray(actions.detach().numpy()))
+    assert float(found.abs().max()) > 1e-3
+    np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kwargs", [{"batch_size": 64}, {"batch_size": 64, "requires_grad": True}], ids=str)
+def test_memory_does_not_grow_over_10_000_steps(kwargs: Any) -> None:
+    env = make_env("brax:fast", episode_length=50, **kwargs)
+    process = psutil.Process()
+    action = torch.zeros(64, 1, requires_grad="requires_grad" in kwargs)
+    td, sizes = env.reset(), []
+    for step in range(10_000):
+        td = env.step(td.set("action", action))
+        if action.requires_grad and step % 20 == 0:
+            torch.autograd.grad(td["next", "reward"].sum(), action)
+        following = env.maybe_reset(env.step_mdp(td)).detach()
+        td = following
+        if step % 2000 == 1999:
+            gc.collect()
+            sizes.append(process.memory_info().rss)
+
+    # The first part compiles and fills pools.
+    assert sizes[-1] - sizes[0] < 16 * 2**20, [size // 2**20 for size in sizes]
+
+
+@pytest.mark.parametrize("state_in_data", [False, True], ids=["kept", "in the data"])
+def test_parallel_environments_have_the_data_of_serial_ones(state_in_data: bool) -> None:
+    def make() -> Any:
+        return make_env("brax:fast", episode_length=LIMIT, state_in_data=state_in_data)
+
+    serial, parallel = SerialEnv(2, make), ParallelEnv(2, make)
+    try:
+        found = []
+        for batch in (serial, parallel):
+            batch.set_seed(0)
+            found.append(batch.rollout(2 * LIMIT, break_when_any_done=False))
+        for key in found[0].keys(True, True):
+            torch.testing.assert_close(found[0][key], found[1][key])
+        assert parallel.shape == (2,)
+    finally:
+        parallel.close()
 
 
 def test_workers_that_are_forked_from_this_process_are_refused() -> None:

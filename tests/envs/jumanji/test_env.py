@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 
 pytest.importorskip("jumanji")
 
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jumanji
 
-from steppe import check_env_specs, make_env
+from steppe import ParallelEnv, SerialEnv, check_env_specs, make_env
 from steppe.specs import Bounded, Categorical, MultiCategorical, MultiOneHot
 from steppe_jumanji import JumanjiEnv
 from steppe_jumanji.masks import MaskedChoice
@@ -114,3 +115,40 @@ def test_agents_may_have_rewards_of_their_own() -> None:
 
     assert data["next", "reward"].shape[:2] == (2, 2)
     check_env_specs(env)
+
+
+def test_nested_observations_are_nested_entries() -> None:
+    env = JumanjiEnv("BinPack-v2")
+
+    td = env.reset(TensorDict({}, [2]))
+
+    assert td["ems", "x1"].shape == (2, 40)
+    assert td["action_mask"].shape == (2, 40, 20)
+
+
+def test_parallel_environments_have_the_data_of_serial_ones() -> None:
+    found = []
+    for cls in (SerialEnv, ParallelEnv):
+        batch = cls(2, "jumanji:Snake-v1", create_env_kwargs=SMALL)
+        try:
+            batch.set_seed(0)
+            found.append(batch.rollout(8, break_when_any_done=False).clone())
+        finally:
+            batch.close()
+
+    for key in found[0].keys(True, True):
+        torch.testing.assert_close(found[0][key], found[1][key])
+
+
+def test_it_is_drawn_from_the_state_in_the_data() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    env = JumanjiEnv("Snake-v1", **SMALL)
+
+    env.render(env.reset())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in JumanjiEnv.available_envs if not name.startswith("Sokoban")])
+def test_every_environment_gives_what_its_specs_say(name: str) -> None:
+    check_env_specs(JumanjiEnv(name, batch_size=2), seed=0)
