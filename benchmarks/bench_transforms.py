@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from peer import Peer
 from common import show
+from peer import Peer
 from transform_cases import CASES, value_of
 
 from steppe import ArrayEnv, Bounded, Compose, ParallelEnv, SerialEnv, TransformedEnv, Unbounded, make_env
