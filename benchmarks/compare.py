@@ -30,6 +30,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from peer import end
+
 HERE = Path(__file__).resolve()
 CONTROL = "raw gymnasium, CartPole"
 STEPS = 500  # steps in a slice of one environment
@@ -313,12 +315,7 @@ class Checkout:
     def close(self) -> None:
         """End the process."""
         if self.process is not None:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-            try:
-                self.process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+            end(self.process)
 
 
 # -- comparing

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["Peer"]
+__all__ = ["Peer", "end"]
 
 PEER = Path(__file__).with_name("peer_torchrl.py")
 
@@ -39,9 +39,14 @@ class Peer:
 
     def close(self) -> None:
         """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        end(self.process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process that reads lines until there are no more."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from tensordict import TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded, bounds_of, is_private
 from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, names_of, set_beside
+
+from .gathering import Gathering
 
 __all__ = ["CatTensors"]
 
@@ -157,7 +159,8 @@ class CatTensors(PlannedTransform):
                 data.del_(key)
             return data.set(self.out_key, result)
 
-        rows = RowHooks(_Kernel(keys, self.out_key, shapes, dim), reads=keys)
+        copies = partial(_copies, keys=keys, out_key=self.out_key, shapes=shapes, dim=dim)
+        rows = RowHooks(Gathering(copies), reads=keys)
         return Hooks(step=put, reset=put, reads_root=False, rows=rows)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -217,33 +220,13 @@ def _together(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
     return Bounded(low, high, shape=sizes, device=device, dtype=dtype)
 
 
-class _Kernel:
-    """The same on blocks of rows: each entry has its place in the result."""
-
-    def __init__(self, keys: list[Any], out_key: Any, shapes: list[Any], dim: int) -> None:
-        self.keys, self.out_key, self.shapes, self.dim = keys, out_key, shapes, dim
-
-    def _copies(self, arrays: Any) -> list[tuple[Any, Any]]:
-        out, start, copies = arrays[self.out_key], 0, []
-        for key, shape in zip(self.keys, self.shapes, strict=True):
-            place = [slice(None)] * out.ndim
-            place[self.dim] = slice(start, start + shape[self.dim])
-            start += shape[self.dim]
-            source = arrays.before[key]
-            copies.append((out[tuple(place)], source.reshape(len(source), *shape)))
-        return copies
-
-    def __call__(self, root: Any, following: Any) -> Any:
-        after, at_root = self._copies(following), self._copies(root)
-
-        def step() -> bool:
-            for target, source in after:
-                target[...] = source
-            return False
-
-        def reset(at: Any) -> None:
-            for target, source in at_root:
-                for row in at:
-                    target[row] = source[row]
-
-        return step, reset
+def _copies(arrays: Any, keys: list[Any], out_key: Any, shapes: list[Any], dim: int) -> list[tuple[Any, Any]]:
+    """Each entry has its place in the result."""
+    out, start, copies = arrays[out_key], 0, []
+    for key, shape in zip(keys, shapes, strict=True):
+        place = [slice(None)] * out.ndim
+        place[dim] = slice(start, start + shape[dim])
+        start += shape[dim]
+        source = arrays.before[key]
+        copies.append((out[tuple(place)], source.reshape(len(source), *shape)))
+    return copies

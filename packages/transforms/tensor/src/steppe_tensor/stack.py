@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from steppe.errors import SpecError
 from steppe.specs import SPEC_KINDS, Bounded, Composite, Spec, Stacked, bounds_of
 from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, names_of, set_beside
 
+from .gathering import Gathering
 from .named import checked_dim
 
 __all__ = ["Stack"]
@@ -152,7 +154,8 @@ class Stack(PlannedTransform):
         leaf = next((one for one in leaves if one is not None), None)
         if leaf is not None and not isinstance(leaf, Composite):
             place = self._place(leaf.ndim, batch)
-            hooks.rows = RowHooks(_Kernel(self.parts, self.out_key, place - batch), reads=self.parts)
+            copies = partial(_copies, keys=self.parts, out_key=self.out_key, place=place - batch)
+            hooks.rows = RowHooks(Gathering(copies), reads=self.parts)
         return hooks
 
     def _put(self, _: Any, data: TensorDictBase) -> TensorDictBase:
@@ -267,29 +270,9 @@ def _drop_empty(data: Any, keys: list[Any]) -> None:
             del data[group]
 
 
-class _Kernel:
-    """The same on blocks of rows: each entry has its place in the stack."""
-
-    def __init__(self, keys: list[Any], out_key: Any, place: int) -> None:
-        self.keys, self.out_key, self.place = keys, out_key, place
-
-    def _copies(self, arrays: Any) -> list[tuple[Any, Any]]:
-        if self.out_key not in arrays:
-            return []  # a root has no rewards
-        out, lead = arrays[self.out_key], (slice(None),) * (self.place + 1)
-        return [(out[(*lead, i)], arrays.before[key]) for i, key in enumerate(self.keys)]
-
-    def __call__(self, root: Any, following: Any) -> Any:
-        after, at_root = self._copies(following), self._copies(root)
-
-        def step() -> bool:
-            for target, source in after:
-                target[...] = source
-            return False
-
-        def reset(at: Any) -> None:
-            for target, source in at_root:
-                for row in at:
-                    target[row] = source[row]
-
-        return step, reset if at_root else None
+def _copies(arrays: Any, keys: list[Any], out_key: Any, place: int) -> list[tuple[Any, Any]]:
+    """Each entry has its place in the stack."""
+    if out_key not in arrays:
+        return []  # a root has no rewards
+    out, lead = arrays[out_key], (slice(None),) * (place + 1)
+    return [(out[(*lead, i)], arrays.before[key]) for i, key in enumerate(keys)]

@@ -1,0 +1,34 @@
+"""Gathering: a kernel for blocks of rows that copies entries to their places in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Gathering"]
+
+
+class Gathering:
+    """What CatTensors and Stack do to blocks of rows: ``bind`` of their RowHooks.
+
+    Args:
+        copies: given the arrays of the root or of ``next``, pairs of a place in the result and what is copied there.
+    """
+
+    def __init__(self, copies: Callable[[Any], list[tuple[Any, Any]]]) -> None:
+        self.copies = copies
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        after, at_root = self.copies(following), self.copies(root)
+
+        def step() -> bool:
+            for target, source in after:
+                target[...] = source
+            return False
+
+        def reset(at: Any) -> None:
+            for target, source in at_root:
+                for row in at:
+                    target[row] = source[row]
+
+        return step, reset if at_root else None
