@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
+
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs
@@ -50,3 +52,21 @@ class ObservationTransform(Transform):
             asked = f"none of {names}" if len(names) > 1 else f"no {names[0]!r}"
             raise SpecError(f"{type(self).__name__}: the environment has {asked}; give in_keys. It has {observed}.")
         return found
+
+    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
+        """Write ``_apply_transform(value)`` to ``out``: to be overridden where results are large.
+
+        It is called in place of ``_apply_transform`` where the result goes to rows of arrays: one copy less, and no
+        memory in between.
+
+        Args:
+            value: an entry, not to be changed.
+            out: where the result goes, of the shape and dtype that the specs say.
+        """
+        out.copy_(self._apply_transform(value))
+
+    @property
+    def applies_into(self) -> bool:
+        """Whether the class has written :meth:`apply_into`, and no subclass another ``_apply_transform``."""
+        owner = self._owner_of("apply_into")
+        return owner is not ObservationTransform and not self._writes("_apply_transform", owner)

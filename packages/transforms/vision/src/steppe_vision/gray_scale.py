@@ -37,8 +37,18 @@ class GrayScale(ImageTransform):
             raise SpecError(
                 f"GrayScale takes images [*, 3, H, W] or [*, 1, H, W], found the shape {tuple(value.shape)}.{hint}"
             )
-        red, green, blue = value.unbind(-3)
-        red_weight, green_weight, blue_weight = _WEIGHTS
-        # New memory once; integers are multiplied as floats.
-        gray = red.mul(red_weight).add_(green, alpha=green_weight).add_(blue, alpha=blue_weight)
-        return gray.to(value.dtype).unsqueeze(-3)
+        # Integers are multiplied as floats.
+        return _gray(value, None).to(value.dtype).unsqueeze(-3)
+
+    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
+        if value.is_floating_point() and value.ndim > 2 and value.shape[-3] == 3:
+            _gray(value, out.squeeze(-3))
+        else:
+            super().apply_into(value, out)
+
+
+def _gray(image: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """The brightness ``[*, H, W]`` of ``[*, 3, H, W]``; into memory that is given, or new memory."""
+    red, green, blue = image.unbind(-3)
+    red_weight, green_weight, blue_weight = _WEIGHTS
+    return torch.mul(red, red_weight, out=out).add_(green, alpha=green_weight).add_(blue, alpha=blue_weight)

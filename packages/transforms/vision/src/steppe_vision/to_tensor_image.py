@@ -59,3 +59,12 @@ class ToTensorImage(ImageTransform):
             value = value.div(255)
         value = value.to(self.dtype)
         return value.unsqueeze(-4) if self.unsqueeze else value
+
+    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
+        divides = not value.is_floating_point() and self.from_int is not False
+        if not divides or self.unsqueeze or self.dtype is not torch.get_default_dtype():
+            super().apply_into(value, out)
+            return
+        self._check(value, layout="H, W, C")
+        out.copy_(value.movedim(-1, -3) if not self.shape_tolerant or value.shape[-1] == 3 else value)
+        out.div_(255)
