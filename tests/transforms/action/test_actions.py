@@ -221,6 +221,9 @@ def test_only_what_the_mask_allows_is_drawn_in_each_row():
     data = env.rollout(15, break_when_any_done=False)
 
     assert torch.equal(data["action"], data["action_mask"])
+    inside = SerialEnv(2, [lambda n=n: TransformedEnv(Masked(n), ActionMask()) for n in (4, 7)])
+    data = inside.rollout(15, break_when_any_done=False)
+    assert torch.equal(data["action"], data["action_mask"])
     assert TransformedEnv(Masked(9), ActionMask()).rollout(5)["action"].int().argmax(-1).tolist() == [0, 1, 2, 0, 1]
 
 

@@ -120,6 +120,8 @@ class Transform(Module):
             the rows that it ends itself need the second trip.
         writes_step: its inverse may write a mask ``"_step"`` that leaves rows out of a step. By default so where the
             class writes ``_inv_call``.
+        masks_actions: it changes the mask of an action's spec while the environment runs. A batch around it then has
+            its environments draw random actions themselves.
         invertible: whether ``inv`` undoes what ``forward`` does; for readers of the class.
         enable_inv_on_reset: whether what ``reset`` is given goes through the inverse.
     """
@@ -127,6 +129,7 @@ class Transform(Module):
     invertible: bool = False
     enable_inv_on_reset: bool = False
     only_ends: bool = False
+    masks_actions: bool = False
     #: Whether it forgets the tensors it is given when it returns. Otherwise it gets copies: rows are written again.
     keeps_nothing: bool = False
 

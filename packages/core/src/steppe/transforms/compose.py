@@ -139,6 +139,11 @@ class Compose(Transform):
         return all(transform.only_ends for transform in self if transform.writes_done)
 
     @property
+    def masks_actions(self) -> bool:  # type: ignore[override]
+        """Whether one of them changes masks of actions."""
+        return any(transform.masks_actions for transform in self)
+
+    @property
     def writes_step(self) -> bool:
         """Whether one of them may leave rows out of a step."""
         return any(transform.writes_step for transform in self)

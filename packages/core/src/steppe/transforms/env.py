@@ -344,14 +344,14 @@ class TransformedEnv(TransformedSteps):
 
     @property
     def chooses_random_actions(self) -> bool:
-        """Whether the base environment knows better than its spec which actions are allowed."""
+        """Whether a transform, or the base environment, knows better than the first spec which actions are allowed."""
         own = type(self).rand_action is not TransformedEnv.rand_action or "rand_action" in vars(self)
-        return own or self._base.chooses_random_actions
+        return own or self.transform.masks_actions or self._base.chooses_random_actions
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write random actions into ``tensordict`` and return it; those of the base, where it chooses them itself."""
         changed = self._compiled.inverses and self.full_action_spec != self._base.full_action_spec
-        if changed or not self._base.chooses_random_actions:
+        if changed or self.transform.masks_actions or not self._base.chooses_random_actions:
             return super().rand_action(tensordict)
         return self._base.rand_action(tensordict)
 

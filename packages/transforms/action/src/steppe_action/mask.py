@@ -20,8 +20,8 @@ class ActionMask(PlannedTransform):
     """Keeps the mask of the action's spec up to date with an entry of the data, after each step and reset.
 
     So ``rand_action``, and whatever else reads the spec, knows what is allowed. The mask ``[*B, n]`` bool is True for
-    what is; rows that are not reset keep theirs. Put it around a batch, where it masks each row by itself: the spec of
-    a batch does not see the masks of transforms inside.
+    what is; rows that are not reset keep theirs. Around a batch it masks each row by itself. Inside one, environments
+    draw random actions themselves, as the spec of the batch does not show their masks.
 
     Args:
         action_key: the action.
@@ -30,6 +30,8 @@ class ActionMask(PlannedTransform):
     Raises:
         SpecError: a key is none, the environment has no such action or mask, or the action is not of a finite kind.
     """
+
+    masks_actions = True
 
     def __init__(self, action_key: Any = "action", mask_key: Any = "action_mask") -> None:
         super().__init__([as_key(action_key), as_key(mask_key)])
