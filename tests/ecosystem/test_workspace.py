@@ -74,7 +74,12 @@ def test_matrix_rows_are_within_the_ranges_that_the_package_declares(package: Pa
 
 
 def test_each_plugin_with_rows_has_some_for_every_submission():
-    chosen = {package.name: [row.id for row in rows(package) if row.ci] for package in PLUGINS if rows(package)}
+    # The session jax runs the newest of those that are tested apart.
+    chosen = {
+        package.name: [row.id for row in rows(package) if row.ci]
+        for package in PLUGINS
+        if rows(package) and not package.apart
+    }
 
     assert chosen["steppe-gym"] == ["gym-0.21.0", "gym-0.26.2", "gymnasium-0.29.1", "gymnasium-newest"]
     assert all(chosen.values())
