@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
-from tensordict import TensorDictBase
 
 from steppe import Collector
 from steppe.errors import StateError
 from steppe_testing import CountingEnv, FailingEnv
+from tests.core.collectors.buffers import Buffer
 from tests.limits import CHILD
-
-
-class Buffer:
-    """Says when it has three batches, and lets nobody write a fourth before it is told to."""
-
-    def __init__(self) -> None:
-        self.frames = 0
-        self.three = threading.Event()
-
-    def extend(self, data: TensorDictBase) -> None:
-        self.frames += data.numel()
-        if self.frames >= 12:
-            self.three.set()
 
 
 def test_the_buffer_fills_until_the_collector_is_told_to_stop() -> None:

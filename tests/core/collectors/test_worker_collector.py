@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from steppe import (
 from steppe.collectors import CategoricalActor
 from steppe.errors import NotSupported, SpecError, WorkerTimeout
 from steppe_testing import CountingEnv, assert_equal_data
+from tests.core.collectors.buffers import Buffer
 from tests.limits import CHILD
 
 CART = "gym:CartPole-v1"
@@ -175,19 +175,6 @@ def test_workers_deliver_whole_trajectories() -> None:
             assert length in (2, 3)
             assert batch["next", "done"][row, :length, 0].tolist() == [False] * (length - 1) + [True]
             assert batch["collector", "traj_ids"][row, :length].unique().numel() == 1
-
-
-class Buffer:
-    """Says when it has three batches."""
-
-    def __init__(self) -> None:
-        self.frames = 0
-        self.three = threading.Event()
-
-    def extend(self, data: Any) -> None:
-        self.frames += data.numel()
-        if self.frames >= 12:
-            self.three.set()
 
 
 @pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])

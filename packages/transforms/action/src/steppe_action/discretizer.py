@@ -62,17 +62,17 @@ class ActionDiscretizer(ActionInverse):
         self.num_intervals = num_intervals
         self.sampling = self.SamplingStrategy(self.SamplingStrategy.MEDIAN if sampling is None else sampling)
         self.categorical = bool(categorical)
-        self.__dict__["_counts"] = counts
-        self.__dict__["_plan"] = None
-        self.__dict__["_draws"] = RowGenerators()
+        self._counts = counts
+        self._plan = None
+        self._draws = RowGenerators()
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_draws"].seed(seed)
+        self._draws.seed(seed)
 
     def shared_key(self) -> Any:
         if self.sampling is self.SamplingStrategy.RANDOM:
             return None
-        counts = tuple(self.__dict__["_counts"].flatten().tolist())
+        counts = tuple(self._counts.flatten().tolist())
         return (type(self), counts, self.action_key, self.out_action_key, self.sampling, self.categorical)
 
     def custom_arange(self, nint: int, device: Any) -> torch.Tensor:
@@ -97,7 +97,7 @@ class ActionDiscretizer(ActionInverse):
         if not finite or row.dtype is None or not row.dtype.is_floating_point:
             raise SpecError(f"ActionDiscretizer needs an action of floats with two finite bounds, found {leaf}.")
         self.dtype = row.dtype
-        counts: torch.Tensor = self.__dict__["_counts"]
+        counts: torch.Tensor = self._counts
         scalar = leaf.ndim == batch_dims
         n = 1 if scalar else int(leaf.shape[-1])
         if counts.numel() not in (1, n):
@@ -111,7 +111,7 @@ class ActionDiscretizer(ActionInverse):
         for i, count in enumerate(nvec):
             table[i, :count] = self.custom_arange(count, device)
         low, width = row.space.low, row.space.high - row.space.low
-        self.__dict__["_plan"] = (nvec, table, low, width, scalar)
+        self._plan = (nvec, table, low, width, scalar)
         if scalar:
             kind = Categorical if self.categorical else OneHot
             shape = leaf.shape if self.categorical else (*leaf.shape, n * most)
@@ -121,10 +121,10 @@ class ActionDiscretizer(ActionInverse):
         return MultiOneHot(nvec, shape=(*leaf.shape[:-1], sum(nvec)), device=leaf.device)
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
-        plan = self.__dict__["_plan"]
+        plan = self._plan
         if plan is None and self.container is not None and hasattr(self.container, "full_action_spec"):
             _ = self.container.full_action_spec  # works it out
-            plan = self.__dict__["_plan"]
+            plan = self._plan
         if plan is None:
             raise StateError(
                 "ActionDiscretizer: the intervals follow from the bounds of an environment, and it belongs to none. "
@@ -139,7 +139,7 @@ class ActionDiscretizer(ActionInverse):
         where = table[at, number.to(table.device).long()]
         if self.sampling is self.SamplingStrategy.RANDOM:
             dims = (low.ndim or 1) if not scalar else 1
-            draws, rows = self.__dict__["_draws"], self.rows_of(where, dims)
+            draws, rows = self._draws, self.rows_of(where, dims)
             make = lambda count, generator: torch.rand(count, generator=generator, dtype=self.dtype, device="cpu")  # noqa: E731
             jitter = self.drawn(draws, rows, where.numel(), make).reshape(where.shape).to(where.device)
             where = where + jitter / torch.tensor(nvec, dtype=self.dtype, device=where.device)

@@ -64,7 +64,7 @@ class FlattenAction(ActionInverse):
         self.allow_positive_dim = bool(allow_positive_dim)
         given = None if action_shape is None else tuple(int(n) for n in action_shape)
         #: Of each action the sizes of the dimensions, and how many stand behind them.
-        self.__dict__["_spans"] = {} if given is None else dict.fromkeys(self.in_keys_inv, (given, -last_dim - 1))
+        self._spans = {} if given is None else dict.fromkeys(self.in_keys_inv, (given, -last_dim - 1))
 
     def shared_key(self) -> Any:
         return (type(self), self.first_dim, self.last_dim, tuple(self.in_keys_inv), tuple(self.out_keys_inv))
@@ -85,7 +85,7 @@ class FlattenAction(ActionInverse):
             leaf = self.action_leaf(specs, key)
             first, last = self._dims(leaf.ndim - batch_dims, leaf)
             shape = tuple(leaf.shape)
-            self.__dict__["_spans"][key] = (shape[len(shape) + first : len(shape) + last + 1], -last - 1)
+            self._spans[key] = (shape[len(shape) + first : len(shape) + last + 1], -last - 1)
         return super().transform_specs(specs)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
@@ -94,7 +94,7 @@ class FlattenAction(ActionInverse):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)
-        if len({self.__dict__["_spans"].get(key, ()) for key in self.in_keys_inv}) <= 1:
+        if len({self._spans.get(key, ()) for key in self.in_keys_inv}) <= 1:
             return hooks
         # Actions of several shapes: only their keys tell which is which.
         return Hooks(inverse=self._inv_call)
@@ -103,7 +103,7 @@ class FlattenAction(ActionInverse):
         return value.flatten(self.first_dim, self.last_dim)
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
-        spans = set(self.__dict__["_spans"].values())
+        spans = set(self._spans.values())
         if len(spans) > 1:
             raise SpecError(
                 "FlattenAction: actions of several shapes are told apart by their keys: call inv(tensordict)."
@@ -114,7 +114,7 @@ class FlattenAction(ActionInverse):
         for key, out_key in zip(self.in_keys_inv, self.out_keys_inv, strict=True):
             value = tensordict.get(out_key, None)
             if value is not None:
-                tensordict.set(key, self._unflat(value, self.__dict__["_spans"].get(key)))
+                tensordict.set(key, self._unflat(value, self._spans.get(key)))
             elif not self.missing_tolerance:
                 raise KeyError(
                     f"FlattenAction: there is no action {out_key!r} in the data. Found "

@@ -48,10 +48,10 @@ class DiscreteActionProjection(ActionInverse):
         keys = [as_key(action_key)]
         super().__init__(in_keys=keys if include_forward else [], in_keys_inv=keys)
         self.num_actions_effective, self.max_actions = num_actions_effective, max_actions
-        self.__dict__["_draws"] = RowGenerators()
+        self._draws = RowGenerators()
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_draws"].seed(seed)
+        self._draws.seed(seed)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         if not isinstance(leaf, OneHot) or leaf.shape[-1] != self.num_actions_effective:
@@ -77,7 +77,7 @@ class DiscreteActionProjection(ActionInverse):
             # Each row draws for its own actions alone.
             rows = self.rows_of(value, 1)
             flat, missing = number.reshape(rows, -1), absent.reshape(rows, -1)
-            for row, generator in enumerate(self.__dict__["_draws"].of(rows)):
+            for row, generator in enumerate(self._draws.of(rows)):
                 n = int(missing[row].sum())
                 if n:
                     drawn = torch.randint(self.num_actions_effective, (n,), generator=generator, device="cpu")

@@ -31,6 +31,7 @@ class LineariseRewards(EntryTransform):
     """
 
     of_rewards = True
+    _weights: torch.Tensor | None = None
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None, *, weights: Any = None) -> None:
         super().__init__(in_keys, out_keys)
@@ -39,8 +40,7 @@ class LineariseRewards(EntryTransform):
     @property
     def weights(self) -> torch.Tensor | None:
         """The weights, float64 of shape ``[n]``; None for ones."""
-        weights: torch.Tensor | None = self.__dict__.get("_weights")
-        return weights
+        return self._weights
 
     @weights.setter
     def weights(self, values: Any) -> None:
@@ -56,8 +56,8 @@ class LineariseRewards(EntryTransform):
                     f"{tuple(weights.shape)}. For other weights in each group use several LineariseRewards."
                 )
             weights = weights.reshape(-1)
-        self.__dict__["_weights"] = weights
-        self.__dict__["_cast"] = {}
+        self._weights = weights
+        self._cast = {}
         self.empty_cache()
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -92,7 +92,7 @@ class LineariseRewards(EntryTransform):
 
     def _for(self, value: torch.Tensor) -> torch.Tensor:
         """The weights as the value is: in its dtype, on its device."""
-        cast: dict[Any, torch.Tensor] = self.__dict__["_cast"]
+        cast: dict[Any, torch.Tensor] = self._cast
         place = (value.dtype, value.device)
         if place not in cast:
             assert self.weights is not None

@@ -82,7 +82,7 @@ class CatFrames(OverHistory):
         self.mask_key = None if mask_key is None else as_key(mask_key)
 
     def shared_key(self) -> Any:
-        keys = (tuple(self.in_keys), tuple(self.out_keys), self.__dict__["_reset_key"])
+        keys = (tuple(self.in_keys), tuple(self.out_keys), self._reset_key)
         return (type(self), self.N, self.dim, self.padding, self.padding_value, *keys)
 
     # -- in an environment -----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class CatFrames(OverHistory):
             [*out_keys, *(("next", *names_of(key)) for key in out_keys)],
             self.padding,
             self.padding_value,
-            reset_key=self.__dict__["_reset_key"],
+            reset_key=self._reset_key,
             done_key=self.done_key,
             future=self.future,
             mask_key=self.mask_key,

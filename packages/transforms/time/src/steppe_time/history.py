@@ -38,12 +38,12 @@ class OverHistory(PlannedTransform):
                 f"{type(self).__name__}: in_keys and out_keys must have the same length, found {self.in_keys} and "
                 f"{self.out_keys}."
             )
-        self.__dict__["_reset_key"] = None if reset_key is None else as_key(reset_key)
+        self._reset_key = None if reset_key is None else as_key(reset_key)
 
     @property
     def reset_key(self) -> Any:
         """The mask that decides which rows begin anew: the given one, or the first of the environment's."""
-        given = self.__dict__["_reset_key"]
+        given = self._reset_key
         if given is not None:
             return given
         env = self.parent
@@ -126,7 +126,7 @@ class OverHistory(PlannedTransform):
             for key, out_key, memory, _ in self._memories(specs)
         ]
         masks = [group.reset_key for group in specs.groups]
-        given = self.__dict__["_reset_key"]
+        given = self._reset_key
         if given is not None and given not in masks:
             raise SpecError(
                 f"{type(self).__name__}: {given!r} is no reset mask of the environment, which takes {masks}."

@@ -39,7 +39,7 @@ class TimeMaxPool(OverHistory):
         self.T = T
 
     def shared_key(self) -> Any:
-        return (type(self), self.T, tuple(self.in_keys), tuple(self.out_keys), self.__dict__["_reset_key"])
+        return (type(self), self.T, tuple(self.in_keys), tuple(self.out_keys), self._reset_key)
 
     def remembered(self, shape: tuple[int, ...], batch_dims: int) -> tuple[int, ...] | None:
         return None if self.T == 1 else (*shape[:batch_dims], self.T - 1, *shape[batch_dims:])

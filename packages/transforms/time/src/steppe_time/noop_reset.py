@@ -39,7 +39,7 @@ class NoopResetEnv(Transform):
             raise SpecError(f"NoopResetEnv: noops is a whole number >= 0, found {noops!r}.")
         super().__init__()
         self.noops, self.random = noops, bool(random)
-        self.__dict__["_draws"] = RowGenerators()
+        self._draws = RowGenerators()
 
     @property
     def base_env(self) -> Any:
@@ -47,7 +47,7 @@ class NoopResetEnv(Transform):
         return self.parent
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_draws"].seed(seed)
+        self._draws.seed(seed)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         env = self.parent
@@ -61,7 +61,7 @@ class NoopResetEnv(Transform):
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]
         beginning = torch.stack(begins).any(0) if begins else torch.ones(size, dtype=torch.bool, device="cpu")
         rows = beginning.flatten().tolist()
-        draws = self.__dict__["_draws"].of(len(rows))
+        draws = self._draws.of(len(rows))
         wanted = [self._number(draw) if begin else 0 for begin, draw in zip(rows, draws, strict=True)]
         left, trials = list(wanted), [0] * len(rows)
         data = tensordict_reset.copy()

@@ -78,17 +78,17 @@ class RandomTruncationTransform(PlannedTransform):
         self.min_horizon, self.max_horizon = min_horizon, max_horizon
         self.prob, self.first_episode_prob = prob, first_episode_prob
         self.step_count_key, self.truncated_key, self.done_key = map(as_key, (step_count_key, truncated_key, done_key))
-        self.__dict__["_draws"] = RowGenerators()
+        self._draws = RowGenerators()
         #: How many episodes each row has begun: as the state of the generators, which numbers come next.
-        self.__dict__["_begun"] = []
+        self._begun = []
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_draws"].seed(seed)
-        self.__dict__["_begun"] = []
+        self._draws.seed(seed)
+        self._begun = []
 
     def clone(self) -> Any:
         twin = super().clone()
-        twin.__dict__["_draws"], twin.__dict__["_begun"] = RowGenerators(), []
+        twin._draws, twin._begun = RowGenerators(), []
         return twin
 
     # -- specs -----------------------------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ class RandomTruncationTransform(PlannedTransform):
 
     def _draw(self, row: int, rows: int, shape: tuple[int, ...]) -> torch.Tensor:
         """The length of the next episode of a row."""
-        begun: list[int] = self.__dict__["_begun"]
+        begun: list[int] = self._begun
         begun += [0] * (rows - len(begun))
-        number, generator = begun[row], self.__dict__["_draws"].of(rows)[row]
+        number, generator = begun[row], self._draws.of(rows)[row]
         begun[row] += 1
         if number == 0:
             return torch.randint(1, self.max_horizon + 1, shape, generator=generator, device="cpu")

@@ -34,6 +34,7 @@ class ImageTransform(ObservationTransform):
     """
 
     keeps_nothing = True
+    _largest = 0  # numbers in the largest image
     default_names: ClassVar[tuple[str, ...]] = ("pixels",)
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
@@ -49,12 +50,12 @@ class ImageTransform(ObservationTransform):
 
     def shared_key(self) -> Any:
         # Several large images do not fit into a core's cache: one after the other is then faster by a quarter.
-        if self.__dict__.get("_largest", 0) > _LARGE:
+        if self._largest > _LARGE:
             return None
         return (type(self), *self.settings(), tuple(self.in_keys), tuple(self.out_keys))
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        self.__dict__["_largest"] = 0
+        self._largest = 0
         for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
             leaf = observation_spec.get(key, None)
             if leaf is None:
@@ -62,7 +63,7 @@ class ImageTransform(ObservationTransform):
                     continue
                 found = list(observation_spec.keys(include_nested=True, leaves_only=True))
                 raise SpecError(f"{self._name}: the environment has no observation {key!r}. It has {found}.")
-            self.__dict__["_largest"] = max(self.__dict__["_largest"], leaf.shape.numel())
+            self._largest = max(self._largest, leaf.shape.numel())
             observation_spec.set(out_key, self._leaf(key, leaf))
         return observation_spec
 
