@@ -12,6 +12,7 @@ from tensordict.nn import CudaGraphModule
 
 from steppe.arguments import ignored_argument, unknown_argument
 from steppe.batched import ParallelEnv, SerialEnv
+from steppe.collectors.delivery import Output
 from steppe.envs import EnvBase, next_seed
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.registry import make_env
@@ -20,9 +21,9 @@ from steppe.transforms import StepCounter, TransformedEnv
 __all__ = [
     "IGNORED",
     "asked_between_steps",
-    "check_delivery",
     "check_frames",
     "check_slots",
+    "checked_output",
     "compiled",
     "frames_of_workers",
     "limit_steps",
@@ -167,19 +168,23 @@ def check_frames(frames_per_batch: Any, total_frames: Any, rows: int) -> tuple[i
     return steps, total, notes
 
 
-def check_delivery(
+def checked_output(
     name: str,
     *,
     split_trajs: Any,
     track_traj_ids: bool,
     trajs_per_batch: int | None,
+    trajs_per_write: int | None,
     traj_format: str | None,
-    buffer: Any,
-    extend: bool,
+    replay_buffer: Any,
+    extend_buffer: bool,
     postproc: Any,
+    hook: Any,
+    storing_device: torch.device | None,
     return_same_td: bool,
-) -> None:
-    """Check that what is to become of batches fits together.
+    reset_at_each_iter: bool,
+) -> Output:
+    """What is to become of batches, checked: it has to fit together. ``postproc`` is moved to ``storing_device``.
 
     Raises:
         TypeError: two arguments contradict each other.
@@ -194,12 +199,24 @@ def check_delivery(
         "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": trajs_per_batch and not track_traj_ids,
         "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": trajs_per_batch and split_trajs,
         "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not trajs_per_batch,
-        "extend_buffer=False adds steps, without postproc= and split_trajs=": not extend and (postproc or split_trajs),
-        "replay_buffer= keeps what return_same_td=True writes over": buffer is not None and return_same_td,
+        "extend_buffer=False adds steps, without postproc= and split_trajs=": not extend_buffer
+        and (postproc or split_trajs),
+        "replay_buffer= keeps what return_same_td=True writes over": replay_buffer is not None and return_same_td,
     }
     for said, holds in contradictions.items():
         if holds:
             raise TypeError(f"{name}: {said}.")
+    return Output(
+        split_trajs=bool(split_trajs),
+        postproc=moved(postproc, storing_device),
+        hook=hook,
+        replay_buffer=replay_buffer,
+        extend_buffer=extend_buffer,
+        trajs_per_batch=trajs_per_batch,
+        trajs_per_write=trajs_per_write,
+        traj_format=traj_format or "padded",
+        reset_at_each_iter=reset_at_each_iter,
+    )
 
 
 def one_for_each(name: str, argument: str, value: Any, n: int) -> list[Any]:

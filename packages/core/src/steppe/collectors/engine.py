@@ -13,7 +13,6 @@ from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
 from steppe.collectors.array_run import rows_of, run_rows
 from steppe.collectors.batch_run import BatchRun
-from steppe.collectors.delivery import Output
 from steppe.collectors.dry_step import check_policy, empty_root
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.lanes import Lanes
@@ -200,16 +199,21 @@ class Collector(IteratingCollector):
         seed = arguments.one_seed(name, seed, seeds)
         if not reset_when_done:
             raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
-        arguments.check_delivery(
+        self.storing_device = _device(storing_device, device)
+        output = arguments.checked_output(
             name,
             split_trajs=split_trajs,
             track_traj_ids=track_traj_ids,
             trajs_per_batch=trajs_per_batch,
+            trajs_per_write=trajs_per_write,
             traj_format=traj_format,
-            buffer=replay_buffer,
-            extend=extend_buffer,
+            replay_buffer=replay_buffer,
+            extend_buffer=extend_buffer,
             postproc=postproc,
+            hook=post_collect_hook,
+            storing_device=self.storing_device,
             return_same_td=return_same_td,
+            reset_at_each_iter=reset_at_each_iter,
         )
         policy = arguments.policy_of(policy, policy_factory)
         iterates, asked = frames_per_batch is not None, 1 if frames_per_batch is None else frames_per_batch
@@ -248,18 +252,6 @@ class Collector(IteratingCollector):
             self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
             self.device = None if device is None else torch.device(device)
             self.env_device = self.env.device
-            self.storing_device = _device(storing_device, device)
-            output = Output(
-                split_trajs=bool(split_trajs),
-                postproc=arguments.moved(postproc, self.storing_device),
-                hook=post_collect_hook,
-                replay_buffer=replay_buffer,
-                extend_buffer=extend_buffer,
-                trajs_per_batch=trajs_per_batch,
-                trajs_per_write=trajs_per_write,
-                traj_format=traj_format or "padded",
-                reset_at_each_iter=reset_at_each_iter,
-            )
             self._set_up_iteration(
                 output,
                 self._groups,

@@ -14,7 +14,6 @@ from tensordict import cat as cat_tds
 from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
-from steppe.collectors.delivery import Output
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.requests import Requests, spec_of_row
 from steppe.collectors.serving import Job
@@ -136,16 +135,21 @@ class MultiCollector(IteratingCollector):
         if others:
             known = [*(MultiCollector.__init__.__kwdefaults__ or ()), *self._HANDED_ON, *self._own_arguments]
             vars(self).update(arguments.take_others(name, others, known))
-        arguments.check_delivery(
+        self.storing_device = None if storing_device is None else torch.device(storing_device)
+        output = arguments.checked_output(
             name,
             split_trajs=split_trajs,
             track_traj_ids=handed_on.get("track_traj_ids", True),
             trajs_per_batch=trajs_per_batch,
+            trajs_per_write=trajs_per_write,
             traj_format=traj_format,
-            buffer=replay_buffer,
-            extend=extend_buffer,
+            replay_buffer=replay_buffer,
+            extend_buffer=extend_buffer,
             postproc=postproc,
+            hook=post_collect_hook,
+            storing_device=self.storing_device,
             return_same_td=return_same_td,
+            reset_at_each_iter=bool(handed_on.get("reset_at_each_iter")),
         )
         if seed is not None and seeds is not None:
             raise TypeError(f"{name}: give seed= or seeds=, not both.")
@@ -219,19 +223,7 @@ class MultiCollector(IteratingCollector):
             self.update_at_each_batch = update_at_each_batch
             self.init_random_frames = random_frames
             self.exploration_type = handed_on.get("exploration_type") or ExplorationType.RANDOM
-            self.storing_device = None if storing_device is None else torch.device(storing_device)
             self.return_same_td = return_same_td
-            output = Output(
-                split_trajs=bool(split_trajs),
-                postproc=arguments.moved(postproc, self.storing_device),
-                hook=post_collect_hook,
-                replay_buffer=replay_buffer,
-                extend_buffer=extend_buffer,
-                trajs_per_batch=trajs_per_batch,
-                trajs_per_write=trajs_per_write,
-                traj_format=traj_format or "padded",
-                reset_at_each_iter=bool(handed_on.get("reset_at_each_iter")),
-            )
             self._set_up_iteration(
                 output,
                 done_groups(reports[0].full_done_spec),
