@@ -240,6 +240,8 @@ class MultiCollector(IteratingCollector):
             if num_workers is not None and num_workers != len(makers):
                 raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
         else:
+            if num_workers is not None and (arguments.whole_number(num_workers) or 0) < 1:
+                raise SpecError(f"{name}: num_workers is a whole number >= 1, found {num_workers!r}.")
             makers = [create_env_fn] * (num_workers or self._default_workers(name))
         if not makers:
             raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
