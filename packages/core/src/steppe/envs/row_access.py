@@ -36,7 +36,7 @@ def check_rows(env: ResetAndStep, rows: Any, what: str) -> torch.Tensor:
 
 def _numbers(rows: Any, n: int | None, what: str) -> torch.Tensor:
     if isinstance(rows, slice) and n is not None:
-        return torch.arange(n)[rows]
+        return torch.arange(n, device=CPU)[rows]
     try:
         index = torch.as_tensor(rows, device="cpu").reshape(-1)
     except (TypeError, ValueError, RuntimeError):
