@@ -9,10 +9,8 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
-from steppe.imports import after_import
 from steppe.versions.backends import backend_members
 
 __all__ = ["apply_registrations", "registrations"]
@@ -39,10 +37,16 @@ def registrations(pickled: Callable[[Any], bytes]) -> Registrations:
     return found
 
 
-def apply_registrations(given: Registrations) -> None:
-    """Register in this process what ``registrations`` found in another, when the library is imported."""
-    for library, records in given.items():
-        after_import(library, partial(_register, library, records))
+def apply_registrations(library: str, records: Mapping[str, bytes]) -> None:
+    """Register with a library that is imported here what ``registrations`` found in another process."""
+    registry = _registry(library)
+    if registry is None:
+        return
+    for id, payload in records.items():
+        try:
+            registry[id] = pickle.loads(payload)
+        except Exception:
+            continue  # of a module that is not to be found here: making it would fail as well
 
 
 def _payload(library: str, record: Any, pickled: Callable[[Any], bytes]) -> bytes | None:
@@ -54,17 +58,6 @@ def _payload(library: str, record: Any, pickled: Callable[[Any], bytes]) -> byte
         return pickled(record) if b"__main__" in plain else plain
     except Exception:
         return None  # it holds a lock or an open file, say; whoever asks for it hears that there is no such environment
-
-
-def _register(library: str, records: Mapping[str, bytes]) -> None:
-    registry = _registry(library)
-    if registry is None:
-        return
-    for id, payload in records.items():
-        try:
-            registry[id] = pickle.loads(payload)
-        except Exception:
-            continue  # of a module that is not to be found here: making it would fail as well
 
 
 def _registry(library: str) -> Any:

@@ -56,7 +56,8 @@ def apply(given: dict[str, Any], *, worker: int) -> None:
     np.random.seed(entropy)
     torch.default_generator.manual_seed(entropy)
     apply_backends(given["backends"])
-    apply_registrations(given["registrations"])
+    for library, records in given["registrations"].items():
+        after_import(library, partial(apply_registrations, library, records))
     apply_worker_state(cloudpickle.loads(given["registry"]), worker=worker)
     _set_filters(given["filters"])
 
