@@ -88,8 +88,8 @@ def _pickle(value: Any) -> bytes:
     except Exception as error:
         raise WorkerError(
             f"A factory, policy or argument cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv, "
-            "Collector without num_workers=."
+            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv "
+            "instead of ParallelEnv, a collector without workers."
         ) from error
     return buffer.getvalue()
 
