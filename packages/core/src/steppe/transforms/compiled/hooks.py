@@ -126,6 +126,7 @@ class RowHooks:
         before_step: called before the environment steps. ``inverse`` and ``before_reset`` of the transform then do no
             more than notice the call too, and change nothing.
         before_reset: called before the environment resets rows, likewise.
+        by_torch: whether the functions compute with torch, and are to be called as if nobody asked for gradients.
     """
 
     bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
@@ -135,6 +136,7 @@ class RowHooks:
     casts: Iterable[Any] = ()
     before_step: Callable[[], object] | None = None
     before_reset: Callable[[], object] | None = None
+    by_torch: bool = False
 
     @property
     def notices_calls(self) -> bool:

@@ -16,7 +16,6 @@ from steppe.storage import TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import Hooks, RowArrays
 from steppe.transforms.compiled.row_plan import RowPlan, Value
-from steppe.transforms.observation import ObservationTransform
 
 __all__ = ["TransformedRows", "shared"]
 
@@ -304,10 +303,9 @@ def _stage(plan: RowPlan, one: RowPlan, i: int, memory: Memory, rows: Rows, part
 class _Kernel:
     """A transform that is written for blocks of rows."""
 
-    by_torch = False
-
     def __init__(self, hook: Hooks, root: Arrays, following: Arrays) -> None:
         assert hook.rows is not None
+        self.by_torch = hook.rows.by_torch
         self._step, self._reset = hook.rows.bind(root, following) if hook.rows.bind is not None else (None, None)
         self.steps, self.resets = self._step is not None, self._reset is not None
 
@@ -356,7 +354,6 @@ class _Pairs:
         assert hook.pairs is not None
         self.part, self.copies = part, not part.keeps_nothing
         self._apply = part._apply_transform
-        self._apply_into = part.apply_into if isinstance(part, ObservationTransform) and part.applies_into else None
         self.takes_rows = part.key_of_rows() is not None
         self._step = [(self._tensor(following[a]), self._tensor(behind[b]), b) for a, b in hook.pairs if b in behind]
         self._reset = [
@@ -375,9 +372,6 @@ class _Pairs:
             at = None
         for source, target, key in columns:
             given = source[list(at)] if at is not None else source.clone() if self.copies else source
-            if at is None and self._apply_into is not None and target is not source:
-                self._apply_into(given, target)
-                continue
             value = self._apply(given)
             shape = target.shape if at is None else (len(at), *target.shape[1:])
             _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
