@@ -13,6 +13,7 @@ from tests.limits import CHILD
 from tools.workspace import ROOT
 
 STARTS = {"run", "call", "check_call", "check_output"}
+WAITS = {"communicate", "wait", "join"}
 SHORT = 100.0  # seconds; what takes 20 on a quiet machine needs more on a busy one
 
 
@@ -28,11 +29,12 @@ def unlimited(source: str) -> Iterator[int]:
     for node in nodes:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or id(node) in awaited:
             continue
-        name, owner = node.func.attr, ast.unparse(node.func.value)
-        if any(keyword.arg is None for keyword in node.keywords):
+        name = node.func.attr
+        if name not in (*STARTS, *WAITS) or any(keyword.arg is None for keyword in node.keywords):
             continue  # **options may have one
+        owner = ast.unparse(node.func.value)
         limit = limit_of(node)
-        if name in ("communicate", "wait", "join") and owner != "os":
+        if name in WAITS and owner != "os":
             limit = limit or (node.args[0] if node.args else None)
         elif name not in STARTS or owner != "subprocess":
             continue

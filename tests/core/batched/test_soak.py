@@ -28,7 +28,7 @@ SEEDS = range(20) if FULL else range(1)
 BATCHES = 100 if FULL else 6
 PROCESSES = 2 * usable_cores()
 
-pytestmark = [pytest.mark.usefixtures("nothing_left"), *([pytest.mark.timeout(7200)] if FULL else [])]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left"), *([pytest.mark.timeout(7200)] if FULL else [])]
 
 
 class Model:

@@ -71,7 +71,19 @@ IDS = {
         "BabyAI-GoToObj-v0",
     ],
 }
-CASES = [pytest.param(module, name, id=name) for module, names in IDS.items() for name in names]
+# Of a package whose environments share one kind of spaces and one engine, those that every change is tested with.
+CHOSEN = {
+    "gymnasium": IDS["gymnasium"],
+    "Box2D": ["LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"],
+    "mujoco": ["HalfCheetah-v5", "Humanoid-v5", "InvertedPendulum-v5"],
+    "ale_py": ["ALE/Pong-v5", "PongNoFrameskip-v4"],
+    "minigrid": ["MiniGrid-Empty-5x5-v0", "BabyAI-GoToObj-v0"],
+}
+CASES = [
+    pytest.param(module, name, id=name, marks=[] if name in CHOSEN[module] else [pytest.mark.exhaustive])
+    for module, names in IDS.items()
+    for name in names
+]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -169,7 +181,9 @@ def case(request):
     return name, _played[name]
 
 
-every_id = pytest.mark.parametrize("case", [pytest.param(case.values, id=case.id) for case in CASES], indirect=True)
+every_id = pytest.mark.parametrize(
+    "case", [pytest.param(case.values, id=case.id, marks=case.marks) for case in CASES], indirect=True
+)
 
 
 @every_id
