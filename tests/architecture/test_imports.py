@@ -180,35 +180,49 @@ def defined_names(tree: ast.AST) -> set[str]:
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 
 
-def test_no_underscored_name_crosses_a_folder_of_the_core_or_into_a_plugin():
-    core = ROOT / "packages/core/src/steppe"
-    sources = [
-        *core.rglob("*.py"),
-        *(ROOT / "packages/envs").rglob("src/**/*.py"),
-        *(ROOT / "packages/transforms").rglob("src/**/*.py"),
-        *(ROOT / "packages/bridges").rglob("src/**/*.py"),
-        *(ROOT / "packages/testing").rglob("src/**/*.py"),
-        *(ROOT / "packages/transforms").rglob("src/**/*.py"),
-    ]
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources}
+def crossing_names(sources: dict[str, list[str]]) -> list[str]:
+    """Underscored names that are read in a room that does not define them, where another one does.
 
-    def room(path: Path) -> str:
-        return path.relative_to(core).parts[0] if core in path.parents else path.parts[path.parts.index("src") + 1]
-
+    Args:
+        sources: the code of each room: a folder of the core, or a package.
+    """
+    trees = [(room, ast.parse(code)) for room, codes in sources.items() for code in codes]
     owners: dict[str, set[str]] = {}
-    for path, tree in trees.items():
+    for room, tree in trees:
         for name in defined_names(tree):
-            owners.setdefault(name, set()).add(room(path))
-    rooms = {path.relative_to(core).parts[0] for path in core.rglob("*.py")}
-    crossing = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr} of {sorted(owners[node.attr])}"
-        for path, tree in trees.items()
+            owners.setdefault(name, set()).add(room)
+    return [
+        f"{room}: {ast.unparse(node)} of {sorted(owners[node.attr])}"
+        for room, tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
-        and owners.get(node.attr, set()) & rooms
-        and room(path) not in owners[node.attr]
+        and room not in owners.get(node.attr, {room})
         # What torch and tensordict call so too, and the library's object, which wrappers have under TorchRL's name.
         and node.attr not in ("_version", "_batch_size", "_env")
     ]
 
-    assert crossing == []
+
+def test_no_underscored_name_crosses_a_folder_of_the_core_or_goes_into_another_package():
+    core = ROOT / "packages/core/src/steppe"
+    sources: dict[str, list[str]] = {}
+    for package in packages():
+        for path in (package.path / "src").rglob("*.py"):
+            room = path.relative_to(core).parts[0] if package.name == "steppe" else package.name
+            sources.setdefault(room, []).append(path.read_text(encoding="utf-8"))
+
+    assert {"envs", "batched", "steppe-gym", "steppe-jax", "steppe-vision", "steppe-testing"} <= set(sources)
+    assert crossing_names(sources) == []
+
+
+def test_names_that_cross_are_found():
+    sources = {
+        "envs": ["class Base:\n    def _own(self): ...\n    def __init__(self): self._kept = 1"],
+        "steppe-jax": ["def use(env): return env._own()", "class Env:\n    def __init__(self): self._state = 1"],
+        "steppe-brax": ["def read(env): return env._state, env._kept, env._not_ours"],
+    }
+
+    assert crossing_names(sources) == [
+        "steppe-jax: env._own of ['envs']",
+        "steppe-brax: env._state of ['steppe-jax']",
+        "steppe-brax: env._kept of ['envs']",
+    ]

@@ -60,8 +60,8 @@ def test_asking_for_help_loads_no_torch():
 )
 def test_a_plugin_module_imports_with_torch_and_its_library_blocked(package: Package, module: str):
     blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(HEAVY))
-    # Packages that are tested apart are not installed here.
-    path = f"sys.path.append({str(package.path / 'src')!r})\n"
+    # Packages that are tested apart are not installed here, nor what they depend on among ours.
+    path = f"sys.path += {[str(each.path / 'src') for each in packages()]!r}\n"
 
     freed = f"for name in {sorted(HEAVY)!r}: del sys.modules[name]"
     loaded = loaded_after(f"import sys\n{path}{blocked}import {module}\n{freed}")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import python
 from tests.limits import CHILD
 
 MODULE = """
@@ -45,7 +44,7 @@ def installed(tmp_path: Path) -> Path:
 def run(installed: Path, *arguments: str) -> str:
     path = os.pathsep.join([str(installed), *sys.path])
     done = subprocess.run(
-        [*python(), *arguments],
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

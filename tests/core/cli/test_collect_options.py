@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ pytest.importorskip("torch")
 from tensordict import TensorDict
 
 from steppe_testing import assert_equal_data
-from tests.forked import python
 from tests.limits import CHILD
 
 
 def collect(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [*python(), "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "400", "--out", str(out)]
+    command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "400", "--out", str(out)]
     return subprocess.run([*command, *options], capture_output=True, text=True, timeout=CHILD)
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("brax")
 
 from steppe import check_env_specs, make_env
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import EnvNotFound, NotSupported
 from steppe_brax import BraxEnv, BraxWrapper
 
 pytestmark = [pytest.mark.matrix, pytest.mark.filterwarnings("ignore")]
@@ -36,9 +36,26 @@ def test_pixels_are_refused():
 def test_what_brax_has_made_a_batch_of_is_refused():
     from brax import envs
 
-    with pytest.raises(SpecError, match="batch_size=n"):
+    with pytest.raises(NotSupported, match="batch_size=n"):
         BraxWrapper(envs.create("fast", batch_size=2, auto_reset=False))
 
 
 def test_names_are_listed():
     assert {"ant", "fast", "humanoid"} <= set(BraxEnv.available_envs)
+
+
+def test_attributes_are_those_of_brax():
+    env = BraxEnv("fast", batch_size=2)
+
+    assert env.action_size == 1
+    assert env.libname == "brax"
+    env.close()
+    env.close()
+
+
+def test_help_names_all_arguments():
+    import inspect
+
+    named = set(inspect.signature(BraxEnv).parameters)
+
+    assert {"episode_length", "batch_size", "device", "requires_grad", "state_in_data", "jit"} <= named

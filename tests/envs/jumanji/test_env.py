@@ -86,6 +86,21 @@ def test_random_actions_keep_to_the_mask(name: str, categorical: bool) -> None:
     assert allowed.all()
 
 
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_random_actions_of_a_batch_keep_to_the_masks(kind: Any) -> None:
+    batch = kind(2, "jumanji:Snake-v1", create_env_kwargs=SMALL)
+    try:
+        batch.set_seed(1)
+        data = batch.rollout(12, break_when_any_done=False)
+    finally:
+        batch.close()
+
+    allowed = data["action_mask"].gather(-1, data["action"].unsqueeze(-1))[..., 0]
+    assert allowed.all()
+    assert data["next", "done"].any()
+    assert not data["action_mask"].all()
+
+
 def test_all_that_a_mask_allows_is_drawn() -> None:
     mask = torch.zeros(400, 2, 3, dtype=torch.bool)
     mask[:, 0, 2] = mask[:, 1, 0] = True

@@ -99,6 +99,21 @@ def test_random_actions_are_among_those_that_the_mask_allows(categorical):
         assert data["next", "player_0", "reward"].sum() + data["next", "player_1", "reward"].sum() == 0
 
 
+def test_one_seed_gives_the_same_random_actions_in_every_class():
+    env = PettingZooEnv("mpe2/simple_tag_v3")
+    assert not env.chooses_random_actions
+    assert PettingZooEnv("classic/connect_four_v3").chooses_random_actions
+    env.set_seed(2)
+    alone = env.rollout(5)
+
+    batch = SerialEnv(1, "pettingzoo:mpe2/simple_tag_v3")
+    batch.set_seed(2)
+
+    together = batch.rollout(5)[0]
+    for group in env.group_map:
+        assert torch.equal(together[group, "action"], alone[group, "action"])
+
+
 def test_masks_of_the_data_count_before_those_of_the_environment():
     env = PettingZooEnv("classic/connect_four_v3")
     td = env.reset()

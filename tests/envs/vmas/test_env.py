@@ -231,6 +231,18 @@ def test_a_step_of_some_environments_is_refused(env: VmasEnv) -> None:
         env.step(td)
 
 
+def test_attributes_are_those_of_vmas(env: VmasEnv) -> None:
+    assert env.scenario is env._env.scenario
+    assert [agent.name for agent in env.agents] == env.agent_names
+    assert (env.libname, env.git_url.rpartition("/")[2]) == ("vmas", "VectorizedMultiAgentSimulator")
+
+
+def test_the_batch_is_said_by_num_envs_alone() -> None:
+    assert VmasEnv("balance", num_envs=2, batch_size=(2,)).batch_size == (2,)
+    with pytest.raises(SpecError, match="num_envs=2: leave batch_size out"):
+        VmasEnv("balance", num_envs=2, batch_size=3)
+
+
 def test_the_scenarios_are_listed_without_an_environment() -> None:
     assert {"balance", "simple_tag", "waterfall"} <= set(VmasEnv.available_envs)
 

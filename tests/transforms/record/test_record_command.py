@@ -12,7 +12,6 @@ import torch
 
 from steppe import TransformedEnv, make_env
 from steppe.transforms import PixelRenderTransform
-from tests.forked import python
 from tests.limits import CHILD
 from tests.transforms.record.decoding import decoded, error
 
@@ -36,7 +35,7 @@ def wrong(observation):
 def steppe(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "policies.py").write_text(POLICIES)
     return subprocess.run(
-        [*python(), "-W", "ignore", "-m", "steppe", "record", *arguments],
+        [sys.executable, "-W", "ignore", "-m", "steppe", "record", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,

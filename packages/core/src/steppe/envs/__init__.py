@@ -38,6 +38,7 @@ from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.info_readers import BaseInfoDictReader, default_info_dict_reader
+from steppe.envs.library import LibraryWrapper, base_arguments
 from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
@@ -68,6 +69,7 @@ __all__ = [
     "ExplorationType",
     "GroupMap",
     "GymLikeEnv",
+    "LibraryWrapper",
     "Loop",
     "MarlGroupMapType",
     "ModelBasedEnvBase",
@@ -81,6 +83,7 @@ __all__ = [
     "Unknown",
     "action_rules",
     "as_policy",
+    "base_arguments",
     "blanked",
     "check_env_specs",
     "check_marl_grouping",

@@ -15,24 +15,14 @@ from steppe.envs.array.env import ArrayEnv, refuse_seed
 from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.env_info import native_info
 from steppe.envs.info_readers import default_info_dict_reader
-from steppe.envs.module import has_class_attribute
+from steppe.envs.library import LibraryWrapper, base_arguments
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite, NonTensor
 
 __all__ = ["GymLikeEnv"]
 
-_OF_THE_BASE = (
-    "device",
-    "batch_size",
-    "run_type_checks",
-    "allow_done_after_reset",
-    "spec_locked",
-    "auto_reset",
-    "auto_reset_replace",
-)
 
-
-class GymLikeEnv(ArrayEnv):
+class GymLikeEnv(LibraryWrapper, ArrayEnv):
     """Base of wrappers around an object ``_env`` with ``reset()`` and ``step(action)``.
 
     The tensordict path calls, for each step, :meth:`read_action`, ``_env.step``, :meth:`_output_transform`,
@@ -52,17 +42,13 @@ class GymLikeEnv(ArrayEnv):
             ``convert_actions_to_numpy``: False gives the library's ``step`` the action as it is in the data.
     """
 
-    git_url: str = ""
-    libname: str = ""
-    available_envs: Any = {}
-
     def __init__(self, env: Any = None, *, frame_skip: int | None = None, **kwargs: Any) -> None:
         if frame_skip is not None and (
             isinstance(frame_skip, bool) or not isinstance(frame_skip, int) or frame_skip < 1
         ):
             raise SpecError(f"frame_skip is a whole number >= 1, found {frame_skip!r}.")
         builds = type(self)._build_env is not GymLikeEnv._build_env
-        own = {name: kwargs.pop(name) for name in _OF_THE_BASE if name in kwargs} if builds else kwargs
+        own = base_arguments(kwargs) if builds else kwargs
         super().__init__(**own)
         self.frame_skip = frame_skip or 1
         self._wrapper_frame_skip: int | None = None
@@ -71,20 +57,16 @@ class GymLikeEnv(ArrayEnv):
         if not builds:
             if env is None:
                 raise TypeError(f"{type(self).__name__} wraps an environment: give it as env, or define _build_env.")
-            self._wrap(env)
+            self.wrap_library(env)
             return
         if env is not None:
             kwargs["env"] = env
         self._constructor_kwargs = kwargs
         self._check_kwargs(kwargs)
         self._convert_actions_to_numpy = kwargs.pop("convert_actions_to_numpy", True)
-        self._wrap(self._build_env(**kwargs))
+        self.wrap_library(self._build_env(**kwargs))
         self._make_specs(self._env)
         self._init_env()
-
-    def _wrap(self, env: Any) -> None:
-        # Where the library's environment is a module itself, it is no part of this one.
-        object.__setattr__(self, "_env", env)
 
     def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
         """Refuse keyword arguments that are wrong, before :meth:`_build_env` gets them."""
@@ -116,15 +98,6 @@ class GymLikeEnv(ArrayEnv):
         ignored_argument(
             type(self).__name__, "fast_encoding()", "how data is encoded is compiled from the specs", kind="method"
         )
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            env = vars(self).get("_env")
-            if env is None or name.startswith("__") or has_class_attribute(self, name):
-                raise
-            return getattr(env, name)
 
     # -- infos ----------------------------------------------------------------------------------------------------
 
@@ -329,11 +302,3 @@ class GymLikeEnv(ArrayEnv):
 
     def _forced_steps(self) -> RowSteps:
         raise SpecError(f"{type(self).__name__} reads its data through read_obs, not through arrays.")
-
-    def close(self, *, raise_if_closed: bool = False) -> None:
-        """Close the library's environment."""
-        was_closed = self.is_closed
-        super().close(raise_if_closed=raise_if_closed)
-        close = getattr(vars(self).get("_env"), "close", None)
-        if not was_closed and close is not None:
-            close()

@@ -32,10 +32,10 @@ class ResetAndStep(EnvAttributes):
     """
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
-        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).{_misnamed(self, 'reset')}")
+        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).")
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).{_misnamed(self, 'step')}")
+        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).")
 
     # -- reset --------------------------------------------------------------------------------------------------------
 
@@ -293,8 +293,7 @@ class ResetAndStep(EnvAttributes):
 
         Args:
             tensordict: ``[k]`` data with the actions of those rows.
-            rows: ``[k]`` int64, indices into a one-dimensional batch, each at most once; or a bool mask ``[B]``, or a
-                slice.
+            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
 
         Returns:
             ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not touched.
@@ -361,10 +360,3 @@ class ResetAndStep(EnvAttributes):
         super().specs_changed()
         self.base_state.validated = set()
         self.forget_way()
-
-
-def _misnamed(env: ResetAndStep, name: str) -> str:
-    """A hint where a class defines the method that users call instead of the one that environments write."""
-    if getattr(type(env), name) is getattr(ResetAndStep, name):
-        return ""
-    return f" It defines {name}: call that _{name}, and let it return a TensorDict; {name} itself comes with EnvBase."

@@ -12,11 +12,9 @@ from steppe.errors import SpecError
 from . import shapes
 from .base import Spec
 from .binary import Binary
-from .categorical import Categorical
 from .continuous import Bounded, Unbounded
-from .multi_categorical import MultiCategorical
-from .multi_one_hot import MultiOneHot
-from .one_hot import OneHot
+from .discrete import Categorical, OneHot
+from .multi import MultiCategorical, MultiOneHot
 
 __all__ = ["bounds_of", "mapped_bounds"]
 

@@ -87,9 +87,8 @@ def _pickle(value: Any) -> bytes:
         _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     except Exception as error:
         raise WorkerError(
-            f"A factory, policy or argument cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv "
-            "instead of ParallelEnv, a collector without workers."
+            f"A factory cannot be sent to a worker process: {type(error).__name__}: {error}. "
+            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv."
         ) from error
     return buffer.getvalue()
 

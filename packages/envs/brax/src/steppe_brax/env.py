@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
+from steppe.envs import base_arguments
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Bounded
-from steppe_jax import EnvFunctions, JaxEnv, Outcome
+from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single
 
 from .names import env_names
 
@@ -39,6 +39,8 @@ class BraxWrapper(JaxEnv):
     With ``requires_grad=True`` gradients flow through steps, as far as Brax has them, from observations and rewards to
     actions and states. What is kept for the way back is the data alone: JAX computes the step again there.
 
+    Attributes that this class lacks (``sys``, ``backend``, ``action_size``) are looked up on the environment.
+
     Args:
         env: the environment, without ``VmapWrapper`` and ``AutoResetWrapper``: rows and resets are made here.
         batch_size: how many environments there are, a number or a shape.
@@ -50,9 +52,11 @@ class BraxWrapper(JaxEnv):
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
-        SpecError: the environment has wrappers that make a batch of it or reset it.
+        NotSupported: the environment has wrappers that make a batch of it or reset it.
     """
 
+    git_url = "https://github.com/google/brax"
+    libname = "brax"
     available_envs = AvailableEnvs(env_names)
 
     def __init__(
@@ -66,13 +70,8 @@ class BraxWrapper(JaxEnv):
         jit: bool = True,
         **kwargs: Any,
     ) -> None:
-        for layer in _layers(env):
-            if type(layer).__name__ in _OWN_ROWS:
-                raise SpecError(
-                    f"BraxWrapper makes the rows of a batch and resets them itself, and this environment has a "
-                    f"{type(layer).__name__}. Wrap the environment inside it, and pass batch_size=n: "
-                    "brax.envs.create(..., auto_reset=False, batch_size=None)."
-                )
+        hint = ": brax.envs.create(..., auto_reset=False, batch_size=None)"
+        check_single(env, _OWN_ROWS, wrapper="BraxWrapper", hint=hint)
         size = int(env.action_size)
         super().__init__(
             EnvFunctions(*_functions(env), jax.ShapeDtypeStruct((size,), jnp.float32)),
@@ -84,7 +83,7 @@ class BraxWrapper(JaxEnv):
             jit=jit,
             **kwargs,
         )
-        self.__dict__["_env"] = env
+        self.wrap_library(env)
 
     @property
     def lib(self) -> Any:
@@ -99,10 +98,9 @@ class BraxEnv(BraxWrapper):
 
     Args:
         env_name: a name of ``BraxEnv.available_envs``.
-        batch_size: how many environments there are; none for a function of the data.
         episode_length: truncates an episode after so many steps; None for no limit.
         action_repeat: steps of Brax with one action; rewards are summed.
-        device, requires_grad, state_in_data, jit: see :class:`BraxWrapper`.
+        batch_size, device, requires_grad, state_in_data, jit: see :class:`BraxWrapper`.
         **kwargs: for :class:`steppe.EnvBase`, and all others for the environment (``backend="spring"``, ...).
 
     Raises:
@@ -110,13 +108,18 @@ class BraxEnv(BraxWrapper):
         NotSupported: pixels, or another argument that Brax does not have.
     """
 
-    _WRAPPER_ARGUMENTS = (
-        *("batch_size", "device", "requires_grad", "state_in_data", "jit"),
-        *("run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace"),
-    )
-
     def __init__(
-        self, env_name: str, *, episode_length: int | None = 1000, action_repeat: int = 1, **kwargs: Any
+        self,
+        env_name: str,
+        *,
+        episode_length: int | None = 1000,
+        action_repeat: int = 1,
+        batch_size: Any = (),
+        device: Any = None,
+        requires_grad: bool = False,
+        state_in_data: bool | None = None,
+        jit: bool = True,
+        **kwargs: Any,
     ) -> None:
         from brax import envs
         from brax.envs.wrappers.training import EpisodeWrapper
@@ -129,13 +132,21 @@ class BraxEnv(BraxWrapper):
                     f"{name}=: Brax draws no pixels while it steps. Draw env.jax_state with brax.io.image or "
                     "brax.io.html instead."
                 )
-        own = {name: kwargs.pop(name) for name in self._WRAPPER_ARGUMENTS if name in kwargs}
+        own = base_arguments(kwargs)
         if episode_length is None and action_repeat != 1:
             raise SpecError("action_repeat needs an episode_length: Brax repeats actions where it counts steps.")
         env = envs.get_environment(env_name, **kwargs)
         if episode_length is not None:
             env = EpisodeWrapper(env, episode_length, action_repeat)
-        super().__init__(env, **own)
+        super().__init__(
+            env,
+            batch_size=batch_size,
+            device=device,
+            requires_grad=requires_grad,
+            state_in_data=state_in_data,
+            jit=jit,
+            **own,
+        )
         self.__dict__["env_name"] = env_name
 
     def __repr__(self) -> str:
@@ -143,13 +154,6 @@ class BraxEnv(BraxWrapper):
 
 
 _OWN_ROWS = ("VmapWrapper", "DomainRandomizationVmapWrapper", "AutoResetWrapper", "EvalWrapper")
-
-
-def _layers(env: Any) -> Iterator[Any]:
-    """An environment, and those that it wraps."""
-    while env is not None:
-        yield env
-        env = vars(env).get("env")
 
 
 def _functions(env: Any) -> tuple[Any, Any]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from steppe.envs import base_arguments
 from steppe.errors import NotSupported
 
 from .making import make
 from .wrapper import DMControlWrapper
 
 __all__ = ["DMControlEnv"]
-
-# What EnvBase takes; everything else in DMControlEnv's keyword arguments is the task's.
-_OWN = ("batch_size", "run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace")
 
 
 class DMControlEnv(DMControlWrapper):
@@ -27,13 +25,8 @@ class DMControlEnv(DMControlWrapper):
         env_name: the domain (``"cheetah"``, ``"manipulation"``, ``"locomotion"``), or domain and task in one
             (``"cheetah-run"``, ``"manipulation/reach_site_features"``).
         task_name: the task, where ``env_name`` is the domain.
-        from_pixels: render a frame at each step and add it as ``"pixels"``, ``[height, width, 3]`` uint8.
-        pixels_only: leave the library's own observations out where there are pixels.
-        camera_id: number or name of the camera; -1 is the free one.
-        render_kwargs: for ``physics.render``: ``height``, ``width``, ...
-        categorical_action_encoding: discrete values as integers instead of one-hot rows.
-        frame_skip: how many times an action is repeated.
-        device: where data comes out and goes in.
+        from_pixels, pixels_only, camera_id, render_kwargs, categorical_action_encoding, frame_skip, device: see
+            :class:`DMControlWrapper`.
         task_kwargs: for the task: ``random`` (a seed or a numpy ``RandomState``), ``time_limit`` in seconds, ...
         environment_kwargs: of the suite, for its ``Environment``: ``control_timestep``, ``flat_observation``, ...
         visualize_reward: of the suite: colour the scene by the reward.
@@ -69,7 +62,7 @@ class DMControlEnv(DMControlWrapper):
             raise NotSupported(
                 f"DMControlEnv is one environment; ParallelEnv({num_workers}, 'dm:{name}') steps {num_workers} of them."
             )
-        own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
+        own = base_arguments(kwargs)
         env = make(
             env_name,
             task_name,

@@ -107,7 +107,7 @@ class DMControlWrapper(GymLikeEnv):
             entries = {name: array_to_spec(array, device=self.device) for name, array in arrays.items()}
         state = self.__dict__
         state["_named"] = named
-        state["_entries"] = [(name, arrays[name].shape == ()) for name in entries]
+        state["_entries"] = [(name, tuple(arrays[name].shape)) for name in entries]
         if self.from_pixels:
             entries[_PIXELS] = self._frame_spec()
         taken = sorted(_TAKEN & set(entries))
@@ -179,11 +179,14 @@ class DMControlWrapper(GymLikeEnv):
         if not self._named:
             observation = {"observation": observation}
         try:
-            for name, number in self._entries:
-                if number:
-                    out[name][0] = observation[name]
+            for name, shape in self._entries:
+                value = observation[name]
+                if type(value) is np.ndarray and value.shape == shape:
+                    out[name][...] = value
+                elif shape:
+                    write_row(out, name, value)
                 else:
-                    write_row(out, name, observation[name])
+                    out[name][0] = value
         except KeyError:
             missing = [name for name, _ in self._entries if name not in observation]
             raise SpecError(

@@ -10,7 +10,7 @@ import numpy as np
 from steppe.envs import write_row, wrong_shape
 from steppe.errors import SpecError
 
-from .compat import Step, not_five
+from .compat import Step
 
 __all__ = ["Kernel", "compile_kernel"]
 
@@ -42,11 +42,7 @@ def compile_kernel(
     if decode is None:
 
         def kernel(action: Any, out: Any) -> tuple[bool, bool]:
-            found = step(action)
-            try:
-                observation, reward, terminated, truncated, _ = found
-            except (TypeError, ValueError):
-                raise not_five(found) from None
+            observation, reward, terminated, truncated, _ = step(action)
             write(observation, out)
             try:
                 out["reward"][...] = reward
@@ -57,11 +53,7 @@ def compile_kernel(
         return kernel
 
     def decoding_kernel(action: Any, out: Any) -> tuple[bool, bool]:
-        found = step(decode(action))
-        try:
-            observation, reward, terminated, truncated, _ = found
-        except (TypeError, ValueError):
-            raise not_five(found) from None
+        observation, reward, terminated, truncated, _ = step(decode(action))
         write(observation, out)
         try:
             out["reward"][...] = reward
@@ -78,11 +70,7 @@ def _full_kernel(
     single = reward_shape == (1,)
 
     def kernel(action: Any, out: Any) -> tuple[bool, bool]:
-        found = step(action if decode is None else decode(action))
-        try:
-            observation, reward, terminated, truncated, info = found
-        except (TypeError, ValueError):
-            raise not_five(found) from None
+        observation, reward, terminated, truncated, info = step(action if decode is None else decode(action))
         if check is not None:
             check(observation, reward)
         write(observation, out)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.errors import NotSupported
+from steppe.envs import base_arguments
 from steppe.registry import AvailableEnvs, env_not_found
-from steppe_jax import EnvFunctions, JaxEnv, Outcome, leaf_paths
+from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, leaf_paths
 
 from .masks import MaskedChoice
 from .names import env_names
@@ -41,8 +41,10 @@ class JumanjiWrapper(JaxEnv):
     ``("state", ...)``        the state of Jumanji, with ``state_in_data``; without, ``env.jax_state`` is it
     ========================  =========================================================================================
 
-    Random actions (``rand_action``, ``rollout`` without a policy) keep to the mask in the data. A batch of several
-    such environments (``ParallelEnv``) draws them without masks: give it a policy that reads them.
+    Random actions (``rand_action``, ``rollout`` without a policy) keep to the mask in the data, in a batch of several
+    such environments (``ParallelEnv``) too.
+
+    Attributes that this class lacks (``num_rows``, ``time_limit``, ...) are looked up on the environment.
 
     Args:
         env: the environment, without wrappers that make a batch of it or reset it.
@@ -57,6 +59,8 @@ class JumanjiWrapper(JaxEnv):
         NotSupported: the environment is wrapped in a batch, or resets itself.
     """
 
+    git_url = "https://github.com/instadeepai/jumanji"
+    libname = "jumanji"
     available_envs = AvailableEnvs(env_names)
 
     def __init__(
@@ -70,14 +74,7 @@ class JumanjiWrapper(JaxEnv):
         jit: bool = True,
         **kwargs: Any,
     ) -> None:
-        layer: Any = env
-        while layer is not None:
-            if type(layer).__name__ in _OWN_ROWS:
-                raise NotSupported(
-                    f"JumanjiWrapper makes the rows of a batch and resets them itself, and this environment has a "
-                    f"{type(layer).__name__}. Wrap the environment inside it, and pass batch_size=n."
-                )
-            layer = vars(layer).get("_env")
+        check_single(env, _OWN_ROWS, wrapper="JumanjiWrapper")
         native = env.action_spec
         _, first = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
         super().__init__(
@@ -90,9 +87,8 @@ class JumanjiWrapper(JaxEnv):
             jit=jit,
             **kwargs,
         )
-        own = self.__dict__
-        own["_env"] = env
-        own["_choice"] = self._masked_choice(native)
+        self.wrap_library(env)
+        self.__dict__["_choice"] = self._masked_choice(native)
 
     def _masked_choice(self, native: Any) -> MaskedChoice | None:
         sizes = getattr(native, "num_values", None)
@@ -149,18 +145,31 @@ class JumanjiEnv(JumanjiWrapper):
         EnvNotFound: Jumanji has no such environment.
     """
 
-    _WRAPPER_ARGUMENTS = (
-        *("categorical_action_encoding", "batch_size", "device", "state_in_data", "jit"),
-        *("run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace"),
-    )
-
-    def __init__(self, env_name: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        env_name: str,
+        *,
+        categorical_action_encoding: bool = True,
+        batch_size: Any = (),
+        device: Any = None,
+        state_in_data: bool | None = None,
+        jit: bool = True,
+        **kwargs: Any,
+    ) -> None:
         import jumanji
 
         if env_name not in env_names():
             raise env_not_found("jumanji", env_name)
-        own = {name: kwargs.pop(name) for name in self._WRAPPER_ARGUMENTS if name in kwargs}
-        super().__init__(jumanji.make(env_name, **kwargs), **own)
+        own = base_arguments(kwargs)
+        super().__init__(
+            jumanji.make(env_name, **kwargs),
+            categorical_action_encoding=categorical_action_encoding,
+            batch_size=batch_size,
+            device=device,
+            state_in_data=state_in_data,
+            jit=jit,
+            **own,
+        )
         self.__dict__["env_name"] = env_name
 
     def __repr__(self) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from steppe.registry import LibraryInfo, hookimpl, installed_library
+from steppe_jax.hooks import fork_safe, steppe_worker_setup
 
-#: JAX starts threads: a process that has used it cannot be forked.
-fork_safe = False
+__all__ = ["fork_safe", "steppe_env_names", "steppe_library", "steppe_make_env", "steppe_worker_setup"]
 
 
 @hookimpl
@@ -31,11 +31,3 @@ def steppe_env_names() -> Iterable[str]:
 def steppe_library() -> LibraryInfo:
     """Jumanji as it is installed."""
     return installed_library("jumanji", "jumanji")
-
-
-@hookimpl
-def steppe_worker_setup(worker: int) -> None:
-    """Let JAX compute on the one core that a worker has."""
-    from steppe_jax import prepare_worker
-
-    prepare_worker()

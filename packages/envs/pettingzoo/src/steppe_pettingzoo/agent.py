@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ActionCodec
 from steppe.errors import NotSupported
@@ -66,6 +66,9 @@ class Agent:
             raise NotSupported(f"Observations of agent {name!r} have no fixed size: {observation_space}.")
         self._action = space_to_spec(action_space, categorical_action_encoding=categorical, device=device)
         self._codec = ActionCodec(Composite({"action": self._action}))
+        # An action that is a single tensor is decoded without a TensorDict around it.
+        leaf = self._codec.keys == ["action"]
+        self._one = (self._codec.rules["action"].fit, self._codec.decoders["action"].one) if leaf else None
         self._decode = action_decoder(action_space, self._action, "action")
         entries: dict[str, Spec] = {"observation": observation}
         if self.has_action_mask:
@@ -106,9 +109,17 @@ class Agent:
             if key in info:
                 out[("info", str(key))][...] = info[key]
 
-    def native_action(self, values: TensorDictBase) -> Any:
-        """The action in data of this agent, as the library takes it."""
-        native = self._codec.from_tensordict(values)
+    def native_action(self, action: torch.Tensor | TensorDictBase) -> Any:
+        """The action as the library takes it.
+
+        Args:
+            action: as ``action_spec["action"]`` has it, on the CPU.
+        """
+        if self._one is None:
+            native = self._codec.from_tensordict(TensorDict({"action": action}))
+        else:
+            fit, decode = self._one
+            native = decode(fit(action))
         return native if self._decode is None else self._decode(native)
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from steppe.envs import GroupMap
+from steppe.envs import GroupMap, base_arguments
 
 from .making import make
 from .wrapper import PettingZooWrapper
 
 __all__ = ["PettingZooEnv"]
-
-# What EnvBase takes; everything else in PettingZooEnv's keyword arguments is the library's.
-_OWN = ("batch_size", "run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset", "auto_reset_replace")
 
 
 class PettingZooEnv(PettingZooWrapper):
@@ -25,13 +22,8 @@ class PettingZooEnv(PettingZooWrapper):
     Args:
         task: the name, with its family or without: ``"butterfly/pistonball_v6"``, ``"pistonball_v6"``.
         parallel: whether all agents act at once; None: where the task can.
-        return_state: add the library's state to the data.
-        group_map: see :class:`PettingZooWrapper`.
-        use_mask: see :class:`PettingZooWrapper`.
-        categorical_actions: discrete actions as numbers, not one-hot rows.
-        seed: of the first reset.
-        done_on_any: see :class:`PettingZooWrapper`.
-        device: where data comes out and goes in.
+        return_state, group_map, use_mask, categorical_actions, seed, done_on_any, device: see
+            :class:`PettingZooWrapper`.
         **kwargs: for the library; those of :class:`steppe.EnvBase` go there. Games of Atari find the ROMs of ale-py.
 
     Raises:
@@ -53,7 +45,7 @@ class PettingZooEnv(PettingZooWrapper):
         device: Any = None,
         **kwargs: Any,
     ) -> None:
-        own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
+        own = base_arguments(kwargs)
         env = make(task, parallel, kwargs)
         super().__init__(
             env,

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.specs import Binary, Composite, Unbounded
+from steppe.specs import Binary, Categorical, Composite, OneHot, Unbounded
+from steppe.storage import build_td
 
 from .agent import Agent, Key
 
@@ -36,6 +37,29 @@ class AgentGroup:
         flag = Binary(shape=(*size, 1), dtype=torch.bool, device=device)
         self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=size, device=device)
         self.alike = all(agent.fields == agents[0].fields for agent in agents[1:])
+        masked = self.alike and all(agent.has_action_mask for agent in agents)
+        #: The spec of one agent's action, where all agents of the group choose among as many, and have masks.
+        self.choice: Categorical | OneHot | None = agents[0].action_spec["action"] if masked else None
+
+    def actions(self, tensordict: TensorDictBase) -> list[Any]:
+        """The action of each agent, on the CPU, from data with the group."""
+        values = tensordict.get(self.name)
+        if isinstance(values, LazyStackedTensorDict):
+            found = [row.get("action") for row in values.tensordicts]
+        else:
+            found = list(values.get("action").unbind(0))
+        elsewhere = self.device is not None and self.device.type != "cpu"
+        return [action.cpu() for action in found] if elsewhere else found
+
+    def draw(self, mask: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        """Random actions ``[agents, ...]`` that a mask ``[agents, n]`` allows, any where it allows none."""
+        assert self.choice is not None
+        mask = mask.cpu()
+        weights = (mask | ~mask.any(-1, keepdim=True)).float()
+        action = torch.multinomial(weights, 1, generator=generator)[:, 0]
+        if isinstance(self.choice, OneHot):
+            action = torch.nn.functional.one_hot(action, weights.shape[-1])
+        return action.to(device=self.device, dtype=self.choice.dtype)
 
     def new_rows(self) -> Rows:
         """Zeros for all that the agents observe, to be written into."""
@@ -65,16 +89,20 @@ class Rows:
 
     def data(self, extra: dict[str, np.ndarray[Any, Any]]) -> TensorDictBase:
         """A TensorDict ``[agents]`` of all that was written, with further entries ``[agents, ...]``."""
-        size = [self._n]
         device = self._group.device
         more = {key: torch.from_numpy(value) for key, value in extra.items()}
         if self._group.alike:
-            return _nested(self._arrays[0], more, size, device)
+            return _nested(self._arrays[0], more, torch.Size([self._n]), device)
         parts = [
-            _nested(arrays, {key: value[i] for key, value in more.items()}, [], device)
+            _nested(arrays, {key: value[i] for key, value in more.items()}, torch.Size([]), device)
             for i, arrays in enumerate(self._arrays)
         ]
         return LazyStackedTensorDict.lazy_stack(parts, 0)
+
+    @property
+    def action_mask(self) -> torch.Tensor:
+        """What was written as the mask of the group's actions, ``[agents, n]``, where all have one."""
+        return torch.from_numpy(self._arrays[0][("action_mask",)])
 
 
 def _views(views: dict[Key, Any]) -> dict[Any, Any]:
@@ -82,9 +110,19 @@ def _views(views: dict[Key, Any]) -> dict[Any, Any]:
 
 
 def _nested(
-    arrays: dict[Key, np.ndarray[Any, Any]], more: dict[str, torch.Tensor], size: list[int], device: Any
+    arrays: dict[Key, np.ndarray[Any, Any]], more: dict[str, torch.Tensor], size: torch.Size, device: Any
 ) -> TensorDict:
-    data = TensorDict(dict(more), batch_size=size, device=device)
+    tree: dict[str, Any] = dict(more)
     for key, array in arrays.items():
-        data.set(key if len(key) > 1 else key[0], torch.from_numpy(array))
-    return data
+        level = tree
+        for name in key[:-1]:
+            level = level.setdefault(name, {})
+        level[key[-1]] = torch.from_numpy(array)
+    if device is None or device.type == "cpu":
+        return _built(tree, size, device)
+    return _built(tree, size, None).to(device)
+
+
+def _built(tree: dict[str, Any], size: torch.Size, device: torch.device | None) -> TensorDict:
+    level = {name: _built(value, size, device) if isinstance(value, dict) else value for name, value in tree.items()}
+    return build_td(level, size, device)

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, GroupMap, MarlGroupMapType, Module, group_agents, has_class_attribute
+from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, group_agents
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Categorical, Composite, OneHot, Spec, Unbounded
+from steppe.storage import build_td
 from steppe_gym import SpaceReader, space_to_spec
 
 from .agent import Agent
@@ -24,7 +25,7 @@ __all__ = ["PettingZooWrapper"]
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class PettingZooWrapper(EnvBase):
+class PettingZooWrapper(LibraryWrapper):
     """An environment of PettingZoo, parallel or turn-based (AEC), as a steppe environment.
 
     Agents are in groups, and the data of a group of m agents is stacked:
@@ -52,7 +53,7 @@ class PettingZooWrapper(EnvBase):
     observes is zero, its reward is 0, and its done entries stay as they were when it ended.
 
     Random actions (``rand_action``, ``rollout`` without a policy) keep to the masks in the data, or to those of the
-    last step where there is none. A batch (``ParallelEnv``) draws them without masks: give it a policy that reads them.
+    last step where there is none, in a batch (``ParallelEnv``) too.
 
     Args:
         env: the environment.
@@ -112,8 +113,8 @@ class PettingZooWrapper(EnvBase):
         if kwargs.get("batch_size"):
             raise NotSupported("An environment of PettingZoo is no batch: ParallelEnv(n, 'pettingzoo:...') makes one.")
         super().__init__(device=device, **{"allow_done_after_reset": True, **kwargs})
+        self.wrap_library(env)
         state = self.__dict__
-        state["_env"] = env
         state["parallel"] = parallel
         state["return_state"] = return_state
         state["use_mask"] = (not parallel) if use_mask is None else use_mask
@@ -218,12 +219,12 @@ class PettingZooWrapper(EnvBase):
         before = list(self._env.agents)
         if not before:
             raise StateError("All agents have ended: call env.reset() before the next step.")
-        rows = {
-            group.name: tensordict.get(group.name).select("action", strict=False).unbind(0) for group in self.groups
-        }
+        rows: dict[str, list[Any]] = {}
 
         def action_of(name: str) -> Any:
             group, i, agent = self._place[name]
+            if group.name not in rows:  # of groups in which nobody acts nothing is read
+                rows[group.name] = group.actions(tensordict)
             return agent.native_action(rows[group.name][i])
 
         return self._data(self._turns.step(action_of), before)
@@ -240,7 +241,7 @@ class PettingZooWrapper(EnvBase):
                 f"The agents {gone} have ended before the episode: make the environment with use_mask=True, so that "
                 "the data says who acts, or with done_on_any=True, so that the first end is that of the episode."
             )
-        data = TensorDict({}, batch_size=[], device=self.device)
+        data: dict[str, Any] = {}
         acting = set(outcome.acting)
         self.__dict__["_last_masks"] = masks = {}
         for group in self.groups:
@@ -264,13 +265,18 @@ class PettingZooWrapper(EnvBase):
                     extra["done"][i] = terminated or truncated
                 if agent.has_action_mask:
                     masks[name] = torch.from_numpy(out["action_mask"])
-            data.set(group.name, rows.data(extra))
+            if group.choice is not None:
+                masks[group.name,] = rows.action_mask
+            data[group.name] = rows.data(extra)
         if self.return_state:
-            data.set("state", self._state())
+            data["state"] = self._moved(self._state())
         done, terminated, truncated = self._whole_episode() if stepped else (False, False, False)
         for name, flag in zip(_FLAGS, (done, terminated, truncated), strict=True):
-            data.set(name, torch.from_numpy(np.array([flag])))
-        return data
+            data[name] = self._moved(torch.from_numpy(np.array([flag])))
+        return build_td(data, self.batch_size, self.device)
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self.device is None else tensor.to(self.device)
 
     def _whole_episode(self) -> tuple[bool, bool, bool]:
         """Done, terminated and truncated of the episode, from those of the agents."""
@@ -293,23 +299,53 @@ class PettingZooWrapper(EnvBase):
 
     # -- random actions -------------------------------------------------------------------------------------------
 
+    @property
+    def chooses_random_actions(self) -> bool:
+        """Whether the library says which actions there are; otherwise they are drawn in blocks."""
+        overridden = type(self).rand_action is not PettingZooWrapper.rand_action or "rand_action" in vars(self)
+        return overridden or any(agent.has_action_mask for _, _, agent in self._place.values())
+
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write random actions; those of agents that have an action mask are among the ones that it allows.
 
         Args:
             tensordict: data to write into, whose masks count; a new one, with the masks of the last step, by default.
         """
-        found = super().rand_action(tensordict)
-        for name, last in self._last_masks.items():
-            place, i, agent = self._place[name]
-            group = found.get(place.name)
-            mask = group[i].get("action_mask", None)
-            drawn = self._draw(agent, last if mask is None else mask.cpu())
-            if isinstance(group, LazyStackedTensorDict):  # whose entries are put together when they are read
-                group.tensordicts[i].set("action", drawn)
+        if tensordict is None:
+            tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
+        drawn = {group.name: self._drawn_by_mask(group, tensordict.get(group.name, None)) for group in self.groups}
+        if any(action is None for action in drawn.values()):
+            tensordict = super().rand_action(tensordict)
+        for group in self.groups:
+            action, present = drawn[group.name], tensordict.get(group.name, None)
+            if action is None:
+                self._keep_to_masks(group, present)
+            elif present is None:
+                tensordict.set(group.name, TensorDict({"action": action}, [len(group.agents)]))
             else:
-                group.get("action")[i] = drawn
-        return found
+                present.set("action", action)
+        return tensordict
+
+    def _drawn_by_mask(self, group: AgentGroup, present: Any) -> torch.Tensor | None:
+        """Actions of all agents of a group at once; None where only some have masks, or each its own."""
+        if group.choice is None or isinstance(present, LazyStackedTensorDict):
+            return None
+        mask = None if present is None else present.get("action_mask", None)
+        mask = self._last_masks.get((group.name,)) if mask is None else mask
+        return None if mask is None else group.draw(mask, self.base_state.generator)
+
+    def _keep_to_masks(self, group: AgentGroup, present: Any) -> None:
+        """Draw again for those agents of a group that have masks, one by one."""
+        for i, agent in enumerate(group.agents):
+            last = self._last_masks.get(agent.name)
+            if last is None:
+                continue
+            mask = present[i].get("action_mask", None)
+            drawn = self._draw(agent, last if mask is None else mask.cpu())
+            if isinstance(present, LazyStackedTensorDict):  # whose entries are put together when they are read
+                present.tensordicts[i].set("action", drawn)
+            else:
+                present.get("action")[i] = drawn
 
     def _draw(self, agent: Agent, allowed: torch.Tensor) -> torch.Tensor:
         leaf = agent.action_spec["action"]
@@ -334,22 +370,6 @@ class PettingZooWrapper(EnvBase):
     def render(self) -> Any:
         """Render as the library does; make the environment with ``render_mode="rgb_array"`` for frames."""
         return self._env.render()
-
-    def close(self, *, raise_if_closed: bool = False) -> None:
-        """Close the library's environment."""
-        was_closed = self.is_closed
-        super().close(raise_if_closed=raise_if_closed)
-        if not was_closed:
-            self._env.close()
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return Module.__getattr__(self, name)
-        except AttributeError:
-            env = self.__dict__.get("_env")
-            if env is None or name.startswith("__") or has_class_attribute(self, name):
-                raise
-        return getattr(env, name)
 
     def __repr__(self) -> str:
         named = self.__dict__.get("task_name") or str(self.__dict__.get("_env"))

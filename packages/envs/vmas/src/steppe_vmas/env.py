@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, GroupMap, RowLayout, group_agents, layout_problem
+from steppe.envs import GroupMap, LibraryWrapper, RowLayout, base_arguments, group_agents, layout_problem
 from steppe.errors import ActionError, NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, MultiOneHot, OneHot, Spec
@@ -24,7 +24,7 @@ __all__ = ["VmasEnv", "VmasWrapper"]
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class VmasWrapper(EnvBase):
+class VmasWrapper(LibraryWrapper):
     """An environment of VMAS, ``vmas.make_env(...)``, as a batch of its ``num_envs`` environments.
 
     Agents are in groups, and the data of a group of m agents is stacked in dimension 1:
@@ -49,6 +49,8 @@ class VmasWrapper(EnvBase):
 
     Gradients flow from data back to actions where the environment was made with ``grad_enabled=True``.
 
+    Attributes that this class lacks (``scenario``, ``agents``, ``world``) are looked up on the environment.
+
     Args:
         env: the environment; it is told to give ``terminated`` and ``truncated`` apart.
         categorical_actions: discrete actions as numbers, not one-hot rows.
@@ -65,6 +67,8 @@ class VmasWrapper(EnvBase):
         SpecError: ``group_map`` does not fit the agents.
     """
 
+    git_url = "https://github.com/proroklab/VectorizedMultiAgentSimulator"
+    libname = "vmas"
     available_envs = AvailableEnvs(scenario_names)
 
     def __init__(
@@ -80,8 +84,8 @@ class VmasWrapper(EnvBase):
             env.to(torch.device(device))
         super().__init__(device=env.device if device is not None else None, batch_size=(env.num_envs,), **kwargs)
         env.terminated_truncated = True
+        self.wrap_library(env)
         state = self.__dict__
-        state["_env"] = env
         state["_random"] = RandomState()
         state["categorical_actions"] = categorical_actions
         state["agent_names"] = [agent.name for agent in env.agents]
@@ -243,9 +247,7 @@ class VmasWrapper(EnvBase):
     def to(self, device: Any) -> Any:
         """Move the simulation and the specs to another device."""
         self._env.to(torch.device(device))
-        moved = super().to(device)
-        moved.__dict__["_env"] = self._env
-        return moved
+        return super().to(device)
 
 
 class VmasEnv(VmasWrapper):
@@ -269,8 +271,6 @@ class VmasEnv(VmasWrapper):
         SpecError: ``num_envs`` is no positive number.
     """
 
-    _BASE_ARGUMENTS = ("run_type_checks", "allow_done_after_reset", "spec_locked", "auto_reset")
-
     def __init__(
         self,
         scenario: Any,
@@ -291,7 +291,9 @@ class VmasEnv(VmasWrapper):
         names = scenario_names()
         if isinstance(scenario, str) and not scenario.endswith(".py") and scenario not in names:
             raise env_not_found("vmas", scenario)
-        own = {name: kwargs.pop(name) for name in self._BASE_ARGUMENTS if name in kwargs}
+        own = base_arguments(kwargs)
+        if own.pop("batch_size", None) not in (None, num_envs, (num_envs,), [num_envs]):
+            raise SpecError(f"The batch of VmasEnv is num_envs={num_envs}: leave batch_size out.")
         value = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         env = vmas.make_env(
             scenario,

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from .env import JaxEnv
     from .functions import EnvFunctions, Outcome
     from .pytrees import leaf_paths
+    from .single import check_single
     from .workers import prepare_worker
 
 __all__ = [
     "EnvFunctions",
     "JaxEnv",
     "Outcome",
+    "check_single",
     "leaf_paths",
     "prepare_worker",
     "to_argument",
@@ -28,6 +30,7 @@ _MODULES = {
     "EnvFunctions": "functions",
     "JaxEnv": "env",
     "Outcome": "functions",
+    "check_single": "single",
     "leaf_paths": "pytrees",
     "prepare_worker": "workers",
     "to_argument": "crossing",
@@ -38,7 +41,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Plugins import this package before a worker is prepared for JAX.
+    # Plugins import steppe_jax.hooks without JAX, and before a worker is prepared for it.
     if name not in _MODULES:
         raise AttributeError(f"module 'steppe_jax' has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, RowLayout, layout_problem
+from steppe.envs import LibraryWrapper, RowLayout, layout_problem
 from steppe.errors import SpecError
 from steppe.specs import CPU, Binary, Composite, MultiOneHot, OneHot, Spec, Unbounded
 from steppe.storage import build_td
@@ -36,7 +36,7 @@ _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: to
 _SOME = 16
 
 
-class JaxEnv(EnvBase):
+class JaxEnv(LibraryWrapper):
     """An environment that is a pair of functions of JAX, ``reset(key)`` and ``step(state, action)``.
 
     The state of the library is in one of two places:
@@ -98,7 +98,7 @@ class JaxEnv(EnvBase):
         own = self.__dict__
         own["requires_grad_steps"] = requires_grad
         own["state_in_data"] = own["_supports_set_state"] = state_in_data
-        own["_batch_locked"] = bool(self.batch_size) or not state_in_data
+        self.batch_locked = bool(self.batch_size) or not state_in_data
         own["functions"] = CompiledFunctions(functions, jit=jit, shows_state=state_in_data)
         own["_own_memory"] = jit
         own["keys"] = Keys()

@@ -80,7 +80,11 @@ def _multi_one_hot(leaf: Spec) -> _Decoder:
 
 
 def _array(leaf: Spec) -> _Decoder:
-    return _Decoder(lambda action: action.detach().numpy(), list)
+    def one(action: torch.Tensor) -> np.ndarray[Any, Any]:
+        # Detaching makes another tensor, which costs as much again.
+        return action.detach().numpy() if action.requires_grad else action.numpy()
+
+    return _Decoder(one, list)
 
 
 def _non_tensor(leaf: Spec) -> _Decoder:
