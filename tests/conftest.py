@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import close
+
 for _name, _value in {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}.items():
     os.environ.setdefault(_name, _value)
 
@@ -53,6 +55,7 @@ class _LeakCheck:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        close()
         deadline = time.monotonic() + _PATIENCE
         gc.collect()
         while (processes := _workers()) and time.monotonic() < deadline:

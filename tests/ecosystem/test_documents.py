@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.forked import python
 from tests.limits import CHILD
 from tools.documents import blocks
 from tools.workspace import ROOT
@@ -50,7 +50,7 @@ def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
 
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=CHILD, cwd=tmp_path)
+    done = subprocess.run([*python(), str(file)], capture_output=True, text=True, timeout=CHILD, cwd=tmp_path)
 
     assert done.returncode == 0, f"{program}\n{done.stderr}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 from tensordict import TensorDict
@@ -11,6 +10,7 @@ from tensordict import TensorDict
 import steppe
 from steppe.batched import AsyncEnvPool, SerialEnv
 from steppe.collectors.arguments import IGNORED
+from tests.forked import python
 from tools.documents import program
 from tools.workspace import ROOT
 
@@ -21,7 +21,7 @@ PAGE = DOCUMENT.read_text(encoding="utf-8")
 @pytest.mark.timeout(330)
 def test_the_program_on_the_page_runs_with_steppe_alone(tmp_path):
     (tmp_path / "cart.py").write_text(program(DOCUMENT, "cart.py"), encoding="utf-8")
-    done = subprocess.run([sys.executable, "cart.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*python(), "cart.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     data = TensorDict.load_memmap(tmp_path / "transitions")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import python
 from tests.limits import CHILD
 
 MODULE = """
@@ -44,7 +45,7 @@ def installed(tmp_path: Path) -> Path:
 def run(installed: Path, *arguments: str) -> str:
     path = os.pathsep.join([str(installed), *sys.path])
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [*python(), *arguments],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

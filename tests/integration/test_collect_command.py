@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tensordict import TensorDict, TensorDictBase
 
+from tests.forked import python
 from tests.limits import CHILD
 
 POLICIES = """
@@ -87,7 +88,7 @@ class Done:
 
 def collect(where: Path, *arguments: str, id: str = "gym:CartPole-v1", frames: str = "600", out: str = "out") -> Done:
     (where / "my_policies.py").write_text(POLICIES)
-    command = [sys.executable, "-m", "steppe", "collect", id, "--frames", frames, "--out", out, *arguments]
+    command = [*python(), "-m", "steppe", "collect", id, "--frames", frames, "--out", out, *arguments]
     process = subprocess.run(
         command, cwd=where, capture_output=True, text=True, timeout=CHILD, start_new_session=True, check=False
     )
@@ -157,7 +158,7 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
     import pty
 
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "600", "--out", "out"]
+    command = [*python(), "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "600", "--out", "out"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=follower, env=environment)
     os.close(follower)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import python
 from tests.limits import CHILD
 
 # A simulator of somebody else's: arrays of a size that depends on the name, and a seed of its own where none is given.
@@ -80,7 +81,7 @@ def run(*command: str, folder: Path, site: Path | None = None) -> str:
     path = [*([str(site)] if site else []), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=CHILD, cwd=folder, env=environment
+        [*python(), "-m", *command], capture_output=True, text=True, timeout=CHILD, cwd=folder, env=environment
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     return done.stdout

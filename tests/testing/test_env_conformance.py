@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from steppe_testing import EnvConformance
+from tests.forked import python
 from tests.limits import CHILD
 
 WRONG = Path(__file__).with_name("wrong_envs.py")
@@ -33,7 +34,7 @@ def run(tmp_path_factory):
     arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", str(folder), "-c", str(folder / "none.ini")]
     (folder / "none.ini").write_text("[pytest]\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, "--steppe-workers=1", f"--junitxml={report}", str(WRONG)],
+        [*python(), "-m", "pytest", *arguments, "--steppe-workers=1", f"--junitxml={report}", str(WRONG)],
         capture_output=True,
         text=True,
         timeout=CHILD,

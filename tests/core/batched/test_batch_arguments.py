@@ -213,3 +213,9 @@ def test_a_creator_gives_its_state_to_every_environment_that_it_makes() -> None:
     assert creator().seen == creator.make_variant()().seen == 1
     with pytest.warns(IgnoredArgumentWarning, match=r"the method share_memory\(\)"):
         creator.share_memory(creator.state_dict())
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0])
+def test_a_time_limit_of_no_time_is_refused_before_anything_starts(seconds: float) -> None:
+    with pytest.raises(SpecError, match="step_timeout is a number of seconds above 0"):
+        ParallelEnv(2, "gym:CartPole-v1", step_timeout=seconds)

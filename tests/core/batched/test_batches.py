@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from steppe import ParallelEnv, SerialEnv, TransformedEnv
-from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe.errors import ClosedError, SteppeError, WorkerError, WorkerTimeout
 from steppe.specs import Unbounded
 from steppe.transforms import TensorDictPrimer
 from steppe_testing import (
@@ -220,7 +220,7 @@ def test_classes_and_functions_of_modules_that_cannot_be_imported_travel_by_valu
     assert data.shape == (2, 3)
 
 
-def test_what_cannot_be_pickled_is_named() -> None:
+def test_what_cannot_be_pickled_is_named_and_nothing_else_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     lock = threading.Lock()
     env = ParallelEnv(2, lambda: (lock, ArrayCountingEnv())[1])
 
@@ -228,6 +228,16 @@ def test_what_cannot_be_pickled_is_named() -> None:
         env.reset()
 
     env.close()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, partial(ParallelEnv, num_processes=2)])
+def test_a_seed_that_is_none_is_refused_and_the_batch_goes_on(kind: Any) -> None:
+    with kind(2, ArrayCountingEnv) as env:
+        for seed in ("a", -1, 1.5):
+            with pytest.raises(SteppeError, match="A seed is a whole number >= 0"):
+                env.set_seed(seed)
+        assert env.rollout(3).batch_size == (2, 3)
 
 
 def test_a_warning_filter_of_a_class_in_main_does_not_stop_a_worker() -> None:

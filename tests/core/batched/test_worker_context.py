@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,48 @@ def test_names_that_were_registered_in_process() -> None:
         assert seen(lambda: make_env("toy:5").start) == 35
         with ParallelEnv(2, ["toy:1", "toy:2"], num_processes=1) as env:
             assert env.reset()["observation"].flatten().tolist() == [31.0, 32.0]
+
+
+@pytest.fixture
+def gym_registry() -> Any:
+    """gymnasium's own registry, which is afterwards as it was."""
+    registry = pytest.importorskip("gymnasium").registry
+    before = dict(registry)
+    yield registry
+    registry.clear()
+    registry.update(before)
+
+
+def test_environments_that_the_script_registered_with_gymnasium(gym_registry: Any) -> None:
+    import gymnasium
+    from gymnasium.envs.classic_control import CartPoleEnv
+
+    class Heavy(CartPoleEnv):
+        def __init__(self, mass: float = 2.0) -> None:
+            super().__init__()
+            self.masscart = mass
+
+    gymnasium.register("Heavy-v0", entry_point=Heavy, max_episode_steps=7, kwargs={"mass": 5.0})
+    gymnasium.register("ByName-v0", entry_point="gymnasium_like:Heavy")
+
+    with ParallelEnv(2, "gym:Heavy-v0") as env:
+        assert env.rollout(20, break_when_any_done=False)["next", "truncated"][:, 6].all()
+        assert env.masscart == [5.0, 5.0]
+    assert seen(lambda: make_env("gym:Heavy-v0", mass=6.0).masscart) == 6.0
+    assert seen(lambda: __import__("gymnasium").registry["ByName-v0"].entry_point) == "gymnasium_like:Heavy"
+
+
+def test_an_environment_that_cannot_be_sent_leaves_the_others(gym_registry: Any) -> None:
+    import gymnasium
+    from gymnasium.envs.classic_control import CartPoleEnv
+
+    lock = threading.Lock()
+    gymnasium.register("Locked-v0", entry_point=lambda: (lock, CartPoleEnv())[1])
+    gymnasium.register("Open-v0", entry_point=lambda: CartPoleEnv())
+
+    assert seen(lambda: make_env("gym:Open-v0").rollout(2).batch_size) == (2,)
+    with pytest.raises(WorkerError, match="Locked-v0"), ParallelEnv(1, "gym:Locked-v0") as env:
+        env.reset()
 
 
 PLUGIN = """

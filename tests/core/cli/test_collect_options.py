@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ pytest.importorskip("torch")
 from tensordict import TensorDict
 
 from steppe_testing import assert_equal_data
+from tests.forked import python
 from tests.limits import CHILD
 
 
 def collect(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "400", "--out", str(out)]
+    command = [*python(), "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "400", "--out", str(out)]
     return subprocess.run([*command, *options], capture_output=True, text=True, timeout=CHILD)
 
 

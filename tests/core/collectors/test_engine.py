@@ -542,19 +542,19 @@ def test_shutdown_can_leave_the_environment_open() -> None:
 
 
 def test_state_goes_on_in_another_collector() -> None:
-    def make() -> Collector:
-        return Collector(CountingEnv(2), torch.nn.Linear(1, 2), frames_per_batch=4, total_frames=12, trust_policy=True)
+    class First(torch.nn.Linear):
+        def forward(self, td: TensorDictBase) -> TensorDictBase:
+            return td.set("action", torch.tensor([True, False, False]))
 
-    def run(collector: Collector) -> TensorDictBase:
-        collector._policy = lambda td: td.set("action", torch.tensor([True, False, False]))
-        return next(collector)
+    def make() -> Collector:
+        return Collector(CountingEnv(2), First(1, 2), frames_per_batch=4, total_frames=12, trust_policy=True)
 
     first, second = make(), make()
-    run(first)
+    next(first)
     first.update_policy_weights_()
     second.load_state_dict(first.state_dict())
     assert torch.equal(second.policy.weight, first.policy.weight)
-    batch = run(second)
+    batch = next(second)
     assert batch["collector", "policy_version"].tolist() == [1] * 4
     assert batch["collector", "traj_ids"].min() > 1
     assert second.stats() | {"seconds": 0, "frames_per_second": 0} == {

@@ -109,8 +109,9 @@ def test_any_number_of_rows(workers: int, rows: int) -> None:
         collector.execute(env_info=told([1 + row % 3 for row in range(rows)]))
         found = collector.get()
         assert found.length.tolist() == [1 + row % 3 for row in range(rows)]
-        with pytest.raises(SpecError, match="at least one row"):
-            collector.execute(n_episodes=0)
+        for number in (0, -1):
+            with pytest.raises(SpecError, match=f"at least one row, found n_episodes={number}"):
+                collector.execute(n_episodes=number)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

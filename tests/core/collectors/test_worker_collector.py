@@ -210,3 +210,9 @@ def endless() -> EnvBase:
 def test_a_worker_that_does_not_start_is_given_up_after_the_time_that_is_asked_for() -> None:
     with pytest.raises(WorkerTimeout, match=r"Worker 0 has not made its environment.* start_timeout=0.2 s"):
         Collector(endless, num_workers=1, start_timeout=0.2)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "2"])
+def test_a_number_of_workers_that_is_none_is_refused_by_its_name(number: Any) -> None:
+    with pytest.raises(SpecError, match="num_workers is a whole number >= 1, found"):
+        Collector("gym:CartPole-v1", frames_per_batch=10, total_frames=10, num_workers=number)

@@ -28,7 +28,7 @@ from steppe import (
     Unbounded,
     check_env_specs,
 )
-from steppe.errors import SpecError, StateError
+from steppe.errors import NotSupported, SpecError, StateError
 from steppe_gym import GymEnv
 from steppe_testing import ArrayCountingEnv, AutoResettingCountingEnv, CountingEnv, StatelessCountingEnv
 
@@ -361,3 +361,22 @@ def test_methods_may_be_static_take_anything_or_be_no_functions():
 
     assert Pole(3).rollout(2).shape == (2,)
     Pole(3).set_seed(1)
+
+
+def test_methods_with_the_names_that_users_call_are_told_from_those_of_an_environment():
+    class Gymlike(EnvBase):
+        def __init__(self):
+            super().__init__()
+            self.observation_spec = Unbounded((1,))
+
+        def step(self, action):
+            return None
+
+        def _reset(self, tensordict=None):
+            return TensorDict({"observation": torch.zeros(1)})
+
+        _set_seed = CountingEnv._set_seed
+
+    env = Gymlike()
+    with pytest.raises(NotSupported, match=r"_step\(tensordict\)\. It defines step: call that _step"):
+        env._step(env.reset())

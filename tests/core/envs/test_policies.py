@@ -186,3 +186,11 @@ def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
     assert CountingEnv().rollout(2, policy)["action"].shape == (2, 3)
     assert policy.action_spec == CountingEnv().full_action_spec
     assert MultiKeyCountingEnv().rollout(1, RandomPolicy())["left", "action"].shape == (1, 3)
+
+
+def test_the_class_of_a_policy_is_not_one():
+    class Left(torch.nn.Module):
+        pass
+
+    with pytest.raises(PolicyError, match=r"found the class Left: make one, Left\(\.\.\.\)"):
+        CountingEnv().rollout(2, Left)

@@ -76,3 +76,26 @@ def test_an_unlocked_environment_steps_the_data_as_it_is():
     td = env.rand_action(env.reset_at(TensorDict({}, [2]), [5, 9]))
 
     assert env.step_at(td, [5, 9])["next", "count"].squeeze(-1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("rows", [[True, False, False, True], torch.tensor([[True], [False], [False], [True]])])
+def test_rows_may_be_a_mask(rows):
+    env = batch()
+    env.step_at(actions(1.0, 1.0), rows)
+
+    assert env.count.squeeze(-1).tolist() == [1, 0, 0, 1]
+
+
+def test_rows_may_be_a_slice():
+    env = batch()
+    env.step_at(actions(1.0, 1.0), slice(1, 3))
+
+    assert env.count.squeeze(-1).tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"), [([True, False], "each of the 4, found 2"), ("first", "'first'"), ([0.5], "whole numbers")]
+)
+def test_what_names_no_rows_is_refused(rows, text):
+    with pytest.raises(SpecError, match=text):
+        batch().reset_at(None, rows)

@@ -302,3 +302,13 @@ def test_a_batch_of_one_keeps_its_dimension():
     env = CountingEnv(batch_size=(1,))
 
     assert env.rand_step(env.reset())["next", "reward"].shape == (1, 1)
+
+
+@pytest.mark.parametrize("action", [1, None, torch.tensor([0, 1])])
+def test_an_action_alone_as_in_gymnasium_is_refused_with_the_line_to_write(action):
+    for env in (CountingEnv(), CountingEnv(batch_size=(2,)), ArrayCountingEnv()):
+        for what in (env.step, env.step_and_maybe_reset):
+            with pytest.raises(SpecError, match=r"takes a TensorDict with the action, found .*td\['action'\] = action"):
+                what(action)
+        with pytest.raises(SpecError, match="reset takes a TensorDict, found int"):
+            env.reset(3)

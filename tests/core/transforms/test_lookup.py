@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 import steppe.transforms
 from steppe.errors import SpecError, TransformNotFound
 from steppe.registry import list_transforms
+from tests.forked import python
 from tests.limits import CHILD
 
 MISSING = "Resize"
@@ -41,7 +41,7 @@ def test_importing_the_transforms_loads_no_plugin():
     code = "import sys, steppe.imports; steppe.imports.import_tensordict(); import steppe.transforms; "
     code += "print([m for m in sys.modules if m.startswith('steppe_')])"
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD).stdout == "[]\n"
+    assert subprocess.run([*python(), "-c", code], capture_output=True, text=True, timeout=CHILD).stdout == "[]\n"
 
 
 def test_a_transform_is_made_by_its_name():

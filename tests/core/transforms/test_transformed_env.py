@@ -579,3 +579,21 @@ def test_a_clone_has_the_mode_of_the_original():
     chain.train()
 
     assert all(module.training for module in chain.clone().modules())
+
+
+@pytest.mark.parametrize("base", ["gym:CartPole-v1", object()])
+def test_what_is_no_environment_of_steppe_is_refused_with_the_line_that_makes_one(base):
+    with pytest.raises(SpecError, match=r"make_env\('gym:CartPole-v1'\), or GymWrapper\(env\)"):
+        TransformedEnv(base, StepCounter())
+
+
+@pytest.mark.parametrize(
+    ("transform", "text"),
+    [
+        ([StepCounter(), InitTracker()], r"Compose\(first, second\)"),
+        ("StepCounter", r"make_transform\('StepCounter'\)"),
+    ],
+)
+def test_a_list_or_a_name_of_transforms_is_refused_with_what_to_write(transform, text):
+    with pytest.raises(SpecError, match=text):
+        TransformedEnv(CountingEnv(3), transform)

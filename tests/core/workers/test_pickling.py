@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
+from tests.forked import python
 from tests.limits import CHILD
 
 SCRIPT = """
@@ -56,7 +56,7 @@ env.close()
 def test_classes_of_a_script_travel_to_workers_and_back(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT, encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=CHILD)
+    done = subprocess.run([*python(), str(path)], capture_output=True, text=True, timeout=CHILD)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1, 2, 3, 1, 2, 3] [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]"

@@ -11,13 +11,15 @@ import pytest
 from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
 from steppe.errors import NotSupported
 from steppe_testing import ArrayCountingEnv
+from tests.forked import python
 from tools.workspace import ROOT
 
 pytestmark = pytest.mark.timeout(300)
 
 SCRIPT = """
-import os, select
-from steppe.imports import import_tensordict; import_tensordict()
+import os, runpy, select
+# Workers find it by themselves.
+runpy.run_path(os.environ["PYTHONPATH"].split(os.pathsep)[0] + "/sitecustomize.py")
 from steppe import AsyncEnvPool, ParallelEnv, SerialEnv
 from steppe_testing import ArrayCountingEnv, TextCountingEnv
 
@@ -53,7 +55,7 @@ def test_batches_work_without(without: str, means: list[bool]) -> None:
     path = os.pathsep.join([str(ROOT / "tests" / "without_linux"), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path, "STEPPE_TEST_WITHOUT": without}
 
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run([*python(), "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=280)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [str(means), "[1.0, 1.0]"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from steppe import TransformedEnv, list_envs, make_env
 from steppe.errors import EnvNotFound, NotSupported, SpecError
 from steppe.transforms import DoubleToFloat, RewardSum, StepCounter
 from steppe_dm_control import DMControlEnv, DMControlWrapper
+from tests.forked import python
 from tests.limits import CHILD
 
 
@@ -108,7 +108,7 @@ def test_frames_without_a_display_need_no_settings():
         "print(env.reset()['pixels'].shape)\n"
     )
     environment = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "DISPLAY")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=CHILD)
+    done = subprocess.run([*python(), "-c", code], env=environment, capture_output=True, text=True, timeout=CHILD)
 
     assert "torch.Size([8, 8, 3])" in done.stdout, done.stderr
 

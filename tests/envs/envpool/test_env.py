@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe import check_env_specs, make_env
-from steppe.errors import ActionError, EnvNotFound, NotSupported
+from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
 from steppe_envpool import MultiThreadedEnv, MultiThreadedEnvWrapper
 
 STEPS = 60
@@ -154,3 +154,8 @@ def test_a_foreign_pool_cannot_be_seeded() -> None:
 
     with pytest.raises(NotSupported, match="make it with seed="):
         MultiThreadedEnvWrapper(pool).set_seed(0)
+
+
+def test_a_number_of_environments_by_the_librarys_name_is_refused_and_not_overlooked() -> None:
+    with pytest.raises(SpecError, match="num_workers=4 here, not num_envs=4"):
+        make_env("envpool:CartPole-v1", num_envs=4)

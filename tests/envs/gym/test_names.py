@@ -12,6 +12,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.4")
 from steppe import make_env  # noqa: E402
 from steppe.errors import EnvNotFound, LibraryMissing, NotSupported  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
+from tests.forked import python  # noqa: E402
 from tests.limits import CHILD  # noqa: E402
 
 
@@ -97,7 +98,7 @@ except LibraryMissing as error:
     assert error.__context__ is None or error.__suppress_context__  # no traceback from inside the library
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
+    done = subprocess.run([*python(), "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
 
     import re
 
@@ -126,7 +127,7 @@ try:
 except BackendError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
+    done = subprocess.run([*python(), "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
 
     assert "pip install gymnasium" in done.stdout
 
@@ -143,7 +144,7 @@ def test_a_name_of_a_package_that_extends_the_library_needs_no_import_of_the_use
     pytest.importorskip("ale_py")
     pytest.importorskip("minigrid")
     code = f"from steppe import make_env; print(make_env('gym:{name}').observation_keys)"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=CHILD)
+    done = subprocess.run([*python(), "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=CHILD)
 
     assert "pixels" in done.stdout or "image" in done.stdout, done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 from steppe.envs import check_env_specs  # noqa: E402
 from steppe.errors import NotSupported  # noqa: E402
 from steppe_gym import GymEnv, GymWrapper  # noqa: E402
+from tests.forked import python  # noqa: E402
 from tests.limits import CHILD  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -97,7 +97,7 @@ def test_mujoco_renders_where_there_is_no_display():
         "print(bool(e.reset()['pixels'].any())); e.close()"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
+        [*python(), "-W", "ignore", "-c", code],
         env={key: value for key, value in os.environ.items() if key not in hidden},
         capture_output=True,
         text=True,

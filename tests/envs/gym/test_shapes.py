@@ -145,3 +145,29 @@ def test_a_conversion_of_ones_own_is_held_against_its_spec_too():
 
     with pytest.raises(SpecError, match=r"'observation' must have shape \(2,\).*returned \(1,\)"):
         GymWrapper(Turning(Angle(0, 9, ()), None)).rollout(5)
+
+
+class OldReturns(gymnasium.Env):
+    """Returns what gym's environments did before 0.26."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def __init__(self, *, also_resets=False):
+        self.also_resets = also_resets
+
+    def reset(self, *, seed=None, options=None):
+        observation = np.zeros(2, np.float32)
+        return observation if self.also_resets else (observation, {})
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, {}
+
+
+@pytest.mark.parametrize("batch", [lambda make: make(), lambda make: SerialEnv(2, make)], ids=["alone", "batch"])
+def test_an_environment_that_returns_what_old_gym_did_is_an_error_that_says_what_to_return(batch):
+    env = batch(lambda: GymWrapper(OldReturns()))
+    with pytest.raises(SpecError, match=r"4 values, as gym did before 0\.26.*return observation, reward, terminated"):
+        env.rollout(3)
+    env = batch(lambda: GymWrapper(OldReturns(also_resets=True)))
+    with pytest.raises(SpecError, match=r"one value \(ndarray\), where gymnasium wants two: return observation, info"):
+        env.reset()

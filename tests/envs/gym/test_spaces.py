@@ -26,6 +26,7 @@ from steppe.specs import (  # noqa: E402
     Unbounded,
 )
 from steppe_gym import GymWrapper, register_gym_spec_conversion, space_to_spec  # noqa: E402
+from tests.forked import python  # noqa: E402
 from tests.limits import CHILD  # noqa: E402
 
 
@@ -153,7 +154,7 @@ def convert(spec, dtype=None, device=None, categorical_action_encoding=None, bat
 import gymnasium
 print(space_to_spec(gymnasium.spaces.Box(0, 1, (2,))).shape, space_to_spec(gymnasium.spaces.Discrete(3)).shape)
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=CHILD)
+    done = subprocess.run([*python(), "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=CHILD)
 
     assert done.stdout == "torch.Size([7]) torch.Size([3])\n", done.stderr
 
@@ -193,7 +194,6 @@ def test_a_conversion_is_registered_by_name():
     class Named(spaces.Space):
         pass
 
-    import sys
     import types
 
     module = types.ModuleType(__name__)

@@ -12,6 +12,7 @@ import torch
 
 from steppe import TransformedEnv, make_env
 from steppe.transforms import PixelRenderTransform
+from tests.forked import python
 from tests.limits import CHILD
 from tests.transforms.record.decoding import decoded, error
 
@@ -35,7 +36,7 @@ def wrong(observation):
 def steppe(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "policies.py").write_text(POLICIES)
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "steppe", "record", *arguments],
+        [*python(), "-W", "ignore", "-m", "steppe", "record", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,

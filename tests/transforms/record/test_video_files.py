@@ -13,6 +13,7 @@ import torch
 
 from steppe.errors import ClosedError, FileExists, SpecError, StateError
 from steppe_record import VideoWriter, write_video
+from tests.forked import python
 from tests.limits import CHILD
 from tests.transforms.record.decoding import decoded, error
 
@@ -95,7 +96,7 @@ for i in range(200):
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [*python(), "-c", code],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         timeout=CHILD,

@@ -170,7 +170,6 @@ class TestTimer(TransformConformance):
     input_spec = VECTOR
     expected = {"time_step": (), "time_policy": (), "time_reset": ()}
     works_alone = False
-    on_rows = False
 
     def make_transform(self) -> Transform:
         return Ticking()

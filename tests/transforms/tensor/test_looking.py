@@ -12,6 +12,7 @@ from steppe import SerialEnv, TransformedEnv, Unbounded, check_env_specs
 from steppe.envs import EnvBase
 from steppe.errors import IgnoredArgumentWarning, SpecError
 from steppe.specs import Bounded, Composite, NonTensor
+from steppe.transforms import CallableTransform, Compose
 from steppe_tensor import FiniteTensorDictCheck, Hash, PinMemoryTransform, Timer
 from steppe_testing import ArrayDataEnv, DataEnv
 
@@ -91,14 +92,31 @@ class Slow(DataEnv):
         return super()._step(tensordict)
 
 
-def timed(**arguments):
+class SlowOnRows(ArrayDataEnv):
+    """The same on rows of arrays."""
+
+    def __init__(self, clock):
+        super().__init__(VECTOR, max_steps=2)
+        self.clock = clock
+
+    def reset_into(self, out, seed, env_info):
+        self.clock.now += 7.0
+        super().reset_into(out, seed, env_info)
+
+    def step_into(self, action, out):
+        self.clock.now += 2.0
+        return super().step_into(action, out)
+
+
+def timed(base=Slow, **arguments):
     clock, timer = Told(), Timer(**arguments)
     timer.clock = clock
-    return clock, TransformedEnv(Slow(clock), timer)
+    return clock, TransformedEnv(base(clock), timer)
 
 
-def test_steps_policies_and_resets_are_timed():
-    clock, env = timed()
+@pytest.mark.parametrize("base", [Slow, SlowOnRows])
+def test_steps_policies_and_resets_are_timed(base):
+    clock, env = timed(base)
 
     def policy(td):
         clock.now += 0.5
@@ -138,10 +156,43 @@ def test_the_rows_of_a_batch_have_the_time_of_their_call():
     env.close()
 
 
-def test_rows_of_arrays_are_left_for_it_and_the_environment_says_why():
-    env = TransformedEnv(ArrayDataEnv(VECTOR), Timer())
+def test_what_runs_before_it_on_rows_is_timed_and_what_runs_behind_it_is_not():
+    clock = Told()
 
-    assert env.row_problem == "Timer times each step as a call of its own, which rows of arrays are not."
+    def late(seconds):
+        def wait(td):
+            clock.now += seconds
+            return td
+
+        return CallableTransform(wait)
+
+    timer = Timer()
+    timer.clock = clock
+    env = TransformedEnv(SlowOnRows(clock), Compose(late(1.0), timer, late(4.0)))
+
+    assert env.row_problem is None
+    assert env.rollout(1)["next", "time_step"].tolist() == [3.0]
+    assert env.rollout(1)["time_reset"].tolist() == [8.0]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_batch_on_rows_times_its_resets_and_steps(inside):
+    clock = Told()
+
+    def made():
+        timer = Timer()
+        timer.clock = clock
+        return timer
+
+    if inside:
+        env = SerialEnv(2, lambda: TransformedEnv(SlowOnRows(clock), made()))
+    else:
+        env = TransformedEnv(SerialEnv(2, lambda: SlowOnRows(clock)), made())
+    data = env.rollout(3, break_when_any_done=False)
+
+    assert data["next", "time_step"][:, 0].tolist() == [4.0, 4.0]  # two environments, one call
+    assert data["time_reset"][:, 0].tolist() == [14.0, 14.0]
+    env.close()
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------

@@ -664,6 +664,8 @@ class BatchedEnv(EnvBase):
         return layout.row
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
+        if seed is not None:
+            next_seed(seed)  # which says what is no seed, before anything starts
         self.start()
         self.seed_actions(seed)
         return self._seed_chain(list(range(self.num_workers)), seed, static_seed)

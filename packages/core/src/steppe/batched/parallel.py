@@ -159,6 +159,9 @@ def _settings(
     wanted = max(least, usable_cores()) if num_processes is None else num_processes
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < least:
         raise SpecError(f"num_processes is a whole number >= {least}{' with caller_share' * share}, found {wanted!r}.")
+    timeout = others.get("step_timeout")
+    if timeout is not None and not timeout > 0:
+        raise SpecError(f"step_timeout is a number of seconds above 0, or None, found {timeout!r}.")
     if share and n < 2:
         raise SpecError("caller_share divides environments between this process and others: it needs 2 or more.")
     threads = 1 if num_sub_threads is None else num_sub_threads

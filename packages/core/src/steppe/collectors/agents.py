@@ -89,6 +89,12 @@ class AgentFacts:
         self.state_keys: list[Any] = [] if state is None else list(state.keys(include_nested=True, leaves_only=True))
         self.state_spec = state
 
+    @property
+    def declares(self) -> bool:
+        """Whether the policy is told something of each row, or remembers something of it."""
+        told = self.info_spec is not None and not self.info_spec.is_empty()
+        return told or self.info_default is not None or bool(self.state_keys)
+
     def begin(self, root: TensorDictBase) -> None:
         """Write the initial state of rows that begin."""
         if not self.state_keys:

@@ -168,54 +168,46 @@ def check_frames(frames_per_batch: Any, total_frames: Any, rows: int) -> tuple[i
     return steps, total, notes
 
 
-def checked_output(
-    name: str,
-    *,
-    split_trajs: Any,
-    track_traj_ids: bool,
-    trajs_per_batch: int | None,
-    trajs_per_write: int | None,
-    traj_format: str | None,
-    replay_buffer: Any,
-    extend_buffer: bool,
-    postproc: Any,
-    hook: Any,
-    storing_device: torch.device | None,
-    return_same_td: bool,
-    reset_at_each_iter: bool,
-) -> Output:
+def checked_output(name: str, given: Mapping[str, Any], storing_device: torch.device | None) -> Output:
     """What is to become of batches, checked: it has to fit together. ``postproc`` is moved to ``storing_device``.
+
+    Args:
+        name: of the collector, for errors.
+        given: the arguments of its constructor, those that have a default and were not given included.
+        storing_device: where batches go.
 
     Raises:
         TypeError: two arguments contradict each other.
         SpecError: a value that an argument does not have.
     """
-    if traj_format not in (None, "padded", "cat"):
-        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
-    if trajs_per_batch is not None and (whole_number(trajs_per_batch) or 0) < 1:
-        raise SpecError(f"{name}: trajs_per_batch is a whole number >= 1, found {trajs_per_batch!r}.")
+    buffer, whole, postproc = given["replay_buffer"], given["trajs_per_batch"], given["postproc"]
+    split, form = given["split_trajs"], given["traj_format"]
+    if form not in (None, "padded", "cat"):
+        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {form!r}.")
+    if whole is not None and (whole_number(whole) or 0) < 1:
+        raise SpecError(f"{name}: trajs_per_batch is a whole number >= 1, found {whole!r}.")
+    no_ids, steps_alone = not given["track_traj_ids"], not given["extend_buffer"]
     contradictions = {
-        "split_trajs=True needs the ids that track_traj_ids=False leaves out": split_trajs and not track_traj_ids,
-        "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": trajs_per_batch and not track_traj_ids,
-        "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": trajs_per_batch and split_trajs,
-        "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not trajs_per_batch,
-        "extend_buffer=False adds steps, without postproc= and split_trajs=": not extend_buffer
-        and (postproc or split_trajs),
-        "replay_buffer= keeps what return_same_td=True writes over": replay_buffer is not None and return_same_td,
+        "split_trajs=True needs the ids that track_traj_ids=False leaves out": split and no_ids,
+        "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": whole and no_ids,
+        "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": whole and split,
+        "traj_format='cat' is for trajs_per_batch=": form == "cat" and not whole,
+        "extend_buffer=False adds steps, without postproc= and split_trajs=": steps_alone and (postproc or split),
+        "replay_buffer= keeps what return_same_td=True writes over": buffer is not None and given["return_same_td"],
     }
     for said, holds in contradictions.items():
         if holds:
             raise TypeError(f"{name}: {said}.")
     return Output(
-        split_trajs=bool(split_trajs),
+        split_trajs=bool(split),
         postproc=moved(postproc, storing_device),
-        hook=hook,
-        replay_buffer=replay_buffer,
-        extend_buffer=extend_buffer,
-        trajs_per_batch=trajs_per_batch,
-        trajs_per_write=trajs_per_write,
-        traj_format=traj_format or "padded",
-        reset_at_each_iter=reset_at_each_iter,
+        hook=given["post_collect_hook"],
+        replay_buffer=buffer,
+        extend_buffer=given["extend_buffer"],
+        trajs_per_batch=whole,
+        trajs_per_write=given["trajs_per_write"],
+        traj_format=form or "padded",
+        reset_at_each_iter=bool(given["reset_at_each_iter"]),
     )
 
 

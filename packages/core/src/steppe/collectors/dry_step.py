@@ -24,8 +24,8 @@ def empty_root(env: EnvBase, facts: AgentFacts | None) -> TensorDictBase:
         facts: what the policy declares, where it answers requests; its rows then have one dimension.
     """
     fake = env.fake_tensordict()
-    if facts is not None and not env.batch_dims:
-        fake = fake.unsqueeze(0)
+    if facts is not None:
+        fake = fake.reshape(-1)
     root = fake.select(*env.observation_keys, *env.done_keys, *env.state_keys, strict=False)
     for key in env.observation_keys:
         value = root.get(key, None)

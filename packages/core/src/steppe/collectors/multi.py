@@ -129,28 +129,15 @@ class MultiCollector(IteratingCollector):
         return_same_td: bool = False,
         **others: Any,
     ) -> None:
-        name = type(self).__name__
+        given, name = dict(locals()), type(self).__name__
         self.closed = True
         handed_on = {key: others.pop(key) for key in self._HANDED_ON if key in others}
         if others:
             known = [*(MultiCollector.__init__.__kwdefaults__ or ()), *self._HANDED_ON, *self._own_arguments]
             vars(self).update(arguments.take_others(name, others, known))
         self.storing_device = None if storing_device is None else torch.device(storing_device)
-        output = arguments.checked_output(
-            name,
-            split_trajs=split_trajs,
-            track_traj_ids=handed_on.get("track_traj_ids", True),
-            trajs_per_batch=trajs_per_batch,
-            trajs_per_write=trajs_per_write,
-            traj_format=traj_format,
-            replay_buffer=replay_buffer,
-            extend_buffer=extend_buffer,
-            postproc=postproc,
-            hook=post_collect_hook,
-            storing_device=self.storing_device,
-            return_same_td=return_same_td,
-            reset_at_each_iter=bool(handed_on.get("reset_at_each_iter")),
-        )
+        asked_of_workers = {"track_traj_ids": True, "reset_at_each_iter": False, **handed_on}
+        output = arguments.checked_output(name, {**asked_of_workers, **given}, self.storing_device)
         if seed is not None and seeds is not None:
             raise TypeError(f"{name}: give seed= or seeds=, not both.")
         if policy is not None and policy_factory is not None:
@@ -253,6 +240,8 @@ class MultiCollector(IteratingCollector):
             if num_workers is not None and num_workers != len(makers):
                 raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
         else:
+            if num_workers is not None and (arguments.whole_number(num_workers) or 0) < 1:
+                raise SpecError(f"{name}: num_workers is a whole number >= 1, found {num_workers!r}.")
             makers = [create_env_fn] * (num_workers or self._default_workers(name))
         if not makers:
             raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")

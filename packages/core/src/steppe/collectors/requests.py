@@ -170,10 +170,12 @@ def _shape(n_episodes: int | None, agents: TensorDict | None, envs: TensorDict |
     shapes = {name: one.batch_size for name, one in (("agent_info", agents), ("env_info", envs)) if one is not None}
     if n_episodes is not None and (isinstance(n_episodes, bool) or not isinstance(n_episodes, int)):
         raise SpecError(f"n_episodes is a whole number >= 1, found {n_episodes!r}.")
+    if n_episodes is not None and n_episodes < 1:
+        raise SpecError(f"A request has at least one row, found n_episodes={n_episodes}.")
     if not shapes:
         if n_episodes is None:
             raise SpecError("Say how many episodes: n_episodes=, or agent_info= or env_info= with so many rows.")
-        return torch.Size([max(n_episodes, 0)])
+        return torch.Size([n_episodes])
     try:
         shape = torch.broadcast_shapes(*shapes.values())  # type: ignore[no-untyped-call]
     except RuntimeError:

@@ -220,6 +220,13 @@ class EnvAttributes(SpecViews, Module):
 
     def check_batch(self, tensordict: TensorDictBase, what: str) -> None:
         """Raise SpecError where data does not have the environment's batch size; ``what`` was called, for errors."""
+        if not isinstance(tensordict, TensorDictBase):
+            steps = what.startswith("step")
+            taken = "a TensorDict with the action" if steps else "a TensorDict"
+            line = "td = env.reset(); td['action'] = action; td = env.step(td)" if steps else "td = env.reset()"
+            raise SpecError(
+                f"{type(self).__name__}.{what} takes {taken}, found {type(tensordict).__name__}. Write: {line}"
+            )
         found, own = tensordict.batch_size, self.batch_size
         if found == own or (not self._batch_locked and not own):
             return

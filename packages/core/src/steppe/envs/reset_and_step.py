@@ -32,10 +32,10 @@ class ResetAndStep(EnvAttributes):
     """
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
-        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).")
+        raise NotSupported(f"{type(self).__name__} does not define _reset(tensordict).{_misnamed(self, 'reset')}")
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).")
+        raise NotSupported(f"{type(self).__name__} does not define _step(tensordict).{_misnamed(self, 'step')}")
 
     # -- reset --------------------------------------------------------------------------------------------------------
 
@@ -293,7 +293,8 @@ class ResetAndStep(EnvAttributes):
 
         Args:
             tensordict: ``[k]`` data with the actions of those rows.
-            rows: ``[k]`` int64, indices into a one-dimensional batch; each at most once.
+            rows: ``[k]`` int64, indices into a one-dimensional batch, each at most once; or a bool mask ``[B]``, or a
+                slice.
 
         Returns:
             ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not touched.
@@ -360,3 +361,10 @@ class ResetAndStep(EnvAttributes):
         super().specs_changed()
         self.base_state.validated = set()
         self.forget_way()
+
+
+def _misnamed(env: ResetAndStep, name: str) -> str:
+    """A hint where a class defines the method that users call instead of the one that environments write."""
+    if getattr(type(env), name) is getattr(ResetAndStep, name):
+        return ""
+    return f" It defines {name}: call that _{name}, and let it return a TensorDict; {name} itself comes with EnvBase."

@@ -18,21 +18,36 @@ __all__ = ["check_rows", "reset_at", "step_at"]
 
 
 def check_rows(env: ResetAndStep, rows: Any, what: str) -> torch.Tensor:
-    """Return ``rows`` as ``[k]`` int64.
+    """Return ``rows`` (numbers, a mask with an entry for each row, or a slice) as ``[k]`` int64.
 
     Raises:
         SpecError: the batch is not one-dimensional, or a row is out of range or named twice.
     """
     if env.batch_locked and len(env.batch_size) != 1:
         raise SpecError(f"{what} needs a batch of one dimension, and this one has {tuple(env.batch_size)}.")
-    index = torch.as_tensor(rows, dtype=torch.int64, device="cpu").reshape(-1)
-    if env.batch_locked:
-        n = env.batch_size[0]
-        if index.numel() and (int(index.min()) < 0 or int(index.max()) >= n):
-            raise SpecError(f"{what}: rows must lie in 0..{n - 1}, found {index.tolist()}.")
+    n = env.batch_size[0] if env.batch_locked else None
+    index = _numbers(rows, n, what)
+    if n is not None and index.numel() and (int(index.min()) < 0 or int(index.max()) >= n):
+        raise SpecError(f"{what}: rows must lie in 0..{n - 1}, found {index.tolist()}.")
     if len(set(index.tolist())) != index.numel():
         raise SpecError(f"{what}: a row may be named once, found {index.tolist()}.")
     return index
+
+
+def _numbers(rows: Any, n: int | None, what: str) -> torch.Tensor:
+    if isinstance(rows, slice) and n is not None:
+        return torch.arange(n, device=CPU)[rows]
+    try:
+        index = torch.as_tensor(rows, device="cpu").reshape(-1)
+    except (TypeError, ValueError, RuntimeError):
+        raise SpecError(f"{what}: rows are whole numbers, such as [0, 2], found {rows!r}.") from None
+    if index.dtype is torch.bool:
+        if n is not None and index.numel() != n:
+            raise SpecError(f"{what}: a mask of rows has an entry for each of the {n}, found {index.numel()}.")
+        return index.nonzero().reshape(-1)
+    if index.numel() and (index.is_floating_point() or index.is_complex()):
+        raise SpecError(f"{what}: rows are whole numbers, such as [0, 2], found {rows!r}.")
+    return index.to(torch.int64)
 
 
 def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:

@@ -108,7 +108,7 @@ def list_envs(namespace: str) -> list[str]:
 
 def list_transforms() -> list[str]:
     """The names of the transforms that installed packages provide, sorted. Imports none of them."""
-    return current().transform_names()
+    return current().names("transform")
 
 
 def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
@@ -125,12 +125,12 @@ def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
         PluginBlocked: its package is hidden.
         PluginError: its package cannot be used.
     """
-    return current().find_transform(name, core=core)
+    return current().find_class("transform", name, core=core)
 
 
 def list_loggers() -> list[str]:
     """The names of the loggers that installed packages provide, sorted. Imports none of them."""
-    return current().logger_names()
+    return current().names("logger")
 
 
 def find_logger(name: str) -> Any:
@@ -146,7 +146,7 @@ def find_logger(name: str) -> Any:
         PluginBlocked: its package is hidden.
         PluginError: its package cannot be used.
     """
-    return current().find_logger(name)
+    return current().find_class("logger", name)
 
 
 def find_library(namespace: str) -> LibraryInfo | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from . import _known_table
+from .records import Kind
 
 
 class Provider(NamedTuple):
@@ -37,6 +38,10 @@ class Known:
     transforms: Mapping[str, Provider] = field(default_factory=dict)
     loggers: Mapping[str, Provider] = field(default_factory=dict)
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, kind: Kind) -> Mapping[str, Provider]:
+        """The names of a kind of plugin."""
+        return {"env": self.namespaces, "transform": self.transforms, "logger": self.loggers}[kind]
 
 
 FIRST_PARTY = Known(

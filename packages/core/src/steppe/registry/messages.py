@@ -178,24 +178,14 @@ def not_carried(name: str, *, cause: str) -> str:
     return f"{name!r} was registered in the parent process with a function that cannot be sent to a worker: {cause}."
 
 
-def transform_not_installed(name: str, *, package: str, extra: str) -> str:
-    return f"No installed package has the transform {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
+def class_not_installed(kind: str, name: str, *, package: str, extra: str) -> str:
+    return f"No installed package has the {kind} {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
 
 
-def logger_not_installed(name: str, *, package: str, extra: str) -> str:
-    return f"No installed package has the logger {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
-
-
-def unknown_logger(name: str, *, candidates: Iterable[str]) -> str:
+def unknown_class(kind: str, name: str, *, candidates: Iterable[str]) -> str:
     close = suggestion(name, candidates)
     hint = f". Did you mean {close!r}?" if close else ""
-    return f"module 'steppe.loggers' has no attribute {name!r}{hint}"
-
-
-def unknown_transform(name: str, *, candidates: Iterable[str]) -> str:
-    close = suggestion(name, candidates)
-    hint = f". Did you mean {close!r}?" if close else ""
-    return f"module 'steppe.transforms' has no attribute {name!r}{hint}"
+    return f"module 'steppe.{kind}s' has no attribute {name!r}{hint}"
 
 
 def suggestion(word: str, candidates: Iterable[str]) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import StateError
 from . import manager, messages
+from .registrations import Registration
 
 
 def worker_state() -> dict[str, Any]:
@@ -38,13 +39,13 @@ def apply_worker_state(state: dict[str, Any], *, worker: int | None = None) -> N
     manager.current().enter_worker(settings=state["settings"], registered=registered, worker=worker)
 
 
-def _restored(name: str, payload: bytes | None, cause: str) -> manager.Registration:
+def _restored(name: str, payload: bytes | None, cause: str) -> Registration:
     if payload is not None:
         import cloudpickle
 
-        restored: manager.Registration = cloudpickle.loads(payload)
+        restored: Registration = cloudpickle.loads(payload)
         return restored
-    return manager.Registration(_Refusal(name, cause), None, takes_name=False)
+    return Registration(_Refusal(name, cause), None, takes_name=False)
 
 
 class _Refusal:

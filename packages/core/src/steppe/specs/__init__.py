@@ -12,6 +12,7 @@ from .binary import Binary
 from .bounds import bounds_of, mapped_bounds
 from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
 from .build import make_composite_from_td
+from .categorical import Categorical
 from .choice import Choice
 from .composite import Composite
 from .consolidate import check_no_exclusive_keys, consolidate_spec, contains_lazy_spec, every_leaf_key
@@ -23,12 +24,13 @@ from .continuous import (
     UnboundedContinuous,
     UnboundedDiscrete,
 )
-from .discrete import Categorical, OneHot
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
 from .keys import below_next, is_private
 from .kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
-from .multi import MultiCategorical, MultiOneHot
+from .multi_categorical import MultiCategorical
+from .multi_one_hot import MultiOneHot
 from .nontensor import NonTensor
+from .one_hot import OneHot
 from .others import conversion_hint
 from .stacked import Stacked
 from .stacked_composite import StackedComposite

@@ -10,7 +10,7 @@ from steppe.errors import SpecError
 
 from . import masks, shapes
 from .base import DeviceLike
-from .discrete import Categorical
+from .categorical import Categorical
 from .dtypes import CPU
 from .shapes import ShapeLike
 
@@ -60,8 +60,8 @@ class Binary(Categorical):
     def _domain_text(self) -> str:
         return "zeros and ones" if self._mask is None else "zeros and ones that the mask allows"
 
-    def _arguments(self) -> list[str]:
-        return ["mask=..."] if self._mask is not None else []
+    def _counts_text(self) -> list[str]:
+        return []
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Pick the entries where ``index`` is one: rows ``[..., n]`` with k ones each give ``[..., k]``.

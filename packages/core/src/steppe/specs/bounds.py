@@ -12,9 +12,11 @@ from steppe.errors import SpecError
 from . import shapes
 from .base import Spec
 from .binary import Binary
+from .categorical import Categorical
 from .continuous import Bounded, Unbounded
-from .discrete import Categorical, OneHot
-from .multi import MultiCategorical, MultiOneHot
+from .multi_categorical import MultiCategorical
+from .multi_one_hot import MultiOneHot
+from .one_hot import OneHot
 
 __all__ = ["bounds_of", "mapped_bounds"]
 

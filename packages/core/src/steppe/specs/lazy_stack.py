@@ -1,4 +1,4 @@
-"""The operations on shapes for specs that are stacked although they differ."""
+"""What stacks of specs that differ share: their data part by part, and operations on shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import Spec
+from .base import Key, Spec
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class LazyStack(Spec):
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
         """The stack of other parts, of this class."""
 
+    @abstractmethod
+    def _joined(self, rows: list[Any], lead: int = 0) -> Any:
+        """One datum of the stack, with ``lead`` leading dimensions, from one for each part."""
+
     @property
     def specs(self) -> tuple[Any, ...]:
         """The specs that are stacked."""
@@ -59,6 +63,56 @@ class LazyStack(Spec):
     def stack_dim(self) -> int:
         """Same as :attr:`dim`."""
         return self._dim
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the data, or None."""
+        device: torch.device | None = self._parts[0].device
+        return device
+
+    def __len__(self) -> int:
+        """Return the first size of the shape; the number of stacked specs where that is the first dimension."""
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
+        """Draw data ``[*shape, *spec.shape]``; see :meth:`Spec.rand`."""
+        lead = shapes.size(shape)
+        return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
+
+    def zero(self, shape: ShapeLike = ()) -> Any:
+        """Return zeros ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.zero(lead) for part in self._parts], len(lead))
+
+    def one(self, shape: ShapeLike = ()) -> Any:
+        """Return ones ``[*shape, *spec.shape]``."""
+        lead = shapes.size(shape)
+        return self._joined([part.one(lead) for part in self._parts], len(lead))
+
+    def enumerate(self, use_mask: bool = False) -> Any:
+        """Return the choices of each part, ``[n, *shape]``: row ``i`` holds the i-th choice of every part.
+
+        Raises:
+            NotSupported: the parts have different numbers of choices.
+        """
+        columns = [part.enumerate(use_mask) for part in self._parts]
+        if len({len(column) for column in columns}) > 1:
+            raise self._unsupported("enumerate", "its parts have different numbers of choices; enumerate spec.specs")
+        return self._joined(columns, 1)
+
+    def _each(self, rows: list[Any], key: Key, method: str, **options: Any) -> list[Any]:
+        """What a method of each part returns for its datum."""
+        pairs = zip(self._parts, rows, strict=True)
+        return [getattr(part, method)(row, key=key, **options) for part, row in pairs]
+
+    def clear_device_(self) -> Self:
+        """Make the device of every part None, in place; return the stack."""
+        for part in self._parts:
+            part.clear_device_()
+        return self
 
     def _at(self, dim: int) -> int:
         return shapes.normal_dim(dim, self.ndim, what=f"a {type(self).__name__} of shape {tuple(self.shape)}")

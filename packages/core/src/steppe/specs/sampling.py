@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["below", "floats", "integers", "normal", "one_hot"]
+__all__ = ["below", "floats", "integers", "normal"]
 
 _LONG = torch.iinfo(torch.int64)
 # torch draws no integers of these dtypes, and compares none.
@@ -100,9 +100,3 @@ def below(
 ) -> torch.Tensor:
     """Integers in ``[0, n)`` as int64, ``n`` broadcast to ``size``."""
     return integers(torch.zeros_like(n), n - 1, size, dtype=torch.int64, generator=generator, device=device)
-
-
-def one_hot(index: torch.Tensor, n: int, *, dtype: torch.dtype) -> torch.Tensor:
-    """Rows ``[*index.shape, n]`` with a one at ``index``."""
-    out = torch.zeros((*index.shape, n), dtype=dtype, device=index.device)
-    return out.scatter_(-1, index.unsqueeze(-1), 1)

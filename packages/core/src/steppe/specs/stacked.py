@@ -16,7 +16,6 @@ from .base import Key, Rows, Spec, named
 from .composite import Composite
 from .lazy_stack import LazyStack, stacked_shape
 from .leaf import nested_tensor
-from .shapes import ShapeLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -100,12 +99,6 @@ class Stacked(LazyStack):
         return stacked_shape(self._parts, self._dim)
 
     @property
-    def device(self) -> torch.device | None:
-        """Device of the data, or None."""
-        device: torch.device | None = self._parts[0].device
-        return device
-
-    @property
     def dtype(self) -> torch.dtype | None:
         """Dtype of the data; None where it differs, and where there is no tensor."""
         dtypes = {part.dtype for part in self._parts}
@@ -121,21 +114,6 @@ class Stacked(LazyStack):
     def space(self) -> list[Any]:
         """The sets of values of the specs."""
         return [part.space for part in self._parts]
-
-    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
-        """Draw data ``[*shape, *spec.shape]``; see :meth:`Spec.rand`."""
-        lead = shapes.size(shape)
-        return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
-
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return zeros ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.zero(lead) for part in self._parts], len(lead))
-
-    def one(self, shape: ShapeLike = ()) -> Any:
-        """Return ones ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.one(lead) for part in self._parts], len(lead))
 
     def _joined(self, values: list[Any], lead: int = 0) -> Any:
         if not isinstance(values[0], torch.Tensor):
@@ -196,10 +174,6 @@ class Stacked(LazyStack):
             for fault in part._faults(value, key, rows, exact):
                 yield f"{fault} (Stacked spec {i}.)"
 
-    def _each(self, values: list[Any], key: Key, method: str, **options: Any) -> list[Any]:
-        pairs = zip(self._parts, values, strict=True)
-        return [getattr(part, method)(value, key=key, **options) for part, value in pairs]
-
     def _lead(self, val: Any) -> int:
         ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
         return 0 if ragged else val.ndim - self.ndim
@@ -226,30 +200,6 @@ class Stacked(LazyStack):
         """Raise a SpecError unless ``value`` has the dtype of the specs."""
         for part, own in zip(self._parts, self._separate(value, key), strict=True):
             part.type_check(own, key)
-
-    def enumerate(self, use_mask: bool = False) -> Any:
-        """Return the choices of each spec, ``[n, *shape]``: row ``i`` holds the i-th choice of every spec.
-
-        Raises:
-            NotSupported: the specs have different numbers of choices.
-        """
-        columns = [part.enumerate(use_mask) for part in self._parts]
-        if len({len(column) for column in columns}) > 1:
-            raise self._unsupported("enumerate", "its parts have different numbers of choices; enumerate spec.specs")
-        return self._joined(columns, 1)
-
-    def __len__(self) -> int:
-        """Return the first size of the shape."""
-        return self.shape[0]
-
-    def __bool__(self) -> bool:
-        return True
-
-    def clear_device_(self) -> Self:
-        """Make the device of every spec None, in place; return the stack."""
-        for part in self._parts:
-            part.clear_device_()
-        return self
 
     def __repr__(self) -> str:
         inner = ", ".join(map(repr, self._parts))

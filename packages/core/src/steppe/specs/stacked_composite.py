@@ -112,8 +112,7 @@ class StackedComposite(LazyStack, Composite):
     @property
     def device(self) -> torch.device | None:
         """Device of the data, or None. Assigning it moves the parts."""
-        device: torch.device | None = self._parts[0].device
-        return device
+        return super().device
 
     @device.setter
     def device(self, value: DeviceLike) -> None:
@@ -133,21 +132,6 @@ class StackedComposite(LazyStack, Composite):
 
     def _joined(self, rows: list[Any], lead: int = 0) -> Any:
         return LazyStackedTensorDict.lazy_stack(rows, lead + self._dim)
-
-    def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
-        """Draw a lazily stacked TensorDict ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
-
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return a lazily stacked TensorDict of zeros ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.zero(lead) for part in self._parts], len(lead))
-
-    def one(self, shape: ShapeLike = ()) -> Any:
-        """Return a lazily stacked TensorDict of ones ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.one(lead) for part in self._parts], len(lead))
 
     def _separate(self, val: Any, key: Key) -> list[Any]:
         """One datum per part: of a TensorDict with any leading dimensions, a list, or a dict of stacked entries."""
@@ -175,10 +159,6 @@ class StackedComposite(LazyStack, Composite):
         for i, (part, row) in enumerate(zip(self._parts, self._separate(val, key), strict=True)):
             yield from part._faults(row, entry_key(key, f"[{i}]"), lead, exact)
 
-    def _each(self, val: Any, key: Key, method: str, **options: Any) -> list[Any]:
-        rows = zip(self._parts, self._separate(val, key), strict=True)
-        return [getattr(part, method)(row, key=key, **options) for part, row in rows]
-
     def project(self, val: Any, *, key: Key = None) -> Any:
         """Replace what is not in the spec; see :meth:`Composite.project`.
 
@@ -187,7 +167,7 @@ class StackedComposite(LazyStack, Composite):
         """
         if self.is_in(val):
             return val
-        rows = self._each(val, key, "project")
+        rows = self._each(self._separate(val, key), key, "project")
         if isinstance(val, LazyStackedTensorDict) and all(
             new is old for new, old in zip(rows, val.tensordicts, strict=False)
         ):
@@ -196,7 +176,7 @@ class StackedComposite(LazyStack, Composite):
 
     def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
         """Turn a TensorDict, a list with one dict per part, or a dict of stacked entries into a lazy stack."""
-        return self._joined(self._each(val, key, "encode", ignore_device=ignore_device))
+        return self._joined(self._each(self._separate(val, key), key, "encode", ignore_device=ignore_device))
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return a dict of what the entries become that all parts have.
@@ -204,7 +184,7 @@ class StackedComposite(LazyStack, Composite):
         That is an array, or a list with one value per part where sizes differ. The attribute ``exclusive`` of the dict
         is a list with one dict per part, of what only some parts have. ``encode`` reads it too.
         """
-        rows = self._each(val, key, "to_numpy", safe=safe)
+        rows = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         lead = val.ndim - self.ndim if is_tensor_collection(val) else 0
         return _stacked_arrays(rows, lead + self._dim)
 
@@ -234,25 +214,11 @@ class StackedComposite(LazyStack, Composite):
         rows = zip(self._parts, self._separate(index, None), self._separate(tensor_to_index, None), strict=True)
         return [part.index(*row) for part, *row in rows]
 
-    def enumerate(self, use_mask: bool = False) -> Any:
-        """Return the choices of each part, ``[n, *shape]``: row ``i`` holds the i-th choice of every part.
-
-        Raises:
-            NotSupported: the parts have different numbers of choices.
-        """
-        columns = [part.enumerate(use_mask) for part in self._parts]
-        if len({len(column) for column in columns}) > 1:
-            raise self._unsupported("enumerate", "its parts have different numbers of choices; enumerate spec.specs")
-        return self._joined(columns, 1)
-
     # Reading and editing entries ---------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Any:
         """Return the entry at a key, or index the batch dimensions."""
         return Composite.__getitem__(self, index)
-
-    def _index(self, index: Any) -> Any:
-        return LazyStack._index(self, index)
 
     def set(self, name: Any, spec: Any) -> Self:
         """Put a spec that has the stacked dimension under a key, in place: each part gets its own."""
@@ -292,10 +258,6 @@ class StackedComposite(LazyStack, Composite):
             raise KeyError(self._not_found(key))
         for part in holders:
             part.pop(key)
-
-    def __len__(self) -> int:
-        """Return the first size of the shape; the number of stacked specs where that is the first dimension."""
-        return self.shape[0]
 
     def repr_exclusive_keys(self) -> str:
         """Return a text of the entries that only some parts have, part by part."""
@@ -348,20 +310,10 @@ class StackedComposite(LazyStack, Composite):
         """Return an unlocked copy; see :meth:`Composite.clone`."""
         return self._restack([part.clone(recurse=recurse) for part in self._parts], self._dim)
 
-    def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec with every part on another device, or of another dtype."""
-        return LazyStack.to(self, dest)
-
     def clear_device_(self) -> Self:
         """Make the device of every part None, in place; return the stack."""
         self._check_unlocked("clear its device")
-        for part in self._parts:
-            part.clear_device_()
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both are stacks of equal Composites along the same dimension."""
-        return LazyStack.__eq__(self, other)
+        return super().clear_device_()
 
     def __repr__(self) -> str:
         head = f"StackedComposite(shape={tuple(self.shape)}, dim={self._dim})"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
+from steppe.transforms.compiled.entry_kernel import EntryKernel, by_torch
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.keys import names_of
 from steppe.transforms.whole_specs import WholeSpecs
@@ -104,8 +104,12 @@ class EntryTransform(WholeSpecs):
         hooks = super().hooks_in(specs)
         if hooks.pairs and hooks.rows is None and not self.writes_done and self._has_kernel():
             read, written = zip(*hooks.pairs, strict=True)
-            hooks.rows = RowHooks(_Kernel(self, hooks.pairs), reads=read, writes=written)
+            kernel = EntryKernel(hooks.pairs, self._prepared)
+            hooks.rows = RowHooks(kernel, reads=read, writes=written, by_torch=True)
         return hooks
+
+    def _prepared(self, source: Any, target: Any) -> Callable[[], object]:
+        return self.row_kernel(source, target) or by_torch(self._apply_transform, source, target)
 
     def _has_kernel(self) -> bool:
         """Whether the class has written one, and no subclass another ``_apply_transform``; on rows of any number."""
@@ -147,41 +151,3 @@ class EntryTransform(WholeSpecs):
 
 def _keys(spec: Composite) -> list[Any]:
     return list(spec.keys(include_nested=True, leaves_only=True))
-
-
-class _Kernel:
-    """What an EntryTransform does to blocks of rows."""
-
-    def __init__(self, part: EntryTransform, pairs: list[tuple[Any, Any]]) -> None:
-        self.part, self.pairs = part, pairs
-
-    def _prepared(self, source: Any, target: Any) -> Callable[[], object]:
-        kernel = self.part.row_kernel(source, target)
-        if kernel is not None:
-            return kernel
-        read, written = torch.from_numpy(source), torch.from_numpy(target)
-        apply = self.part._apply_transform
-
-        @torch.no_grad()
-        def by_torch() -> None:
-            written.copy_(apply(read))
-
-        return by_torch
-
-    def __call__(self, root: Any, following: Any) -> Any:
-        after = [self._prepared(following.before[a], following[b]) for a, b in self.pairs]
-        at_root = [(root.before[a], root[b]) for a, b in self.pairs if a in root.before and b in root]
-        n = len(at_root[0][0]) if at_root else 0
-        of_rows = [[self._prepared(a[i : i + 1], b[i : i + 1]) for a, b in at_root] for i in range(n)]
-
-        def step() -> bool:
-            for run in after:
-                run()
-            return False
-
-        def reset(at: Any) -> None:
-            for row in at:
-                for run in of_rows[row]:
-                    run()
-
-        return step, reset if of_rows else None

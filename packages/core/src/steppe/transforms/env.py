@@ -95,7 +95,10 @@ class TransformedEnv(TransformedSteps):
             raise TypeError("TransformedEnv takes one environment: TransformedEnv(base_env, transform).")
         base_env = env if base_env is None else base_env
         if not isinstance(base_env, EnvBase):
-            raise SpecError(f"TransformedEnv takes an environment first, found {type(base_env).__name__}.")
+            raise SpecError(
+                f"TransformedEnv takes an environment first, found {type(base_env).__name__}. "
+                "Make one: make_env('gym:CartPole-v1'), or GymWrapper(env) around one of gymnasium."
+            )
         super().__init__(
             spec_locked=spec_locked,
             run_type_checks=run_type_checks or base_env.run_type_checks,

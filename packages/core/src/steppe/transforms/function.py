@@ -129,4 +129,9 @@ def as_transform(transform: Any) -> Transform:
         )
     if callable(transform):
         return CallableTransform(transform)
-    raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.")
+    hint = ""
+    if isinstance(transform, (list, tuple)):
+        hint = " Several are one in a Compose: Compose(first, second)."
+    elif isinstance(transform, str):
+        hint = f" A transform is made by its name with make_transform({transform!r})."
+    raise SpecError(f"Expected a transform or a function of a TensorDict, found {type(transform).__name__}.{hint}")

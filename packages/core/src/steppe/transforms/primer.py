@@ -50,6 +50,8 @@ class TensorDictPrimer(PlannedTransform):
             is not the environment's, or not that of the data; a value that is not in its spec.
     """
 
+    keeps_nothing = True
+
     def __init__(
         self,
         primers: Any = None,

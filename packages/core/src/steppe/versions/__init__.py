@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from steppe.versions.backends import (
     apply_backends,
+    backend_members,
     backend_module,
     backend_name,
     carry_backends,
@@ -23,10 +24,13 @@ from steppe.versions.backends import (
 from steppe.versions.dispatch import implement_for, implementation_of
 from steppe.versions.libraries import library_version, refresh
 from steppe.versions.ranges import VersionRange
+from steppe.versions.registrations import apply_registrations, registrations
 
 __all__ = [
     "VersionRange",
     "apply_backends",
+    "apply_registrations",
+    "backend_members",
     "backend_module",
     "backend_name",
     "carry_backends",
@@ -37,6 +41,7 @@ __all__ = [
     "library_version",
     "refresh",
     "register_backend_family",
+    "registrations",
     "set_backend",
     "set_gym_backend",
 ]

@@ -20,6 +20,7 @@ from steppe.versions.libraries import is_installed
 
 __all__ = [
     "apply_backends",
+    "backend_members",
     "backend_module",
     "backend_name",
     "carry_backends",
@@ -63,6 +64,15 @@ def register_backend_family(family: str, libraries: tuple[str, ...]) -> None:
         raise BackendError(
             f"The backend family {family!r} is ({', '.join(known)}) already; it cannot be ({', '.join(libraries)}) too."
         )
+
+
+def backend_members(family: str) -> tuple[str, ...]:
+    """The libraries of a family by their import names, the preferred one first; they need not be installed.
+
+    Raises:
+        BackendError: the family is unknown.
+    """
+    return _members(family)
 
 
 def family_of(libraries: set[str]) -> str | None:

@@ -16,7 +16,8 @@ import torch
 import steppe
 from steppe.imports import after_import
 from steppe.registry import apply_worker_state, worker_state
-from steppe.versions import apply_backends, effective_backends
+from steppe.versions import apply_backends, apply_registrations, effective_backends, registrations
+from steppe.workers.pickling import pickled as by_value
 
 __all__ = ["apply", "gather"]
 
@@ -36,6 +37,7 @@ def gather() -> dict[str, Any]:
         "dtype": torch.get_default_dtype(),
         "filters": filters,
         "backends": effective_backends(),
+        "registrations": registrations(by_value),
         "registry": cloudpickle.dumps(worker_state()),
     }
 
@@ -54,6 +56,8 @@ def apply(given: dict[str, Any], *, worker: int) -> None:
     np.random.seed(entropy)
     torch.default_generator.manual_seed(entropy)
     apply_backends(given["backends"])
+    for library, records in given["registrations"].items():
+        after_import(library, partial(apply_registrations, library, records))
     apply_worker_state(cloudpickle.loads(given["registry"]), worker=worker)
     _set_filters(given["filters"])
 

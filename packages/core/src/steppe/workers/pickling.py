@@ -87,8 +87,9 @@ def _pickle(value: Any) -> bytes:
         _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     except Exception as error:
         raise WorkerError(
-            f"A factory cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv."
+            f"A factory, policy or argument cannot be sent to a worker process: {type(error).__name__}: {error}. "
+            "Make what cannot be pickled inside the function instead of outside it, or stay in this process: SerialEnv "
+            "instead of ParallelEnv, a collector without workers."
         ) from error
     return buffer.getvalue()
 

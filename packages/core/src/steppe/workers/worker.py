@@ -54,6 +54,8 @@ class Worker:
     def run(self) -> None:
         """Become like the caller's process, and call the function that the pool names with what it sends."""
         setup, _ = self._connection.recv()
+        if not isinstance(setup, dict):
+            return  # the caller gave up before it said what to do: something could not be pickled, for example
         self.index, self._n_workers = setup["worker"], setup["n_workers"]
         self._before = set(sys.modules)  # what is sent by value may import a library when it is unpickled
         try:

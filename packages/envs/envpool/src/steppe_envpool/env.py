@@ -286,6 +286,9 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
     ) -> None:
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
             raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
+        named = {**(create_env_kwargs or {}), **kwargs}.get("num_envs", num_workers)
+        if named != num_workers:
+            raise SpecError(f"How many environments a pool has is num_workers={named!r} here, not num_envs={named!r}.")
         own = {name: kwargs.pop(name) for name in self._BASE_ARGUMENTS if name in kwargs}
         settings = {**(create_env_kwargs or {}), **kwargs, "num_envs": num_workers}
         super().__init__(

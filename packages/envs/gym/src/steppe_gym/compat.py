@@ -22,11 +22,25 @@ from typing import Any
 
 import numpy as np
 
+from steppe.errors import SpecError
 from steppe.versions import gym_backend, implement_for, library_version
 
 __all__ = ["Adapter", "FiveTuple", "SeedKeyword", "SeedMethod", "StableBaselines", "adapter_for"]
 
 Step = Callable[[Any], "tuple[Any, Any, Any, Any, Any]"]
+
+
+def not_five(found: Any) -> SpecError:
+    """The error of a step that did not return five values."""
+    old = ", as gym did before 0.26" if isinstance(found, tuple) and len(found) == 4 else ""
+    return SpecError(
+        f"step returned {_many(found)}{old}, where five are wanted: return observation, reward, terminated, truncated, "
+        "info. An episode that is over is terminated where the task ended it, and truncated where the time was up."
+    )
+
+
+def _many(found: Any) -> str:
+    return f"{len(found)} values" if isinstance(found, tuple) else f"one value ({type(found).__name__})"
 
 
 class FiveTuple:
@@ -95,10 +109,12 @@ class FiveTuple:
             ``(observation, info)``.
         """
         if seed is None and options is None:
-            return env.reset()
-        if options is None:
-            return env.reset(seed=seed)
-        return env.reset(seed=seed, options=options)
+            found = env.reset()
+        elif options is None:
+            found = env.reset(seed=seed)
+        else:
+            found = env.reset(seed=seed, options=options)
+        return self.sort_reset(found)
 
     def stepper(self, env: Any) -> Step:
         """The function that takes one step and returns five values."""
@@ -107,6 +123,8 @@ class FiveTuple:
 
     def sort_step(self, outputs: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Bring what ``step`` returned to ``(observation, reward, terminated, truncated, info)``."""
+        if not isinstance(outputs, tuple) or len(outputs) != 5:
+            raise not_five(outputs)
         return outputs
 
     def unsort_step(self, found: tuple[Any, Any, Any, Any, Any]) -> Any:
@@ -124,6 +142,10 @@ class FiveTuple:
 
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
         """Bring what ``reset`` returned to ``(observation, info)``."""
+        if not isinstance(outputs, tuple) or len(outputs) != 2:
+            raise SpecError(
+                f"reset returned {_many(outputs)}, where {self.library} wants two: return observation, info (a dict)."
+            )
         return outputs
 
     def frame(self, env: Any) -> Any:

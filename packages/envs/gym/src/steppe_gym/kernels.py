@@ -10,7 +10,7 @@ import numpy as np
 from steppe.envs import write_row, wrong_shape
 from steppe.errors import SpecError
 
-from .compat import Step
+from .compat import Step, not_five
 
 __all__ = ["Kernel", "compile_kernel"]
 
@@ -42,7 +42,11 @@ def compile_kernel(
     if decode is None:
 
         def kernel(action: Any, out: Any) -> tuple[bool, bool]:
-            observation, reward, terminated, truncated, _ = step(action)
+            found = step(action)
+            try:
+                observation, reward, terminated, truncated, _ = found
+            except (TypeError, ValueError):
+                raise not_five(found) from None
             write(observation, out)
             try:
                 out["reward"][...] = reward
@@ -53,7 +57,11 @@ def compile_kernel(
         return kernel
 
     def decoding_kernel(action: Any, out: Any) -> tuple[bool, bool]:
-        observation, reward, terminated, truncated, _ = step(decode(action))
+        found = step(decode(action))
+        try:
+            observation, reward, terminated, truncated, _ = found
+        except (TypeError, ValueError):
+            raise not_five(found) from None
         write(observation, out)
         try:
             out["reward"][...] = reward
@@ -70,7 +78,11 @@ def _full_kernel(
     single = reward_shape == (1,)
 
     def kernel(action: Any, out: Any) -> tuple[bool, bool]:
-        observation, reward, terminated, truncated, info = step(action if decode is None else decode(action))
+        found = step(action if decode is None else decode(action))
+        try:
+            observation, reward, terminated, truncated, info = found
+        except (TypeError, ValueError):
+            raise not_five(found) from None
         if check is not None:
             check(observation, reward)
         write(observation, out)

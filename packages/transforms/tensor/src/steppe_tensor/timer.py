@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Unbounded
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, as_keys, names_of, set_beside
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_keys, names_of, set_beside
 
 __all__ = ["Timer"]
 
@@ -26,7 +26,8 @@ class Timer(PlannedTransform):
     * ``time_reset``: how long the reset took; 0 in ``next``.
 
     A step is what lies below the transform: the environment and the transforms before it. All rows of a batch have the
-    time of their common call. The environment is stepped on TensorDicts, where each step is a call of its own.
+    time of their common call. In a rollout without a policy, actions are known ahead, and ``time_policy`` is what lies
+    between two steps.
 
     Args:
         out_keys: the keys of the three, in this order.
@@ -84,7 +85,7 @@ class Timer(PlannedTransform):
                 data.set(key, torch.full((*data.batch_size, *tail), value, dtype=dtype, device=device))
             return data
 
-        def call(td: TensorDictBase) -> TensorDictBase:
+        def call(td: Any) -> Any:
             state["_called"] = now = clock()
             state["_policy"] = 0.0 if state["_returned"] is None else now - state["_returned"]
             return td
@@ -97,13 +98,28 @@ class Timer(PlannedTransform):
             state["_returned"] = now = clock()
             return 0.0 if state["_called"] is None else now - state["_called"]
 
+        def bind(root: Any, following: Any) -> Any:
+            times, first = ([data[key] for key in self.out_keys] for data in (following, root))
+
+            def step() -> bool:
+                for array, value in zip(times, (took(), state["_policy"], 0.0), strict=True):
+                    array.fill(value)
+                return False
+
+            def reset(at: Any) -> None:
+                for array, value in zip(first, (0.0, 0.0, took()), strict=True):
+                    for row in at:
+                        array[row] = value
+
+            return step, reset
+
         return Hooks(
             step=lambda _, following: write(following, took(), state["_policy"], 0.0),
             reset=lambda _, fresh: write(fresh, 0.0, 0.0, took()),
             inverse=call,
             before_reset=call_reset,
             reads_root=False,
-            needs_tensordicts="times each step as a call of its own, which rows of arrays are not",
+            rows=RowHooks(bind, before_step=lambda: call(None), before_reset=lambda: call_reset(None)),
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -11,6 +13,23 @@ from steppe.errors import SpecError
 from steppe_vision.image import ImageTransform, size_of
 
 __all__ = ["CenterCrop", "Crop"]
+
+
+def _kernel(source: Any, target: Any, top: int, left: int) -> Any:
+    """Copy a part of images ``[n, *, H, W]``; zeros where it is outside of them."""
+    (height, width), (rows, columns) = source.shape[-2:], target.shape[-2:]
+    above, below = max(top, 0), max(min(top + rows, height), 0)
+    before, behind = max(left, 0), max(min(left + columns, width), 0)
+    inside = source[..., above:below, before:behind]
+    place = target[..., above - top : below - top, before - left : behind - left]
+    if place.shape == target.shape:
+        return partial(np.copyto, target, inside)
+
+    def copy() -> None:
+        target.fill(0)
+        np.copyto(place, inside)
+
+    return copy if inside.size else partial(target.fill, 0)
 
 
 def _part(image: torch.Tensor, top: int, left: int, rows: int, columns: int) -> torch.Tensor:
@@ -71,6 +90,9 @@ class Crop(_Cropped):
         self._check(value, layout="H, W")
         return _part(value, self.top, self.left, self.w, self.h)
 
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        return _kernel(source, target, self.top, self.left)
+
     def _repr_keys(self) -> Any:
         return ("w", "h", "top", "left", "in_keys", "out_keys")
 
@@ -101,6 +123,10 @@ class CenterCrop(_Cropped):
         self._check(value, layout="H, W")
         height, width = value.shape[-2:]
         return _part(value, _middle(height, self.w), _middle(width, self.h), self.w, self.h)
+
+    def row_kernel(self, source: Any, target: Any) -> Any:
+        height, width = source.shape[-2:]
+        return _kernel(source, target, _middle(height, self.w), _middle(width, self.h))
 
 
 def _middle(size: int, part: int) -> int:

@@ -69,6 +69,9 @@ class Resize(ImageTransform):
             return value
         return self._resized(value)
 
+    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(self._apply_transform(value))
+
     def _resized(self, value: torch.Tensor) -> torch.Tensor:
         shape, dtype, mode = value.shape, value.dtype, self.interpolation
         images = value.reshape(-1, *shape[-3:])

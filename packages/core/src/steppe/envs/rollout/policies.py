@@ -96,6 +96,10 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
     # torch.compile wraps a module in one that says nothing of what it takes.
     if isinstance(getattr(policy, "_orig_mod", policy), (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
         return cast(Policy, policy)
+    if isinstance(policy, type):
+        raise PolicyError(
+            f"A policy is an object, found the class {policy.__name__}: make one, {policy.__name__}(...)."
+        )
     if not callable(policy):
         raise PolicyError(f"A policy is callable, found {type(policy).__name__}.")
     parameters = _positional(policy)

@@ -123,6 +123,10 @@ class RowHooks:
         reads: entries of ``next`` that it reads.
         writes: entries of ``next`` that were there before, and that it writes over.
         casts: entries whose dtype the transform changes: numpy casts them when they are written.
+        before_step: called before the environment steps. ``inverse`` and ``before_reset`` of the transform then do no
+            more than notice the call too, and change nothing.
+        before_reset: called before the environment resets rows, likewise.
+        by_torch: whether the functions compute with torch, and are to be called as if nobody asked for gradients.
     """
 
     bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
@@ -130,6 +134,14 @@ class RowHooks:
     reads: Iterable[Any] = ()
     writes: Iterable[Any] = ()
     casts: Iterable[Any] = ()
+    before_step: Callable[[], object] | None = None
+    before_reset: Callable[[], object] | None = None
+    by_torch: bool = False
+
+    @property
+    def notices_calls(self) -> bool:
+        """Whether it is told of steps and resets before they happen."""
+        return self.before_step is not None or self.before_reset is not None
 
 
 @dataclass
@@ -166,6 +178,11 @@ class Hooks:
     def reads_all(self) -> bool:
         """Whether a step on rows may read any entry of the root."""
         return self.rows is None and self.step is not None and self.pairs is None and self.reads_root
+
+    @property
+    def converts(self) -> bool:
+        """Whether it changes what a step is given on the way to rows."""
+        return self.inverse is not None and not (self.rows is not None and self.rows.notices_calls)
 
     @property
     def does_nothing(self) -> bool:

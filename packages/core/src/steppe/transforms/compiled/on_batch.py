@@ -56,7 +56,7 @@ class StagesOnBatch:
         if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
             return None
         plan, _ = plan_batch(RowLayout.of(base), EnvSpecs.of_row(base), parts, casts_in_write=False)
-        if plan is None or any(hook.inverse is not None for hook in plan.hooks) or plan.writes_over:
+        if plan is None or any(hook.converts for hook in plan.hooks) or plan.writes_over:
             return None
         return cls(base, plan)
 
@@ -104,6 +104,7 @@ class StagesOnBatch:
                     f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
                 )
             array[...] = value.detach().numpy()
+        self._stages.before_step()
         reset = self.base.step_in_storage(tensordict)
         for own, source in self._flags:
             own[...] = source
@@ -133,6 +134,7 @@ class StagesOnBatch:
         self, root: TensorDictBase, arrays: dict[Any, np.ndarray[Any, Any]], reset: np.ndarray[Any, Any]
     ) -> None:
         """Write the first data of rows that were reset into the next root."""
+        self._stages.before_reset()
         self._stages.reset(reset.nonzero()[0].tolist())
         columns = [(key, array, arrays[key]) for key, array in self._root]
         # What was reset has not ended.

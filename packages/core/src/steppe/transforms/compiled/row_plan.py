@@ -218,9 +218,10 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
         return f"{name} changes the root of the next step."
     if part.writes_step:
         return f"{name} may leave rows out of a step."
-    if hook.before_reset is not None or hook.instead_of_reset is not None:
+    notices = hook.rows is not None and hook.rows.notices_calls
+    if (hook.before_reset is not None and not notices) or hook.instead_of_reset is not None:
         return f"{name} changes what a reset is given."
-    if hook.inverse is not None:
+    if hook.converts:
         states = set(specs.state.keys(include_nested=True, leaves_only=True))
         if hook.inverse_pairs is None or states.intersection(key for _, key in hook.inverse_pairs):
             return f"the inverse of {name} reads more than actions."

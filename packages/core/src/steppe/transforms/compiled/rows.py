@@ -11,11 +11,11 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import Arrays, BoundWriter, Ended, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import SpecError, StateError, add_note
-from steppe.storage import TensorDictBuilder
+from steppe.specs import Composite, union
+from steppe.storage import TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import Hooks, RowArrays
 from steppe.transforms.compiled.row_plan import RowPlan, Value
-from steppe.transforms.observation import ObservationTransform
 
 __all__ = ["TransformedRows", "shared"]
 
@@ -106,6 +106,7 @@ class _BoundChain:
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         chain = self.chain
         kept = None if at is None else [array.copy() for array in chain.kernel_written]
+        chain.before_step()
         ended = self.base.step(actions, at)
         more = chain.step(at)
         if kept is not None:
@@ -129,6 +130,7 @@ class _BoundChain:
         return [(row, flags[0][row], flags[1][row]) for row in rows if done[row]]
 
     def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
+        self.chain.before_reset()
         self.base.reset(at, env_info)
         self.rows.begin(at)
         self.chain.reset(at)
@@ -155,8 +157,19 @@ class BoundStages:
     ) -> None:
         plan = plans[0]
         self.progress = progress
+        #: Whether some transform computes with torch, as if nobody asked for gradients: kernels need not be told.
+        self._by_torch = False
         self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
         self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
+        # The last transform is the first to know of a call.
+        told = [
+            told_of
+            for i in reversed(range(len(plan.hooks)))
+            for one in (plans[:1] if shares(i) else plans)
+            if (told_of := one.hooks[i].rows) is not None
+        ]
+        self._before_step = [one.before_step for one in told if one.before_step is not None]
+        self._before_reset = [one.before_reset for one in told if one.before_reset is not None]
         #: Entries of ``next`` that kernels write over all rows, to be restored where a step leaves rows out.
         self.kernel_written: list[np.ndarray[Any, Any]] = []
         for i, hook in enumerate(plan.hooks):
@@ -176,13 +189,35 @@ class BoundStages:
                 self.kernel_written += [memory.next(value) for value in changed]
 
     def _add(self, stage: Any, part: Transform) -> None:
+        self._by_torch = self._by_torch or stage.by_torch
         if stage.steps:
             self.steps.append((stage.step, part))
         if stage.resets:
             self.resets.append((stage.reset, part))
 
+    def before_step(self) -> None:
+        """Tell the transforms that want to know it that a step begins."""
+        for tell in self._before_step:
+            tell()
+
+    def before_reset(self) -> None:
+        """Tell them that a reset begins."""
+        for tell in self._before_reset:
+            tell()
+
     def step(self, at: Sequence[int] | None) -> bool:
         """Take ``next`` of some rows through the chain; whether some transform may have ended one."""
+        if not self._by_torch:
+            return self._stepped(at)
+        with torch.no_grad():
+            return self._stepped(at)
+
+    def reset(self, at: Sequence[int]) -> None:
+        """Take the roots of rows that were reset through the chain."""
+        with torch.no_grad():
+            self._were_reset(at)
+
+    def _stepped(self, at: Sequence[int] | None) -> bool:
         more = False
         self.progress.words[self.progress.at] = 0
         for step, part in self.steps:
@@ -193,8 +228,7 @@ class BoundStages:
                 raise
         return more
 
-    def reset(self, at: Sequence[int]) -> None:
-        """Take the roots of rows that were reset through the chain."""
+    def _were_reset(self, at: Sequence[int]) -> None:
         for reset, part in self.resets:
             try:
                 reset(at)
@@ -271,6 +305,7 @@ class _Kernel:
 
     def __init__(self, hook: Hooks, root: Arrays, following: Arrays) -> None:
         assert hook.rows is not None
+        self.by_torch = hook.rows.by_torch
         self._step, self._reset = hook.rows.bind(root, following) if hook.rows.bind is not None else (None, None)
         self.steps, self.resets = self._step is not None, self._reset is not None
 
@@ -286,6 +321,8 @@ class _Kernel:
 
 class _Casts:
     """Casts of entries that others have read, which numpy has not cast when they were written."""
+
+    by_torch = False
 
     def __init__(self, keys: list[Any], root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays) -> None:
         self._step = [(behind[key], following[key]) for key in keys]
@@ -309,13 +346,14 @@ class _Pairs:
     One that does not take rows has one row, and is given it without its dimension.
     """
 
+    by_torch = True
+
     def __init__(
         self, part: Transform, hook: Hooks, root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays
     ) -> None:
         assert hook.pairs is not None
         self.part, self.copies = part, not part.keeps_nothing
         self._apply = part._apply_transform
-        self._apply_into = part.apply_into if isinstance(part, ObservationTransform) and part.applies_into else None
         self.takes_rows = part.key_of_rows() is not None
         self._step = [(self._tensor(following[a]), self._tensor(behind[b]), b) for a, b in hook.pairs if b in behind]
         self._reset = [
@@ -329,15 +367,11 @@ class _Pairs:
         tensor = torch.from_numpy(array)
         return tensor if self.takes_rows else tensor[0]
 
-    @torch.no_grad()
-    def _run(self, entries: list[Any], at: Sequence[int] | None) -> None:
+    def _run(self, columns: list[Any], at: Sequence[int] | None) -> None:
         if not self.takes_rows:
             at = None
-        for source, target, key in entries:
+        for source, target, key in columns:
             given = source[list(at)] if at is not None else source.clone() if self.copies else source
-            if at is None and self._apply_into is not None and target is not source:
-                self._apply_into(given, target)
-                continue
             value = self._apply(given)
             shape = target.shape if at is None else (len(at), *target.shape[1:])
             _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
@@ -360,6 +394,8 @@ class _OnTensorDicts:
     One that does not take rows has one row, and its TensorDicts have the batch size of the environment, ``[]``.
     """
 
+    by_torch = True
+
     def __init__(
         self,
         plan: RowPlan,
@@ -371,62 +407,64 @@ class _OnTensorDicts:
         whole_root: Arrays,
     ) -> None:
         self.part, self.hook = plan.parts[i], plan.hooks[i]
-        specs = plan.before[i]
+        specs, after = plan.before[i], plan.after
         self.n = len(next(iter(following.values())))
         self.takes_rows = self.part.key_of_rows() is not None
-        self._next, self._behind = self._tensors(following), self._tensors(behind)
-        self._root, self._root_behind = self._tensors(root), self._tensors(root_behind)
-        self._whole_root = self._tensors(whole_root)
+        takes, device = self.takes_rows, plan.layout.device
+        copies = not self.part.keeps_nothing
+        observed, done = specs.observation, specs.done
+        seen = _Wrapped(union(observed, specs.reward, done), following, takes_rows=takes, copies=copies, device=device)
+        first = _Wrapped(union(observed, done), root, takes_rows=takes, copies=copies, device=device)
+        whole = union(after.observation, after.done, after.action)
+        self._next, self._root = seen, first
+        self._whole_root = _Wrapped(whole, whole_root, takes_rows=takes, copies=copies, device=device)
+        self._behind, self._root_behind = (
+            _Targets(arrays, before, takes_rows=takes) for arrays, before in ((behind, seen), (root_behind, first))
+        )
         # A step sees the root as the environment before the transform is given it.
-        self._inverses = [hook.inverse for hook in reversed(plan.hooks[i:]) if hook.inverse is not None]
-        self._specs, self._layout = specs, plan.layout
-        self._builders: dict[Any, TensorDictBuilder] = {}
+        self._inverses = [
+            inverse for hook in reversed(plan.hooks[i:]) if hook.converts and (inverse := hook.inverse) is not None
+        ]
+        self._empty = torch.Size([self.n] if takes else []), device
         self.steps, self.resets = self.hook.step is not None, self.hook.reset is not None
-        self.copies = not self.part.keeps_nothing
 
-    def _tensors(self, arrays: Arrays) -> dict[Any, torch.Tensor]:
-        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
-        return tensors if self.takes_rows else {key: tensor[0] for key, tensor in tensors.items()}
-
-    def _data(self, values: dict[Any, torch.Tensor], at: Sequence[int] | None) -> TensorDict:
-        size = [] if not self.takes_rows else [self.n if at is None else len(at)]
-        data = TensorDict({}, batch_size=size, device=self._layout.device)
-        for key, value in values.items():
-            data.set(key, value[list(at)] if at is not None else value.clone() if self.copies else value)
-        return data
-
-    @torch.no_grad()
     def step(self, at: Sequence[int] | None) -> bool:
         assert self.hook.step is not None
         at = at if self.takes_rows else None
-        following = self._data(self._next, at)
-        root = following.empty()
+        following, given = self._next(at)
         if self.hook.reads_root:
-            root = self._data(self._whole_root, at)
+            root, _ = self._whole_root(at)
             for inverse in self._inverses:
                 root = inverse(root)
-        self._write(self.hook.step(root, following), self._behind, at)
+        else:
+            size, device = self._empty
+            root = build_td({}, size if at is None else torch.Size([len(at)]), device)
+        self._write(self.hook.step(root, following), given, self._behind, at)
         return self.part.writes_done
 
-    @torch.no_grad()
     def reset(self, at: Sequence[int]) -> None:
         assert self.hook.reset is not None
         some = at if self.takes_rows and len(at) != self.n else None
-        given = self._data(self._whole_root, some)
-        given.set("_reset", torch.from_numpy(np.ones((*given.batch_size, 1), bool)))
-        self._write(self.hook.reset(given, self._data(self._root, some)), self._root_behind, some)
+        whole, _ = self._whole_root(some)
+        whole.set("_reset", torch.from_numpy(np.ones((*whole.batch_size, 1), bool)))
+        fresh, given = self._root(some)
+        self._write(self.hook.reset(whole, fresh), given, self._root_behind, some)
 
-    def _write(self, data: TensorDictBase, targets: dict[Any, torch.Tensor], at: Sequence[int] | None) -> None:
+    def _write(
+        self, data: TensorDictBase, given: dict[Any, torch.Tensor], targets: _Targets, at: Sequence[int] | None
+    ) -> None:
+        """Copy what was replaced, or written into, to the rows behind the transform."""
         if not isinstance(data, TensorDictBase):
             raise SpecError(f"{type(self.part).__name__} must return a TensorDict, found {type(data).__name__}.")
-        for key, target in targets.items():
-            value = data.get(key, None)
+        level = entries(data) if type(data) is TensorDict else None
+        for key, target, stays in targets.columns:
+            value = level.get(key) if level is not None and type(key) is str else data.get(key, None)
             if value is None:
                 found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
                 raise SpecError(
                     f"{type(self.part).__name__} left out the entry {key!r}, which its specs have. Found {found}."
                 )
-            if value is target:
+            if stays and value is given[key] and (value is targets.sources[key] or _untouched(value)):
                 continue
             shape = target.shape if at is None else (len(at), *target.shape[1:])
             _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
@@ -444,9 +482,61 @@ class _OnTensorDicts:
             )
 
 
+class _Wrapped:
+    """Rows as TensorDicts: of views where a transform keeps nothing, and of copies where it may.
+
+    Args:
+        spec: of one row.
+        arrays: its entries, ``[n, *shape]``.
+        takes_rows: whether the TensorDicts have the dimension of the rows; there is one row otherwise.
+        copies: whether the entries are copied.
+        device: what the TensorDicts claim as their device.
+    """
+
+    def __init__(
+        self, spec: Composite, arrays: Arrays, *, takes_rows: bool, copies: bool, device: torch.device | None
+    ) -> None:
+        self.spec, self.copies, self.device = spec, copies, device
+        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        self.tensors = tensors if takes_rows else {key: tensor[0] for key, tensor in tensors.items()}
+        n = len(next(iter(arrays.values()), ()))
+        self._builder = TensorDictBuilder(spec, (n,) if takes_rows else (), device=device)
+
+    def __call__(self, at: Sequence[int] | None) -> tuple[TensorDict, dict[Any, torch.Tensor]]:
+        """The data of some rows, or of all of them, and its entries by key."""
+        if at is not None:
+            rows = list(at)
+            values = {key: tensor[rows] for key, tensor in self.tensors.items()}
+            return TensorDictBuilder(self.spec, (len(rows),), device=self.device)(values), values
+        values = {key: tensor.clone() for key, tensor in self.tensors.items()} if self.copies else self.tensors
+        return self._builder(values), values
+
+
+class _Targets:
+    """Where entries go behind a transform.
+
+    Attributes:
+        columns: key, memory, and whether it is that of the entry before the transform.
+        sources: entries before the transform.
+    """
+
+    def __init__(self, arrays: Arrays, before: _Wrapped, *, takes_rows: bool) -> None:
+        self.sources = before.tensors
+        self.columns: list[tuple[Any, torch.Tensor, bool]] = []
+        for key, array in arrays.items():
+            target, source = torch.from_numpy(array), self.sources.get(key)
+            target = target if takes_rows else target[0]
+            self.columns.append((key, target, source is not None and source.data_ptr() == target.data_ptr()))
+
+
+def _untouched(copy: torch.Tensor) -> bool:
+    """Whether nobody has written into a copy that was made for a transform."""
+    return not copy.is_inference() and copy._version == 0
+
+
 def _check(part: Transform, key: Any, value: Any, shape: Any, dtype: torch.dtype, lead: int) -> None:
     """Hold what a transform returned against its spec: a copy would repeat what is smaller, and cast."""
-    if tuple(value.shape) != tuple(shape) or value.dtype is not dtype:
+    if value.shape != shape or value.dtype is not dtype:
         raise SpecError(
             f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[lead:])} and dtype {value.dtype}; its "
             f"specs say {tuple(shape[lead:])} and {dtype}. Change them in transform_observation_spec or a sibling."
@@ -458,6 +548,7 @@ class _RowByRow:
 
     def __init__(self, stages: list[Any], progress: Progress) -> None:
         self.stages, self.progress = stages, progress
+        self.by_torch = any(stage.by_torch for stage in stages)
         self.steps, self.resets = stages[0].steps, stages[0].resets
 
     def step(self, at: Sequence[int] | None) -> bool:

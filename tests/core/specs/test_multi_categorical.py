@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from steppe.errors import NotSupported, SpecError
+from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import BoxList, Categorical, CategoricalBox, MultiCategorical, MultiOneHot, OneHot
 
 MASK = torch.tensor([True, False, True, True, False])
@@ -165,3 +165,22 @@ def test_several_choices_are_of_the_class_of_one() -> None:
     assert numbers != Categorical(2, (2,))
     with pytest.raises(SpecError, match="cannot number 300"):
         MultiCategorical([300]).to(torch.int8)
+
+
+def test_one_of_several_choices_may_be_among_nothing() -> None:
+    for spec in (MultiCategorical([0, 2]), MultiOneHot([0, 2])):
+        assert spec.cardinality() == 0
+        assert len(spec.enumerate()) == 0
+        assert spec.is_in(spec.zero()) is False
+        with pytest.raises(NotSupported, match="no category"):
+            spec.rand()
+        with pytest.raises(NotSupported, match="no category"):
+            spec.project(spec.zero())
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_singletons_are_never_removed(remove) -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="samples always have the shape of the spec"):
+        spec = MultiCategorical([5], remove_singleton=remove)
+    assert spec.remove_singleton is remove
+    assert spec.rand().shape == (1,)

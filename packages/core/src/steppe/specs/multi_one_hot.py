@@ -1,0 +1,113 @@
+"""Several choices at once, as one-hot rows end to end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from steppe.errors import SpecError
+
+from . import shapes
+from .base import DeviceLike
+from .boxes import BoxList
+from .discrete import one_hot_parts
+from .multi_categorical import Counts, MultiCategorical, counts_list, counts_of
+from .one_hot import OneHot
+from .shapes import ShapeLike
+
+__all__ = ["MultiOneHot"]
+
+
+class MultiOneHot(OneHot):
+    """Several choices as one-hot rows, one behind another in the last dimension.
+
+    It is a OneHot for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
+
+    ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
+    indexed, split or joined with others: an index is about the dimensions before it.
+
+    Args:
+        nvec: number of categories of each choice.
+        shape: shape of the data, whose last size is ``sum(nvec)``; ``[sum(nvec)]`` by default.
+        device: device of the data, or None.
+        dtype: dtype of the data.
+        use_register: taken for programs that give it, without effect: numbers are encoded as the categories they name.
+        mask: bool tensor that broadcasts to ``shape``, True where a category is allowed.
+
+    Attributes:
+        use_register: as it was given.
+
+    Raises:
+        SpecError: ``nvec`` is nested or does not fit the shape, or the mask does not fit.
+    """
+
+    _width = "sum(nvec)"
+
+    def __init__(
+        self,
+        nvec: Counts,
+        shape: ShapeLike | None = None,
+        device: DeviceLike = None,
+        dtype: Any = torch.bool,
+        use_register: bool = False,
+        mask: Any = None,
+    ) -> None:
+        counts = counts_of(nvec, "MultiOneHot")
+        if counts.ndim > 1:
+            raise SpecError(f"MultiOneHot: expected a flat nvec, found one of shape {tuple(counts.shape)}.")
+        self._begin(counts_list(counts), shape, device, dtype, use_register, mask)
+
+    @property
+    def n(self) -> int:
+        """Not there: see ``nvec``."""
+        raise AttributeError("MultiOneHot has no n: each choice has its own number of categories, see nvec.")
+
+    @property
+    def nvec(self) -> list[int]:
+        """Number of categories of each choice."""
+        return list(self._parts)
+
+    @property
+    def space(self) -> Any:
+        """The choices, as a BoxList."""
+        return BoxList.from_nvec(self._parts)
+
+    def _number_shape(self) -> torch.Size:
+        return torch.Size((*self._shape[:-1], len(self._parts)))
+
+    def _hot(self, index: torch.Tensor) -> torch.Tensor:
+        return one_hot_parts(index, self._parts, dtype=self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        return self._hot(self.to_categorical_spec()._draw(lead, generator, device))
+
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
+        """Return rows ``[..., sum(nvec)]`` as category numbers ``[..., k]``, int64.
+
+        Args:
+            val: data of the spec, with any leading dimensions.
+            safe: check first that it is in the spec.
+        """
+        self._check_if(safe, val)
+        val = val.to(torch.uint8) if val.dtype is torch.bool else val
+        return torch.stack([part.argmax(-1) for part in shapes.split(val, self._parts)], -1)
+
+    def to_categorical_spec(self) -> MultiCategorical:
+        """Return the spec of the same choices as numbers, ``[*shape[:-1], k]`` int64."""
+        return MultiCategorical(self._parts, self._number_shape(), self._device, torch.int64, self._mask)
+
+    def cardinality(self) -> int:
+        """Return the product of the numbers of categories."""
+        return math.prod(self._parts)
+
+    def _domain_text(self) -> str:
+        mask = " where the mask allows it" if self._mask is not None else ""
+        return f"a single one in each part of sizes {self._parts}{mask}"
+
+    def _categories_text(self) -> str:
+        return f"categories below {self._parts}"
+
+    def _counts_text(self) -> list[str]:
+        return [f"nvec={self._parts}"]

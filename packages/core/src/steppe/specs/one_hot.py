@@ -1,0 +1,253 @@
+"""One choice among ``n``, as a one-hot row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steppe.arguments import ignored_argument
+from steppe.errors import SpecError
+
+from . import masks, shapes
+from .base import DeviceLike, Key, Spec, named
+from .boxes import CategoricalBox
+from .categorical import Categorical
+from .discrete import Discrete, is_whole, one_hot, whole
+from .leaf import one_element, shape_fault
+from .shapes import Change, ShapeLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["OneHot"]
+
+
+class OneHot(Discrete):
+    """One of ``n`` categories, as a row with a single one in the last dimension.
+
+    ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
+    indexed, split or joined with others: an index is about the dimensions before it.
+
+    Args:
+        n: number of categories.
+        shape: shape of the data, whose last size is ``n``; ``[n]`` by default.
+        device: device of the data, or None.
+        dtype: dtype of the data.
+        use_register: taken for programs that give it, without effect: numbers are encoded as the categories they name.
+        mask: bool tensor that broadcasts to ``shape``, True where a category is allowed. A row that allows nothing
+            restricts nothing.
+
+    Attributes:
+        use_register: as it was given.
+
+    Raises:
+        SpecError: the last size of the shape is not ``n``, or the mask does not fit.
+    """
+
+    _default_dtype = torch.bool
+    #: How an error calls the last size.
+    _width = "the number of categories"
+    #: The number of categories of each choice, of which a subclass may have several.
+    _parts: list[int]
+
+    def __init__(
+        self,
+        n: int,
+        shape: ShapeLike | None = None,
+        device: DeviceLike = None,
+        dtype: Any = torch.bool,
+        use_register: bool = False,
+        mask: Any = None,
+    ) -> None:
+        self._begin([int(n)], shape, device, dtype, use_register, mask)
+
+    def _begin(
+        self, parts: list[int], shape: ShapeLike | None, device: DeviceLike, dtype: Any, use_register: bool, mask: Any
+    ) -> None:
+        """Set up a spec of as many choices as there are parts."""
+        super().__init__(shape=(sum(parts),) if shape is None else shape, device=device, dtype=dtype)
+        if use_register:
+            ignored_argument(type(self).__name__, "use_register", "numbers are encoded as the categories they name")
+        self.use_register = bool(use_register)
+        self._parts = parts
+        self._check_shape()
+        self.update_mask(mask)
+
+    def _check_shape(self) -> None:
+        width = sum(self._parts)
+        if width < 0 or not self._shape or self._shape[-1] != width:
+            raise SpecError(
+                f"{type(self).__name__}: expected a shape whose last size is {self._width} = {width}, found "
+                f"{tuple(self._shape)}."
+            )
+
+    def _category_dims(self) -> int:
+        return 1
+
+    def _mask_shape(self) -> torch.Size:
+        return self._shape
+
+    # What differs where there are several choices ----------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """Number of categories."""
+        return self._parts[0]
+
+    @property
+    def space(self) -> Any:
+        """The categories, as a CategoricalBox."""
+        return CategoricalBox(self.n)
+
+    def _number_shape(self) -> torch.Size:
+        """The shape of data as category numbers."""
+        return self._shape[:-1]
+
+    def _hot(self, index: torch.Tensor) -> torch.Tensor:
+        """Category numbers as rows."""
+        return one_hot(index, self._parts[0], dtype=self._dtype)
+
+    def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
+        n, size = self._parts[0], self._full(lead)
+        if n == 0:
+            if size[:-1].numel():
+                raise self._unsupported("rand", "it has no category")
+            return torch.zeros(size, dtype=self._dtype, device=device)
+        if self._mask is not None:
+            return self._hot(masks.draw(self._mask, lead, generator=generator, device=device))
+        return self._hot(torch.randint(0, n, size[:-1], generator=generator, device=device))
+
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
+        """Return rows ``[..., n]`` as category numbers ``[...]``, int64.
+
+        Args:
+            val: data of the spec, with any leading dimensions.
+            safe: check first that it is in the spec.
+        """
+        self._check_if(safe, val)
+        return (val.to(torch.uint8) if val.dtype is torch.bool else val).argmax(-1)
+
+    def to_categorical_spec(self) -> Categorical:
+        """Return the spec of the same choice as numbers, ``[*shape[:-1]]`` int64."""
+        return Categorical(self.n, self._shape[:-1], self._device, torch.int64, self._mask)
+
+    def cardinality(self) -> int:
+        """Return the number of categories."""
+        return self.n
+
+    def _domain_text(self) -> str:
+        among = " where the mask allows it" if self._mask is not None else ""
+        return f"a single one among the {self.n} entries of each row{among}"
+
+    def _categories_text(self) -> str:
+        return f"categories from 0 to {self.n - 1}"
+
+    def _counts_text(self) -> list[str]:
+        return [f"n={self.n}"]
+
+    # -------------------------------------------------------------------------------------------------------------
+
+    def _contains(self, val: torch.Tensor) -> bool:
+        hot = val.to(torch.bool)
+        if val.dtype is not torch.bool and not bool((val == hot).all()):
+            return False
+        if not all(bool((part.sum(-1) == 1).all()) for part in shapes.split(hot, self._parts)):
+            return False
+        if self._mask is None:
+            return True
+        allowed = torch.cat([masks.allowed(part) for part in shapes.split(self._mask, self._parts)], -1)
+        return not bool((hot & ~allowed.to(val.device)).any())
+
+    def _nearest(self, val: torch.Tensor) -> torch.Tensor:
+        pieces: Sequence[torch.Tensor | None] = [None] * len(self._parts)
+        if self._mask is not None:
+            pieces = shapes.split(self._mask, self._parts)
+        parts = zip(shapes.split(val, self._parts), pieces, strict=True)
+        return torch.cat([self._nearest_part(part, mask) for part, mask in parts], -1)
+
+    def _nearest_part(self, val: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        n = val.shape[-1]
+        if n == 0 and val.shape[:-1].numel():
+            raise self._unsupported("project", "it has no category")
+        score = val.double().nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        if mask is not None:
+            # Lower than the lowest score, so that an allowed category wins over it.
+            allowed = masks.allowed(mask).to(val.device).expand(score.shape)
+            best = score.masked_fill(~allowed, -torch.inf).amax(-1, keepdim=True)
+            score = ((score == best) & allowed).to(torch.uint8)
+        return one_hot(score.argmax(-1), n, dtype=self._dtype)
+
+    def _change(self, change: Change) -> Spec:
+        if not shapes.event_survives(self._shape, change):
+            raise IndexError(
+                f"The last dimension of a {type(self).__name__} of shape {tuple(self._shape)} holds the categories: it "
+                f"cannot be indexed, resized or moved."
+            )
+        return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._mask_of_rows(change))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Index the rows, which the last dimension holds.
+
+        An index that leaves the last dimension whole means what it means for data. Any other one is about the
+        dimensions before it: ``spec[..., 0]`` is the spec of the last row dimension's first entry.
+        """
+        try:
+            return super().__getitem__(index)
+        except IndexError:
+            try:
+                rows = (*shapes.expand_index(index, self.ndim - 1), slice(None))
+            except IndexError:
+                rows = None
+            if rows is None:
+                raise
+            return super().__getitem__(rows)
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
+        """Turn category numbers, of the shape that ``to_categorical`` gives them, or one-hot rows into rows.
+
+        Raises:
+            SpecError: the shape is neither, or a number is not a category.
+        """
+        tensor = self._tensor(val, key)
+        size = self._number_shape()
+        numbers = one_element(tensor, size)
+        is_number = not shapes.fits(tensor.shape, self._shape)
+        if is_number and not shapes.fits(numbers.shape, size):
+            fault = shape_fault(named(key, self), self._shape, tensor.shape)
+            raise SpecError(f"{fault} Category numbers of shape {tuple(size)} are encoded as one-hot rows.")
+        if set(self._parts) == {1} and shapes.fits(numbers.shape, size):
+            # A row of one category holds a one, so a zero is the number of that category.
+            is_number = is_number or not bool(tensor.any())
+        if is_number:
+            index, counts = whole(numbers), torch.tensor(self._parts, device=tensor.device)
+            if not is_whole(numbers) or bool(((index < 0) | (index >= counts)).any()):
+                raise SpecError(f"{named(key, self)}: expected {self._categories_text()}, found {val!r}.")
+            tensor = self._hot(index)
+        return self._cast(tensor, key, ignore_device=ignore_device)
+
+    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+        """Return what ``to_categorical`` does, as an int64 array."""
+        self._check_if(safe, val, key)
+        return self.to_categorical(val).detach().cpu().numpy()
+
+    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
+        """Return ``val``, which is one-hot already."""
+        self._check_if(safe, val)
+        return val
+
+    def to_one_hot_spec(self) -> Self:
+        """Return a copy."""
+        return self.clone()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Pick the chosen entry of each choice: one-hot rows and a tensor of their shape give that of numbers."""
+        return self.to_categorical_spec().index(self.to_categorical(index), tensor_to_index)
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
+        return self._hot(self.to_categorical_spec().enumerate(use_mask))
+
+    def _same(self, other: Any) -> bool:
+        return super()._same(other) and self._parts == other._parts

@@ -1,0 +1,63 @@
+"""EntryKernel: a transform of single entries on blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["EntryKernel", "Prepare", "by_torch"]
+
+#: Given an entry of rows ``[n, *shape]`` and where its results go, returns a function that reads and writes them.
+Prepare = Callable[["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"], Callable[[], object]]
+
+
+class EntryKernel:
+    """What a transform of single entries does to blocks of rows: the ``bind`` of its :class:`RowHooks`.
+
+    Args:
+        pairs: keys to read and to write.
+        prepare: prepares one pair. It is called once for each row where ``row_by_row``, and for what a reset writes.
+        row_by_row: each row by itself: faster for what is large, and right for what takes no rows in front.
+    """
+
+    def __init__(self, pairs: list[tuple[Any, Any]], prepare: Prepare, *, row_by_row: bool = False) -> None:
+        self.pairs, self.prepare, self.row_by_row = pairs, prepare, row_by_row
+
+    def __call__(self, root: Any, following: Any) -> Any:
+        stepped = [(following.before[a], following[b]) for a, b in self.pairs]
+        at_root = [(root.before[a], root[b]) for a, b in self.pairs if a in root.before and b in root]
+        after = (
+            [run for rows in self._of_each_row(stepped) for run in rows]
+            if self.row_by_row
+            else [self.prepare(source, target) for source, target in stepped]
+        )
+        of_rows = self._of_each_row(at_root)
+
+        def step() -> bool:
+            for run in after:
+                run()
+            return False
+
+        def reset(at: Any) -> None:
+            for row in at:
+                for run in of_rows[row]:
+                    run()
+
+        return step, reset if of_rows else None
+
+    def _of_each_row(self, columns: list[tuple[Any, Any]]) -> list[list[Callable[[], object]]]:
+        n = len(columns[0][0]) if columns else 0
+        return [[self.prepare(a[i : i + 1], b[i : i + 1]) for a, b in columns] for i in range(n)]
+
+
+def by_torch(apply: Callable[[Any], Any], source: Any, target: Any) -> Callable[[], object]:
+    """A function that writes ``apply`` of an entry of rows to its place."""
+    read, written = torch.from_numpy(source), torch.from_numpy(target)
+
+    def run() -> None:
+        written.copy_(apply(read))
+
+    return run

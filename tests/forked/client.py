@@ -1,0 +1,33 @@
+"""Stands for a program that a server runs in a fork of its own: has its output, its status and its signals.
+
+``python client.py SOCKET ARGUMENTS...`` has the arguments of ``python``. Light: it is started for each program.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+
+def main() -> None:
+    """Ask the server for the program, wait for its end, and end as it did."""
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(sys.argv[1])
+    asked = {"arguments": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
+    socket.send_fds(server, [len(text := json.dumps(asked).encode()).to_bytes(8, "big")], [0, 1, 2])
+    server.sendall(text)
+    answers = server.makefile()
+    pid = int(answers.readline())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: os.kill(pid, number))
+    status = int(answers.readline())
+    if status < 0:
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

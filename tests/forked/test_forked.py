@@ -1,0 +1,79 @@
+"""A program in a fork is to its caller and to itself what it is in an interpreter of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.forked import python
+from tests.limits import CHILD
+
+SHOWN = """
+import os, sys
+print(__name__, sys.argv[1:], os.path.realpath(os.getcwd()), os.environ["COLOUR"], "steppe" in sys.modules)
+print(sys.modules["__main__"].__dict__ is globals(), os.path.basename(globals().get("__file__", "none")))
+print(input(), file=sys.stderr)
+import beside
+print(beside.x)
+import atexit
+atexit.register(print, "the end")
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["file", "-m", "-c"])
+def test_it_has_what_an_interpreter_gives_it(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLOUR", "red")
+    (tmp_path / "shown.py").write_text(SHOWN, encoding="utf-8")
+    (tmp_path / "beside.py").write_text("x = 5", encoding="utf-8")
+    program = {"file": ["shown.py"], "-m": ["-m", "shown"], "-c": ["-c", SHOWN]}[how]
+
+    found = [
+        subprocess.run(
+            [*command, *program, "a", "b"], cwd=tmp_path, input="hello\n", capture_output=True, text=True, timeout=CHILD
+        )
+        for command in ([sys.executable], python())
+    ]
+
+    assert (found[0].returncode, found[0].stderr) == (3, "hello\n")
+    assert [getattr(found[1], name) for name in ("returncode", "stdout", "stderr")] == [
+        getattr(found[0], name) for name in ("returncode", "stdout", "stderr")
+    ]
+
+
+def test_its_error_is_printed() -> None:
+    done = subprocess.run([*python(), "-c", "raise OSError('no')"], capture_output=True, text=True, timeout=CHILD)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "OSError: no")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_by_a_signal(number: signal.Signals) -> None:
+    code = f"import os; os.kill(os.getpid(), {int(number)})"
+
+    assert subprocess.run([*python(), "-c", code], timeout=CHILD).returncode == -number
+
+
+def test_ctrl_c_reaches_it() -> None:
+    code = "print('there', flush=True)\ntry:\n    input()\nexcept KeyboardInterrupt:\n    print('stopped')"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*python(), "-c", code], **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        process.send_signal(signal.SIGINT)
+
+        assert process.communicate(timeout=CHILD)[0] == "stopped\n"
+
+
+def test_it_ends_with_what_stands_for_it() -> None:
+    code = "print('there', flush=True); input()"
+    with subprocess.Popen([*python(), "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        process.kill()
+
+        assert process.stdout.read() == ""  # ends when nobody can write there
