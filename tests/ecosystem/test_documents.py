@@ -45,6 +45,9 @@ PROGRAMS = [
 ]
 
 
+DOCUMENTS_WITH_LINKS = sorted({*DOCUMENTS, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")})
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
     file = tmp_path / "program.py"
@@ -58,9 +61,21 @@ def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
 def test_links_between_documents_lead_somewhere():
     broken = [
         f"{document.relative_to(ROOT)}: {link}"
-        for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+        for document in DOCUMENTS_WITH_LINKS
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
         if not (document.parent / link).exists()
     ]
 
     assert broken == []
+
+
+def test_every_page_and_every_package_is_found_from_the_index_of_the_documents():
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")} - {"index.md"}
+
+    assert [page for page in sorted(pages) if f"]({page})" not in index] == []
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("packages/**/README.md")), ids=lambda path: path.parent.name)
+def test_the_readme_of_a_package_leads_to_the_documents(readme: Path):
+    assert "docs/index.md)" in readme.read_text(encoding="utf-8")

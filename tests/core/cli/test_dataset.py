@@ -30,6 +30,14 @@ def test_batches_become_one_memory_mapped_tensordict(tmp_path, saved_time):
     assert dataset.frames == 10
 
 
+def test_more_than_the_disk_has_room_for_is_refused_before_files_are_made(tmp_path):
+    dataset = Dataset(tmp_path / "out", rows=10**14)
+    with pytest.raises(UsageError, match=r"200000000000000 frames take .* GiB, and .* GiB are free there"):
+        dataset.write(batch(0, 3))
+    dataset.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_what_was_wanted_is_returned(tmp_path):
     dataset = Dataset(tmp_path / "out", rows=5)
     assert dataset.write(batch(0, 3)).shape == (2, 3)

@@ -32,6 +32,12 @@ def test_wrong_arguments_are_one_line_on_stderr(steppe, arguments):
     assert err.count("\n") == 1
 
 
+def test_an_option_that_a_command_does_not_have_leads_to_the_help_of_that_command(steppe):
+    assert steppe("plugins", "--laod").err == (
+        "steppe plugins: unrecognized arguments: --laod ('steppe plugins --help' says more)\n"
+    )
+
+
 def test_version(steppe):
     assert steppe("--version").out.startswith("steppe ")
 

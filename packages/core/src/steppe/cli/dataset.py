@@ -26,7 +26,7 @@ class Dataset:
         split: become trajectories ``[trajectories, longest]`` with a mask instead.
 
     Raises:
-        UsageError: the folder cannot be made.
+        UsageError: the folder cannot be made, or the disk has no room for so many rows.
     """
 
     def __init__(self, out: Path, *, rows: int, split: bool = False) -> None:
@@ -48,6 +48,7 @@ class Dataset:
         end = self._done + taken.shape[1]
         if _fixed(taken):
             if self._store is None:
+                self._check_room(taken)
                 self._store = _room(taken, self._rows, self._work / "data")
             self._store[:, self._done : end] = taken
         else:
@@ -55,6 +56,17 @@ class Dataset:
         self._done = end
         self.frames = self._done * taken.shape[0]
         return taken
+
+    def _check_room(self, batch: TensorDictBase) -> None:
+        """Refuse what the disk has no room for: files of holes would be made, and fail when they are filled."""
+        row = sum(value[:, :1].numel() * value.element_size() for value in batch.values(True, True))
+        needed, free = row * self._rows, shutil.disk_usage(self._work).free
+        if needed > free:
+            frames, gib = batch.shape[0] * self._rows, 2**30
+            raise UsageError(
+                f"--out {str(self._out)!r}: {frames} frames take {needed / gib:,.1f} GiB, and {free / gib:,.1f} GiB "
+                "are free there: collect fewer --frames, or write to another disk"
+            )
 
     def finish(self) -> None:
         """Put the folder in its place, cut to what was written."""

@@ -27,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         argv = sys.argv[1:] if argv is None else argv
-        args = _parser(argv).parse_args(argv)
+        parser = _parser(argv)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:  # the parser of the command leaves them to this one, whose help does not say what the command takes
+            _Parser(prog=f"{parser.prog} {args.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as stop:  # --help, --version and wrong arguments
         return int(stop.code or 0)
     try:

@@ -114,7 +114,11 @@ def _rendered(env: Any, render: Any, recorder: Any) -> Any:
 
 
 def _own_fps(env: Any) -> float:
+    from ..batched.base import BatchedEnv
+
     about = getattr(env, "metadata", None)
+    if about is not None and isinstance(env.base_env, BatchedEnv):
+        about = next(iter(about), None)  # of the first environment
     found = about.get("render_fps") if isinstance(about, dict) else None
     return float(found) if isinstance(found, (int, float)) and found > 0 else 30.0
 
