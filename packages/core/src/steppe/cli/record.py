@@ -114,10 +114,10 @@ def _rendered(env: Any, render: Any, recorder: Any) -> Any:
 
 
 def _own_fps(env: Any) -> float:
-    from ..batched.base import BatchedEnv
+    from ..batched import SerialEnv
 
     about = getattr(env, "metadata", None)
-    if about is not None and isinstance(env.base_env, BatchedEnv):
+    if about is not None and isinstance(env.base_env, SerialEnv):
         about = next(iter(about), None)  # of the first environment
     found = about.get("render_fps") if isinstance(about, dict) else None
     return float(found) if isinstance(found, (int, float)) and found > 0 else 30.0
