@@ -5,10 +5,16 @@
 
 Each transform stands behind an environment that does nothing but copy one observation, alone and in a batch
 (``SerialEnv``), in rollouts on rows and, alone, in a loop of steps. From its CPU time that of an environment is taken
-off whose own observation is what comes out, and then that of the bare operations: the copy of the observation, where it
-is another one, and the tensor operations on it. Contestants take turns, figures are the least of all rounds: other work
-on the machine adds to them and never takes away. ``--peer-python`` names an interpreter with TorchRL, in which its
-transforms of the same names are measured in the same way, in rollouts.
+off whose own observation is what comes out: what the transform adds. ``bare`` is what is added where somebody writes
+the same into that environment by hand: the copy of the observation, where it is another one, and the tensor operations
+on it, whose result goes to the row. So both write as much memory, as new or as often used: the row, and the frames of
+the rollout behind it. In a batch, of which an environment sees one row, the bare operations run by themselves, into one
+row of all environments. Contestants take turns, figures are the least of all rounds: other work on the machine adds to
+them and never takes away. ``--peer-python`` names an interpreter with TorchRL, in which its transforms of the same
+names are measured in the same way, in rollouts.
+
+Transforms of actions have bare operations on the action alone. FrameSkipTransform is held against an environment that
+takes as many steps of its own.
 
 The last table is about ToTensorImage, GrayScale, Resize to 84, CatFrames of 4, RewardClipping, RewardSum and
 StepCounter in ``ParallelEnv(8, ALE/Pong-v5)``: the CPU time of a frame in all processes, and frames a second, beside
@@ -30,11 +36,32 @@ import numpy as np
 import torch
 from common import show
 from peer import Peer
-from transform_cases import CASES, value_of
+from torch.nn.functional import one_hot
+from transform_cases import ACTIONS, CASES, value_of
 
-from steppe import ArrayEnv, Bounded, Compose, ParallelEnv, SerialEnv, TransformedEnv, Unbounded, make_env
+from steppe import (
+    ArrayEnv,
+    Binary,
+    Bounded,
+    Compose,
+    OneHot,
+    ParallelEnv,
+    SerialEnv,
+    TransformedEnv,
+    Unbounded,
+    make_env,
+)
 from steppe.errors import TransformNotFound
 from steppe.transforms import make_transform
+
+
+def _scaled(value: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(value.movedim(-1, -3)).div_(255)
+
+
+def _grey_into(value: torch.Tensor, out: torch.Tensor) -> None:
+    red, green, blue = value.unbind(-3)
+    torch.mul(red, 0.2989, out=out.squeeze(-3)).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
 def _grey(value: torch.Tensor) -> torch.Tensor:
@@ -63,10 +90,25 @@ class _Running:
         return (value - mean) / (self.ssq / self.count - mean * mean).clamp_min_(1e-4).sqrt_()
 
 
+def _nothing(_: Any) -> None:
+    """For operations whose result does not go to a row."""
+
+
+def _projected(action: torch.Tensor) -> torch.Tensor:
+    number = action.to(torch.uint8).argmax(-1)
+    if bool((number >= 4).any()):
+        number = torch.randint(4, number.shape)
+    return one_hot(number, 4).to(action.dtype)
+
+
 LOC, SCALE = torch.zeros(8), torch.ones(8)
+NOISE = torch.zeros(2, 3)
+
+#: Bare operations of large results, that write them where they are to be: the fastest known here.
+INTO: dict[str, Callable[[torch.Tensor, torch.Tensor], None]] = {"ToTensorImage": _scaled, "GrayScale": _grey_into}
 
 #: The bare operations of each transform: of a value with leading dimensions, what comes out.
-BARE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+BARE: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "ToTensorImage": lambda value: value.movedim(-1, -3).div(255),
     "GrayScale": _grey,
     "Resize": _small,
@@ -89,6 +131,19 @@ BARE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "DoubleToFloat": lambda value: value.float(),
     "RewardSum": lambda value: value + value,
     "StepCounter": lambda value: value + 1,
+    "Timer": lambda value: _nothing(time.perf_counter() - time.perf_counter()),
+    "TerminateTransform": lambda value: _nothing(bool((value[..., 0] > 2).any())),
+    "gSDENoise": lambda value: _nothing(torch.zeros(2, 3).copy_(NOISE)),
+    "ActionMask": lambda value: _nothing(torch.ones(4, dtype=torch.bool).clone()),
+    "ConditionalPolicySwitch": lambda value: _nothing(bool((value[..., 0] > 2).any())),
+    "FrameSkipTransform": lambda value: value + value,
+}
+#: The same of transforms of actions: of the caller's action, what the environment is given.
+BARE_ACTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ActionScaling": lambda action: action * 2 + 1,
+    "ActionDiscretizer": lambda action: torch.linspace(-1, 1, 5)[action],
+    "FlattenAction": lambda action: action.unflatten(-1, (2, 3)),
+    "DiscreteActionProjection": _projected,
 }
 #: What kernels add beside the observation.
 COUNTED = ("episode_reward", "step_count")
@@ -99,14 +154,16 @@ REWARDS = ("RewardScaling", "RewardClipping", "BinarizeReward", "RewardSum", "St
 class Still(ArrayEnv):
     """Shows the same observation again and again, and never ends."""
 
-    def __init__(self, entries: dict[str, Any]) -> None:
+    def __init__(self, entries: dict[str, Any], action: Any = None) -> None:
         super().__init__()
         leaves = {}
         for key, (shape, dtype) in entries.items():
             leaves[key] = Bounded(0, 255, shape, dtype=dtype) if dtype is torch.uint8 else Unbounded(shape, dtype=dtype)
+            if dtype is torch.bool:
+                leaves[key] = Binary(shape=shape, dtype=dtype)
         for key, leaf in leaves.items():
             self.full_observation_spec[key] = leaf
-        self.action_spec = Bounded(-1.0, 1.0, (1,))
+        self.action_spec = Bounded(-1.0, 1.0, (1,)) if action is None else action
         self.reward_spec = Unbounded((1,))
         self.values = {key: np.ascontiguousarray(value_of(*entry).numpy()) for key, entry in entries.items()}
 
@@ -191,36 +248,56 @@ class Turns:
 def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[str]:
     """The row of a transform in the table."""
     arguments, entries = CASES[name]
+    action = _action(*ACTIONS[name]) if name in ACTIONS else None
     large = any(np.prod(shape) > 10_000 for shape, _ in entries.values())
     steps = max(8, (100 if large else 2000) // (8 if n > 1 else 1))
 
-    def make(entries: dict[str, Any], transformed: bool) -> Any:
-        def one() -> Any:
-            env = Still(entries)
-            return TransformedEnv(env, make_transform(name, **arguments)) if transformed else env
-
+    def batch(one: Callable[[], Any]) -> Any:
         return one() if n == 1 else SerialEnv(n, one)
 
-    env = make(entries, True)
+    env = batch(lambda: TransformedEnv(Still(entries, action), make_transform(name, **arguments)))
     observed = env.observation_spec if n == 1 else env.observation_spec[0]
-    behind = {key: (tuple(leaf.shape), leaf.dtype) for key, leaf in observed.items() if key not in COUNTED}
-    base = make(behind, False)
+    behind = {
+        key: (tuple(leaf.shape), leaf.dtype)
+        for key, leaf in observed.items()
+        if key not in COUNTED and not key.startswith("_")
+    }
+    contestants = {"base": batch(lambda: Still(behind, action)), "ours": env}
+    by_hand = n == 1 and name not in BARE_ACTIONS
+    if by_hand:
+        contestants["bare"] = ByHand(name, behind, action)
     problem = env.row_problem if n == 1 else None
-    actions = env.full_action_spec.rand((steps,))
     turns = Turns(rounds)
-    for label, which in (("base", base), ("ours", env)):
-        turns.add(label, steps, lambda which=which: which.rollout(steps, actions=actions, break_when_any_done=False))
+    for label, which in contestants.items():
+        actions = which.full_action_spec.rand((steps,))
+
+        def rollout(which: Any = which, actions: Any = actions) -> None:
+            which.rollout(steps, actions=actions, break_when_any_done=False)
+
+        turns.add(label, steps, rollout)
         if n == 1:
-            turns.add(f"{label} loop", steps, lambda which=which: loop(which, actions))
-    turns.add("bare", steps, bare(name, n, steps))
+            turns.add(f"{label} loop", steps, lambda which=which, actions=actions: loop(which, actions))
+    if not by_hand:
+        turns.add("bare", steps, bare(name, n, steps, env))
     least = turns.run()
-    added, alone = least["ours"] - least["base"], least["bare"]
+    base = least["base"]
+    added, alone = least["ours"] - base, least["bare"] - (base if by_hand else 0.0)
     cells = [name + (" (on TensorDicts)" if problem else ""), str(n), f"{alone:.1f}", f"{added:.1f}"]
     cells.append(f"{added - alone:+.1f}")
-    looped = least["ours loop"] - least["base loop"] if n == 1 else None
-    cells += ["", ""] if looped is None else [f"{looped:.1f}", f"{looped - alone:+.1f}"]
-    cells.append("" if peer_python is None else peer_figure(peer_python, name, rounds))
+    if n == 1:
+        looped = least["ours loop"] - least["base loop"]
+        over = least["ours loop"] - least["bare loop"] if by_hand else looped - alone
+        cells += [f"{looped:.1f}", f"{over:+.1f}"]
+    else:
+        cells += ["", ""]
+    compared = peer_python is not None and name not in ACTIONS
+    cells.append(peer_figure(str(peer_python), name, rounds) if compared else "")
     return cells
+
+
+def _action(kind: str, *arguments: Any) -> Any:
+    """The spec of an action, for both ends of a transform of actions."""
+    return OneHot(*arguments) if kind == "one-hot" else Bounded(*arguments)
 
 
 def loop(env: Any, actions: Any) -> None:
@@ -230,22 +307,77 @@ def loop(env: Any, actions: Any) -> None:
         _, td = env.step_and_maybe_reset(td)
 
 
-def bare(name: str, n: int, steps: int) -> Callable[[], None]:
-    """The observation copied, where what comes out is another one, and the operations on it."""
-    operations, lead = BARE[name], () if n == 1 else (n,)
+def value_read(name: str) -> tuple[torch.Tensor, bool]:
+    """What the operations of a transform read, and whether what comes out has its shape and dtype."""
     shape, dtype = ((1,), torch.float32) if name in REWARDS else next(iter(CASES[name][1].values()))
-    value = value_of(shape, dtype).expand(*lead, *shape).contiguous()
-    with torch.no_grad():
-        result = operations(value)
-    keeps = result.shape == value.shape and result.dtype is value.dtype
-    scratch = value.clone()
+    value = value_of(shape, dtype)
+    result = BARE[name](value)
+    return value, result is None or (result.shape == value.shape and result.dtype is value.dtype)
+
+
+class ByHand(Still):
+    """The bare operations of a transform, written into the environment that shows what comes out."""
+
+    def __init__(self, name: str, behind: dict[str, Any], action: Any) -> None:
+        super().__init__(behind, action)
+        self.value, keeps = value_read(name)
+        entries = CASES[name][1]
+        new = [key for key, entry in behind.items() if entries.get(key) != entry]
+        self.target = "reward" if name in REWARDS else new[0] if new and not keeps else next(iter(behind))
+        self.repeats = CASES[name][0].get("frame_skip", 1)
+        self.scratch = None if keeps else self.value.clone()
+        self.operations, self.into = BARE[name], INTO.get(name)
+        self.written = {key: value for key, value in self.values.items() if keeps or key != self.target}
+        self.row: Any = None
+        self.out: Any = None
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        if out is not self.out:
+            self.out, self.row = out, torch.from_numpy(out[self.target])
+        for _ in range(self.repeats):
+            for key, value in self.written.items():
+                out[key][...] = value
+            out["reward"][...] = 0.5
+        row, given = self.row, self.row
+        if self.scratch is not None:
+            given = self.scratch.copy_(self.value)
+        if self.into is not None:
+            self.into(given, row)
+            return False, False
+        for _ in range(max(1, self.repeats - 1)):
+            result = self.operations(given)
+        if result is not None:
+            row.copy_(result)
+        return False, False
+
+
+def bare(name: str, n: int, steps: int, env: Any) -> Callable[[], None]:
+    """The operations of a transform by themselves, their result in one row of all environments."""
+    lead = () if n == 1 else (n,)
+    if name in BARE_ACTIONS:
+        convert, actions = BARE_ACTIONS[name], env.full_action_spec.rand((steps,))[env.action_key].unbind(0)
+
+        def run_actions() -> None:
+            for action in actions:
+                convert(action)
+
+        return run_actions
+    one, keeps = value_read(name)
+    value = one.expand(*lead, *one.shape).contiguous()
+    operations, into, scratch = BARE[name], INTO.get(name), value.clone()
+    result = operations(value)
+    row = None if result is None else torch.empty(result.shape, dtype=result.dtype)
 
     @torch.no_grad()
     def run() -> None:
         for _ in range(steps):
-            if not keeps:
-                scratch.copy_(value)
-            operations(scratch)
+            given = scratch if keeps else scratch.copy_(value)
+            if into is not None:
+                into(given, row)
+            elif row is not None:
+                row.copy_(operations(given))
+            else:
+                operations(given)
 
     return run
 

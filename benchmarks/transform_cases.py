@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CASES", "value_of"]
+__all__ = ["ACTIONS", "CASES", "value_of"]
 
 _STILL = {"observation": ((8,), torch.float32)}
 _OBSERVATION = ["observation"]
@@ -18,10 +18,22 @@ def _pixels(*shape: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
 
 def value_of(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What an entry is all the time."""
+    if dtype is torch.bool:
+        return torch.ones(shape, dtype=dtype)
     generator = torch.Generator().manual_seed(0)
     if dtype is torch.uint8:
         return torch.randint(0, 256, shape, dtype=dtype, generator=generator)
     return torch.rand(shape, dtype=dtype, generator=generator)
+
+
+def never(td: Any) -> torch.Tensor:
+    """A condition that never holds."""
+    return td["observation"][..., 0] > 2
+
+
+def unchanged(td: Any) -> Any:
+    """A policy that leaves the action as it is."""
+    return td
 
 
 #: For each transform the arguments of its constructor, and shapes and dtypes of the observations.
@@ -54,4 +66,23 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "DoubleToFloat": ({}, {"observation": ((8,), torch.float64)}),
     "RewardSum": ({}, _STILL),
     "StepCounter": ({}, _STILL),
+    "Timer": ({}, _STILL),
+    "TerminateTransform": ({"stop": never}, _STILL),
+    "gSDENoise": ({"state_dim": 3, "action_dim": 2}, _STILL),
+    "FrameSkipTransform": ({"frame_skip": 4}, _STILL),
+    "ActionMask": ({}, {**_STILL, "action_mask": ((4,), torch.bool)}),
+    "ConditionalPolicySwitch": ({"policy": unchanged, "condition": never}, _STILL),
+    "ActionScaling": ({}, _STILL),
+    "ActionDiscretizer": ({"num_intervals": 5}, _STILL),
+    "FlattenAction": ({"first_dim": -2, "last_dim": -1}, _STILL),
+    "DiscreteActionProjection": ({"num_actions_effective": 4, "max_actions": 6}, _STILL),
+}
+
+#: Actions of the environment, where a transform is about them: a kind, and what makes its spec.
+ACTIONS: dict[str, tuple[Any, ...]] = {
+    "ActionMask": ("one-hot", 4),
+    "ActionScaling": ("bounded", -2.0, 2.0, (2,)),
+    "ActionDiscretizer": ("bounded", -1.0, 1.0, (2,)),
+    "FlattenAction": ("bounded", -1.0, 1.0, (2, 3)),
+    "DiscreteActionProjection": ("one-hot", 4),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -44,3 +45,12 @@ def test_each_test_that_a_transform_leaves_out_has_its_reason_in_skips_toml():
 
     assert found
     assert (missing, superfluous, empty, unknown) == ([], [], [], [])
+
+
+def test_families_stand_in_alphabetical_order():
+    families = re.findall(r"^# -- (steppe-\S+) --$", (HERE / "skips.toml").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert families == sorted(families)
+    assert families == [
+        f"steppe-{path.name}" for path in sorted(HERE.iterdir()) if (path / "test_conformance.py").exists()
+    ]

@@ -37,7 +37,7 @@ class TestRewardScaling(TransformConformance):
 
 
 class TestVecNorm(TransformConformance):
-    """Frozen: batches inside and outside count in another order."""
+    """Frozen: batches inside and outside count in another order, TestCountingVecNorm has the rest."""
 
     input_spec = SPEC
     expected = {"observation": (4,)}
@@ -52,6 +52,28 @@ class TestVecNorm(TransformConformance):
             }
         )
         return norm.freeze()
+
+
+class TestCountingVecNorm(TransformConformance):
+    """Counting, wherever one environment, or one batch, counts its steps in one order."""
+
+    input_spec = SPEC
+    expected = {"observation": (4,)}
+    for_each_row = False
+
+    def make_transform(self):
+        return VecNorm(["observation"])
+
+
+class TestCountingVecNormV2(TransformConformance):
+    """The same of moving averages."""
+
+    input_spec = SPEC
+    expected = {"observation": (4,)}
+    for_each_row = False
+
+    def make_transform(self):
+        return VecNormV2(["observation"], reduce_batch_dims=True)
 
 
 class TestVecNormV2(TransformConformance):

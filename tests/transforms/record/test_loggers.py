@@ -18,6 +18,8 @@ from steppe_record import generate_exp_name, get_logger
 from tests.limits import CHILD
 from tests.transforms.record.decoding import decoded, error
 
+pytestmark = pytest.mark.matrix
+
 VIDEO = torch.zeros(1, 6, 3, 32, 48, dtype=torch.uint8)
 VIDEO[:, :, 0, 8:24, 8:24] = 200
 

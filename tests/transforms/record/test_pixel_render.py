@@ -92,6 +92,43 @@ def test_what_renders_nothing_says_what_to_do(make, arguments, text):
         TransformedEnv(make(), PixelRenderTransform(**arguments))
 
 
+@pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
+def test_frames_are_switched_off_and_on_while_a_batch_runs(batch):
+    env = TransformedEnv(batch(2, Rendered), PixelRenderTransform())
+    render, td, seen = env.transform, env.reset(), []
+    for mode in (None, "off", None, "on", None):
+        if mode is not None:
+            render.switch(mode)
+        frame, td = env.step_and_maybe_reset(env.rand_action(td))
+        found = frame["next"].get("pixels", None)
+        seen.append(None if found is None else found[:, 0, 0, 0].tolist())
+        assert ("pixels" in env.observation_spec.keys()) == render.enabled == (found is not None)
+    render.switch()
+    off = env.rollout(4, break_when_any_done=False)
+    render.switch(True)
+    on = env.rollout(4, break_when_any_done=False)
+    check_env_specs(env)
+    env.close()
+
+    # Episodes of three steps: the third is rendered before the next one begins.
+    assert seen == [[1, 1], None, None, [1, 1], [2, 2]]
+    assert "pixels" not in off["next"].keys()
+    assert "pixels" not in off.keys()
+    assert on["next", "pixels"][0, :, 0, 0, 0].tolist() == [1, 2, 3, 1]
+    assert on["pixels"][0, :, 0, 0, 0].tolist() == [0, 1, 2, 0]
+
+
+def test_what_a_batch_is_made_of_may_be_switched_off_before():
+    def made():
+        env = TransformedEnv(Rendered(), PixelRenderTransform())
+        env.transform.switch("off")
+        return env
+
+    env = SerialEnv(2, made)
+    assert "pixels" not in env.rollout(2)["next"].keys()
+    env.close()
+
+
 def test_a_switch_has_two_positions():
     with pytest.raises(SpecError, match="'on', 'off' or a bool, found 'up'"):
         PixelRenderTransform().switch("up")

@@ -14,6 +14,7 @@ from steppe.transforms.auto_reset import AutoResetTransform
 from steppe.transforms.base import Transform
 from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
+from steppe.transforms.clipping import clip_kernel
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowArrays, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compose import Compose
@@ -31,6 +32,7 @@ from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
 from steppe.transforms.select import ExcludeTransform, RemoveEmptySpecs, RenameTransform, SelectTransform
 from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
+from steppe.transforms.stepping import SteppingTransform
 from steppe.transforms.tolerance import set_missing_tolerance
 from steppe.transforms.tracking import InitTracker, StepCounter
 from steppe.transforms.unary import UnaryTransform
@@ -62,6 +64,7 @@ __all__ = [
     "RowHooks",
     "SelectTransform",
     "StepCounter",
+    "SteppingTransform",
     "TensorDictPrimer",
     "Transform",
     "TransformedEnv",
@@ -72,6 +75,7 @@ __all__ = [
     "as_key",
     "as_keys",
     "auto_unwrap_transformed_env",
+    "clip_kernel",
     "make_transform",
     "names_of",
     "replace_last",

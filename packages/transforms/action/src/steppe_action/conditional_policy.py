@@ -9,13 +9,13 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
-from steppe.errors import SpecError, StateError
-from steppe.transforms import Transform
+from steppe.errors import SpecError
+from steppe.transforms import SteppingTransform
 
 __all__ = ["ConditionalPolicySwitch"]
 
 
-class ConditionalPolicySwitch(Transform):
+class ConditionalPolicySwitch(SteppingTransform):
     """Lets another policy take one more step where a condition holds: the move of an opponent, for example.
 
     After a step, and after a reset, the condition is asked about what the environment has returned. In rows where it
@@ -46,16 +46,6 @@ class ConditionalPolicySwitch(Transform):
         self.__dict__["policy"] = policy
         self.condition = condition
 
-    @property
-    def _env(self) -> Any:
-        env = self.parent
-        if env is None:
-            raise StateError(
-                "ConditionalPolicySwitch steps its environment, and belongs to none. Append it to one: "
-                "env.append_transform(ConditionalPolicySwitch(policy, condition))."
-            )
-        return env
-
     def _holds(self, data: TensorDictBase) -> torch.Tensor:
         """In which rows, ``[*B]`` bool."""
         found, size = self.condition(data), data.batch_size
@@ -76,7 +66,7 @@ class ConditionalPolicySwitch(Transform):
 
     def _acted(self, root: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
         """The data of a step of the other policy in some rows, ``next`` with the others as they were included."""
-        env = self._env
+        env = self.env
         if bool(acting.all()):
             return env.step(_given(root, self.policy(root), env.action_keys))  # type: ignore[no-any-return]
         some = self.policy(root[acting])
@@ -89,7 +79,7 @@ class ConditionalPolicySwitch(Transform):
         return env.step(root)  # type: ignore[no-any-return]
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env = self._env
+        env = self.env
         acting = self._holds(next_tensordict) & ~rows_ended(next_tensordict, done_groups(env.full_done_spec))
         given = tensordict.pop("_step", None)
         if given is not None:
@@ -100,7 +90,7 @@ class ConditionalPolicySwitch(Transform):
         return again if bool(acting.all()) else merge_rows(acting, again, next_tensordict)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        env, groups, size = self._env, done_groups(self._env.full_done_spec), tensordict_reset.batch_size
+        env, groups, size = self.env, done_groups(self.env.full_done_spec), tensordict_reset.batch_size
         acting = self._holds(tensordict_reset)
         masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]

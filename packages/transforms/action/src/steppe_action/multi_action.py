@@ -8,14 +8,14 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
-from steppe.errors import SpecError, StateError
+from steppe.errors import SpecError
 from steppe.specs import Spec
-from steppe.transforms import EnvSpecs, Transform, as_key, names_of, replace_last, set_beside
+from steppe.transforms import EnvSpecs, SteppingTransform, as_key, names_of, replace_last, set_beside
 
 __all__ = ["MultiAction"]
 
 
-class MultiAction(Transform):
+class MultiAction(SteppingTransform):
     """Takes several actions in one step, one after the other.
 
     An action ``[*B, *F]`` of the environment becomes one of ``[*B, K, *F]`` for the caller (``dim=1``), with as many
@@ -113,18 +113,8 @@ class MultiAction(Transform):
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    @property
-    def _env(self) -> Any:
-        env = self.parent
-        if env is None:
-            raise StateError(
-                "MultiAction steps its environment, and belongs to none. Append it to one: "
-                "env.append_transform(MultiAction())."
-            )
-        return env
-
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        env, sizes = self._env, set()
+        env, sizes = self.env, set()
         at = tensordict.batch_dims + self.dim - 1
         for key, chunk_key in self._pairs_in(env.full_action_spec):
             chunk = tensordict.get(chunk_key, None)
@@ -146,7 +136,7 @@ class MultiAction(Transform):
         return tensordict
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env, following = self._env, next_tensordict
+        env, following = self.env, next_tensordict
         groups, size = done_groups(env.full_done_spec), following.batch_size
         at = len(size) + self.dim - 1
         chunks = {key: tensordict.get(_rest(key)) for key, _ in self._pairs_in(env.full_action_spec)}
@@ -192,7 +182,7 @@ class MultiAction(Transform):
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         if self.stack_observations:
-            env, at = self._env, tensordict_reset.batch_dims + self.dim - 1
+            env, at = self.env, tensordict_reset.batch_dims + self.dim - 1
             for key in self._stacked(env.full_observation_spec, env.full_state_spec):
                 tensordict_reset.set(key, tensordict_reset.get(key).unsqueeze(at))
         return tensordict_reset

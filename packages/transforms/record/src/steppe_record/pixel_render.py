@@ -70,9 +70,10 @@ class PixelRenderTransform(Transform):
         return self._enabled
 
     def switch(self, mode: str | bool | None = None) -> None:
-        """Render, or not; without an argument the other of the two. While it is off there is no entry.
+        """Render, or not; without an argument the other of the two. It holds from the next step or reset on.
 
-        An environment inside a batch is switched before the batch is made.
+        While it is off, neither specs nor ``next`` have the entry; a root that had a frame keeps it, like everything
+        that an environment does not write. An environment inside a batch is switched before the batch is made.
 
         Args:
             mode: ``"on"``, ``"off"``, True or False.

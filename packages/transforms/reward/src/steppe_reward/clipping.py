@@ -10,7 +10,7 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Spec, mapped_bounds
-from steppe.transforms import EntryTransform
+from steppe.transforms import EntryTransform, clip_kernel
 
 __all__ = ["RewardClipping"]
 
@@ -58,16 +58,7 @@ class RewardClipping(EntryTransform):
         low, high = self.clamp_min, self.clamp_max
         if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor):
             return None
-        low, high = (None if bound is None else np.asarray(bound).astype(target.dtype) for bound in (low, high))
-
-        def clip() -> None:
-            given = source
-            if low is not None:
-                given = np.maximum(given, low, out=target)
-            if high is not None:
-                np.minimum(given, high, out=target)
-
-        return clip
+        return clip_kernel(source, target, low, high)
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         if leaf.dtype is not None and not leaf.dtype.is_floating_point:

@@ -10,7 +10,7 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Spec, mapped_bounds
-from steppe.transforms import EntryTransform
+from steppe.transforms import EntryTransform, clip_kernel
 
 from .named import some_keys
 
@@ -74,17 +74,7 @@ class ClipTransform(EntryTransform):
                 )
 
     def row_kernel(self, source: Any, target: Any) -> Any:
-        low, high = self.low, self.high
-        low, high = (None if bound is None else np.asarray(bound).astype(target.dtype) for bound in (low, high))
-
-        def clip() -> None:
-            given = source
-            if low is not None:
-                given = np.maximum(given, low, out=target)
-            if high is not None:
-                np.minimum(given, high, out=target)
-
-        return clip
+        return clip_kernel(source, target, self.low, self.high)
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
         self._check_whole(leaf)

@@ -8,13 +8,13 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
-from steppe.errors import NotSupported, SpecError, StateError
-from steppe.transforms import EnvSpecs, Hooks, Transform
+from steppe.errors import SpecError
+from steppe.transforms import EnvSpecs, Hooks, SteppingTransform
 
 __all__ = ["FrameSkipTransform"]
 
 
-class FrameSkipTransform(Transform):
+class FrameSkipTransform(SteppingTransform):
     """Takes the same action ``frame_skip`` times in one step, and adds up the rewards.
 
     A row stops where its episode ends: nothing acts in an episode that is over. Transforms before this one run on each
@@ -41,12 +41,7 @@ class FrameSkipTransform(Transform):
         return Hooks() if self.frame_skip == 1 else super().hooks(specs)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env = self.parent
-        if env is None:
-            raise StateError(
-                "FrameSkipTransform steps its environment, and belongs to none. Append it to one: "
-                "env.append_transform(FrameSkipTransform(4))."
-            )
+        env = self.env
         groups, following = done_groups(env.full_done_spec), next_tensordict
         rewards = {key: following.get(key) for key in env.reward_keys}
         given = tensordict.pop("_step", None)
@@ -72,17 +67,6 @@ class FrameSkipTransform(Transform):
         for key, total in rewards.items():
             following.set(key, total)
         return following
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Not defined for data that comes from no environment.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported(
-            "FrameSkipTransform steps an environment and cannot be applied to data that is there already. Append it to "
-            "the environment that collects the data."
-        )
 
     def _repr_keys(self) -> Any:
         return ("frame_skip",)

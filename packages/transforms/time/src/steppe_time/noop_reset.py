@@ -8,8 +8,8 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import done_groups, rows_ended
-from steppe.errors import NotSupported, SpecError, StateError
-from steppe.transforms import RowGenerators, Transform
+from steppe.errors import SpecError, StateError
+from steppe.transforms import RowGenerators, SteppingTransform
 
 __all__ = ["NoopResetEnv"]
 
@@ -17,7 +17,7 @@ __all__ = ["NoopResetEnv"]
 _TRIALS = 10
 
 
-class NoopResetEnv(Transform):
+class NoopResetEnv(SteppingTransform):
     """Takes random actions when an episode begins, so that episodes begin in different states.
 
     Each row that is reset takes a number of its own of random actions, others none. A row whose episode ends under them
@@ -50,12 +50,7 @@ class NoopResetEnv(Transform):
         self._draws.seed(seed)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        env = self.parent
-        if env is None:
-            raise StateError(
-                "NoopResetEnv steps its environment, and belongs to none. Append it to one: "
-                "env.append_transform(NoopResetEnv(30))."
-            )
+        env = self.env
         size, groups = tensordict_reset.batch_size, done_groups(env.full_done_spec)
         masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]
@@ -104,17 +99,6 @@ class NoopResetEnv(Transform):
             for row, at_work, draw in zip(rows, acting, draws, strict=True)
         ]
         return torch.stack(drawn).reshape(size)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Not defined for data that comes from no environment.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported(
-            "NoopResetEnv steps an environment and cannot be applied to data that is there already. Append it to the "
-            "environment that collects the data."
-        )
 
     def _repr_keys(self) -> Any:
         return ("noops", "random")
