@@ -11,6 +11,7 @@ from torch import distributions, nn
 
 from steppe import CategoricalActor, Collector, ExplorationType, NormalActor, SerialEnv, set_exploration_type
 from steppe.collectors.draws import categorical, normal, one_hot
+from steppe.errors import PolicyError
 
 RANDOM = ExplorationType.RANDOM
 
@@ -80,3 +81,9 @@ def test_parameters_that_are_none_are_refused(validated: None, make: Any) -> Non
     td = TensorDict({"observation": torch.full((5, 4), float("nan"))}, [5])
     with torch.no_grad(), set_exploration_type(RANDOM), pytest.raises(ValueError, match="constraint"):
         actor(td)
+
+
+def test_a_module_with_a_mean_but_no_deviation_for_each_number_is_refused_with_the_layer_to_write() -> None:
+    actor = NormalActor(nn.Linear(3, 1))
+    with pytest.raises(PolicyError, match=r"2 \* k numbers for actions of k; found 1.*nn\.Linear\(\.\.\., 2 \* env"):
+        SerialEnv(2, "gym:Pendulum-v1").rollout(3, actor)

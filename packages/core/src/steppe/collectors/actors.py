@@ -17,6 +17,7 @@ from torch import distributions
 
 from steppe.collectors.draws import Draw, categorical, normal, one_hot
 from steppe.envs import ExplorationType, exploration_type
+from steppe.errors import PolicyError
 
 __all__ = ["CategoricalActor", "Drawing", "NormalActor"]
 
@@ -179,7 +180,22 @@ class NormalActor(_FusedActor):
         )
 
     def _net(self, module: Any) -> Any:
-        return torch.nn.Sequential(module, NormalParamExtractor())
+        return torch.nn.Sequential(module, _LocAndScale())
+
+
+class _LocAndScale(NormalParamExtractor):
+    """Makes means and standard deviations of ``[*B, 2 * k]`` numbers."""
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n = tensors[0].shape[-1]
+        if n % 2:
+            raise PolicyError(
+                "A NormalActor takes a mean and a standard deviation for each number of an action from its module, so "
+                f"2 * k numbers for actions of k; found {n}. For a linear layer: nn.Linear(..., 2 * "
+                "env.action_spec.shape[-1])."
+            )
+        found: tuple[torch.Tensor, ...] = super().forward(*tensors)
+        return found
 
 
 class _Normal(distributions.Independent):  # type: ignore[type-arg]
