@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools.base_env import CONSTRAINTS, use_base
 from tools.wheelhouse import build_wheels, families, install_extras, new_environment
-from tools.workspace import all_rows, packages
+from tools.workspace import ROOT, all_rows, packages
 
 nox.options.sessions = ["lint", "types", "light", "tests"]
 nox.options.reuse_venv = "yes"
@@ -73,12 +73,12 @@ TEST_LIBRARIES = [
     "mlflow-skinny",
     "hypothesis",
     "psutil",
-    "pytest-xdist",
 ]
 
 
-# Tests on all cores. Those of a file share environments, and stay in one process.
-SPREAD = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
+# Tests on all cores. Those of a file share environments, and stay in one process. Files come in their usual order: by
+# themselves, those of few and long tests would come last, and one core would wait for them.
+SPREAD = ("-n", "logical", "--maxprocesses", "4", "--no-loadscope-reorder", "--dist", "loadfile")
 
 # What every change is tested with.
 QUICK = "not slow and not exhaustive and not library"
@@ -190,6 +190,8 @@ def light(session: nox.Session) -> None:
         "-c",
         str(CONSTRAINTS),
         "cloudpickle",
+        "editables",
+        "hatchling",
         "importlib-metadata",
         "packaging",
         "pluggy",
@@ -197,7 +199,7 @@ def light(session: nox.Session) -> None:
         "pytest-timeout",
         "rich",
     )
-    session.install("--no-deps", *editable("steppe", "steppe-gym", "steppe-testing"))
+    install_editable(session, "steppe", "steppe-gym", "steppe-testing")
     session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")
     session.run(
         "python", "-m", "pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli", *session.posargs
@@ -286,23 +288,29 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
     session.run("python", "-m", "pytest", *marked, *folders, *session.posargs, env=HEADLESS)
 
 
-def editable(*names: str) -> list[str]:
-    """The arguments that install these packages of the repository editable."""
-    return [part for package in packages() if package.name in names for part in ("-e", str(package.path))]
+def install_editable(session: nox.Session, *names: str) -> None:
+    """Install packages of this repository where they stand, without what they depend on."""
+    folder = Path(session.create_tmp()).resolve() / "editable"
+    paths = [str(package.path) for package in packages() if package.name in names]
+    session.run_install("python", str(ROOT / "tools/build_packages.py"), "--editable", str(folder), *paths)
+    wheels = sorted(str(wheel) for wheel in folder.glob("*.whl"))
+    # Also where this version is there already: its entry points may have changed.
+    session.install("--no-deps", "--no-index", "--force-reinstall", *wheels)
 
 
 def install_local(session: nox.Session, *names: str, dependencies: bool = True) -> None:
     """Install packages of this repository, all in one command: they depend on each other and on no index."""
-    arguments = [] if dependencies else ["--no-deps"]
-    # The build tools are in the base environment already.
-    session.install("-c", str(CONSTRAINTS), "--no-build-isolation", *arguments, *editable(*names))
+    install_editable(session, *names)
+    if dependencies:
+        session.install("-c", str(CONSTRAINTS), *names)
 
 
 def install_for_tests(session: nox.Session) -> None:
-    """Install the packages that are not tested apart, and the libraries that they are tested with."""
-    use_base(session)
-    install_local(session, *(package.name for package in packages() if not package.apart))
-    session.install("-c", str(CONSTRAINTS), *TEST_LIBRARIES)
+    """Install the packages that are not tested apart, and show the libraries that they are tested with."""
+    tested = [package for package in packages() if not package.apart]
+    needed = [requirement for package in tested for requirement in package.pyproject["project"]["dependencies"]]
+    use_base(session, [*(each for each in needed if not each.startswith("steppe")), *TEST_LIBRARIES])
+    install_local(session, *(package.name for package in tested))
 
 
 def write_constraints(session: nox.Session, *requirements: str) -> str:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import nox
 
-from tools.workspace import Package, packages
+from tools.workspace import ROOT, Package, packages
 
 
 def build_wheels(session: nox.Session) -> str:
     """Build a wheel of every package with the build tools of the base environment; returns their folder."""
     house = str(Path(session.create_tmp()).resolve() / "wheels")
-    build = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", house)
-    session.run(*build, *(str(package.path) for package in packages()))
+    session.run("python", str(ROOT / "tools/build_packages.py"), house, *(str(package.path) for package in packages()))
     return house
 
 

@@ -1,0 +1,33 @@
+"""Build wheels of packages of this repository, all in one process; pip starts several processes for each of them.
+
+``python tools/build_packages.py [--editable] FOLDER PACKAGE...`` leaves the wheels in the folder, and no others there.
+``--editable``: they show the packages where they stand, as ``pip install -e`` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from hatchling.build import build_editable, build_wheel
+
+
+def build(folder: Path, packages: list[Path], *, editable: bool) -> None:
+    """Write a wheel of each package into a folder."""
+    folder, packages = folder.resolve(), [package.resolve() for package in packages]
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.whl"):
+        old.unlink()
+    for package in packages:
+        os.chdir(package)  # where the build backend looks for what to build
+        (build_editable if editable else build_wheel)(str(folder))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Build wheels of packages of this repository.")
+    parser.add_argument("--editable", action="store_true", help="show the packages where they stand")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("packages", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    build(arguments.folder, arguments.packages, editable=arguments.editable)
