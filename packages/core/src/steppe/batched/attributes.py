@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from steppe.errors import ClosedError
 from steppe.workers import SubjectError
 
-__all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row"]
+__all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row", "dispatched"]
 
 #: First part of a path that asks whether there is an attribute.
 HAS = "?"
@@ -64,6 +65,22 @@ class Dispatched:
 
     def __repr__(self) -> str:
         return f"<{'.'.join(self._path)} of {self._batch.num_workers} environments>"
+
+
+def dispatched(batch: Any, name: str) -> Dispatched:
+    """Return an attribute of the environments of a batch.
+
+    Raises:
+        AttributeError: an environment has none of this name, or the batch is closed.
+    """
+    try:
+        there = all(batch._ask((HAS, name), [None] * batch.num_workers))
+    except ClosedError as error:
+        # hasattr is for everyone, of a batch that failed too.
+        raise AttributeError(f"{name!r} cannot be read: {error}") from error
+    if not there:
+        raise AttributeError(f"{type(batch).__name__} has no attribute {name!r}, and neither have its environments.")
+    return Dispatched(batch, (name,))
 
 
 def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:

@@ -11,27 +11,27 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.batched.attributes import HAS, NO_CALL, Dispatched
+from steppe.batched.attributes import dispatched
 from steppe.batched.backends.base import Backend
-from steppe.batched.backends.in_process import InProcess
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
 from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host
-from steppe.batched.rows import BatchRows
-from steppe.batched.unbuffered import stack_rows
+from steppe.batched.rows import BatchRows, rows_of_masks
+from steppe.batched.states import put_states, states_of_rows
+from steppe.batched.unbuffered import Messages, stack_rows
 from steppe.batched.view import BatchView, rows_of_index
 from steppe.envs import BaseState, EnvBase, env_info_values, has_class_attribute, next_seed, put_actions
-from steppe.errors import ClosedError, NotSupported, SpecError, StateError
-from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Composite
+from steppe.errors import NotSupported, SpecError, StateError
+from steppe.specs import SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
 from steppe.workers import PATIENCE, pickled
 
 __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
-_OF_A_START = frozenset({"_rows", "_layout", "_on_arrays", "_backend", "_finalizer"})
+_OF_A_START = frozenset({"_rows", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"})
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
     {"row_writer", "row_problem", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
@@ -82,6 +82,7 @@ class BatchedEnv(EnvBase):
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
     _rows: BatchRows | None = None  # None where data travels in messages
+    _messages: Messages
     _layout: BatchLayout
     _on_arrays: bool
 
@@ -207,7 +208,7 @@ class BatchedEnv(EnvBase):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.start()
         mask: Any = tensordict.get("_step", None)
-        rows = None if mask is None else _true_rows(mask)
+        rows = None if mask is None else rows_of_masks([mask])
         own = self._rows
         following: TensorDictBase
         if own is None or self._wants_gradients(tensordict):
@@ -238,7 +239,9 @@ class BatchedEnv(EnvBase):
     ) -> TensorDictBase:
         self.start()
         masks = self.requested_masks(tensordict) if tensordict is not None else {}
-        rows = self._masked_rows(masks) if masks else list(range(self.num_workers))
+        # A mask at the root decides alone.
+        deciding = [masks[()]] if () in masks else list(masks.values())
+        rows = rows_of_masks(deciding) if masks else list(range(self.num_workers))
         own = self._rows
         hidden = {"select_reset_only": True} if select_reset_only and own is None else {}
         arguments = self._reset_arguments(list_of_kwargs, {**kwargs, **hidden})
@@ -269,14 +272,6 @@ class BatchedEnv(EnvBase):
             )
         return [{**shared, **(one or {})} for one in each]
 
-    def _masked_rows(self, masks: dict[Any, torch.Tensor]) -> list[int]:
-        """Rows in which some mask is True. A mask at the root decides alone."""
-        deciding = [masks[()]] if () in masks else list(masks.values())
-        rows = np.zeros(self.num_workers, bool)
-        for mask in deciding:
-            rows |= mask.reshape(self.num_workers, -1).any(-1).cpu().numpy()
-        return [int(row) for row in np.flatnonzero(rows)]
-
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         state = self.base_state
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
@@ -291,9 +286,7 @@ class BatchedEnv(EnvBase):
             following, root = self._stacked(STEP_AND_RESET, tensordict)
             tensordict.set("next", following)
             return tensordict, root
-        own.write_action(tensordict)
-        if own.carried:
-            own.write_carried(tensordict)
+        own.write_inputs(tensordict)
         n_reset = self._run(STEP_AND_RESET, None)
         flat = own.next_out.take()
         self.put_next(tensordict, own.next_out.build(flat))
@@ -315,8 +308,7 @@ class BatchedEnv(EnvBase):
             return super().step_at(tensordict, rows)
         self.check_open("step_at")
         at = index.numpy()
-        own.write_action(tensordict, at)
-        own.write_carried(tensordict, at)
+        own.write_inputs(tensordict, at)
         if self._layout.masked:
             own.storage.tensors["_step"][index] = True
         self._run(STEP, at.tolist())
@@ -351,40 +343,12 @@ class BatchedEnv(EnvBase):
         arguments: list[dict[str, Any]] | None = None,
     ) -> tuple[Any, Any]:
         """Exchange rows in messages; ``next`` and the following root."""
-        wanted = list(range(self.num_workers)) if rows is None else rows
-        given = tensordict.unbind(0) if tensordict is not None else [None] * self.num_workers
-        data = {row: (self._row_given(op, given[row]), arguments[row] if arguments else {}) for row in wanted}
-        found = self._exchange(op, data)
-        results: list[Any] = []
-        for i, kinds in enumerate((OUTPUT_KINDS, ("observation", "done"))):
-            if found[wanted[0]][i] is None:
-                results.append(None)
-                continue
-            parts = [
-                found[row][i] if row in found else self._stand_in(kinds, row, found[wanted[0]][i])
-                for row in range(self.num_workers)
-            ]
-            stacked = stack_rows(parts)
-            results.append(stacked if self.device is None else stacked.to(self.device))
-        return results[0], results[1]
-
-    def _row_given(self, op: int, row: Any) -> Any:
-        if row is None:
-            return None
-        row = row.exclude("next")
-        if self._layout.masked:
-            return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
-        # The row itself was chosen by the mask.
-        return row.exclude("_step", "_reset")
-
-    def _stand_in(self, kinds: tuple[str, ...], row: int, other: Any) -> Any:
-        """Data for a row that was left out, which the caller replaces: another row's, where rows are alike."""
-        if self._layout.alike:
-            return other
-        out = self._full_spec(kinds[0])[row].zero()
-        for kind in kinds[1:]:
-            out.update(self._full_spec(kind)[row].zero())
-        return out
+        found = self._exchange(op, self._messages.to_envs(tensordict, rows, arguments))
+        following, root = (
+            part if part is None or self.device is None else part.to(self.device)
+            for part in self._messages.from_envs(found)
+        )
+        return following, root
 
     @property
     def storage(self) -> Storage | None:
@@ -399,14 +363,12 @@ class BatchedEnv(EnvBase):
 
         Returns:
             Which rows were reset, ``[num_workers]`` bool, valid until the next step, or None for none. Storage then has
-            their first data at the root; the other rows of its root are of no use.
+            their first data at the root; the other rows of its root are not valid.
         """
         self.check_open("step")
         own = self._rows
         assert own is not None  # steps_in_storage has been asked
-        own.write_action(tensordict)
-        if own.carried:
-            own.write_carried(tensordict)
+        own.write_inputs(tensordict)
         return own.flags.was_reset if self._run(STEP_AND_RESET, None) else None
 
     def reset_in_storage(self, rows: list[int]) -> None:
@@ -431,8 +393,8 @@ class BatchedEnv(EnvBase):
         self.start()
         if not any(one.chooses_random_actions for one in self._backend.reports):
             return super().rand_action(tensordict)
-        rows = tensordict.unbind(0) if tensordict is not None else [None] * self.num_workers
-        calls: list[Any] = [((self._row_given(STEP, row),), {}) for row in rows]
+        given = self._messages.to_envs(tensordict)
+        calls: list[Any] = [((td,), {}) for td, _ in given.values()]
         drawn = []
         for one, row in zip(self._backend.reports, self._ask(("rand_action",), calls), strict=True):
             row = row.select(*one.specs["action"].keys(include_nested=True, leaves_only=True))
@@ -452,14 +414,7 @@ class BatchedEnv(EnvBase):
                 raise
             if has_class_attribute(self, name):
                 raise
-        try:
-            there = all(self._ask((HAS, name), [None] * self.num_workers))
-        except ClosedError as error:
-            # hasattr is for everyone, of a batch that failed too.
-            raise AttributeError(f"{name!r} cannot be read: {error}") from error
-        if not there:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}, and neither have its environments.")
-        return Dispatched(self, (name,))
+        return dispatched(self, name)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -488,30 +443,7 @@ class BatchedEnv(EnvBase):
             IndexError: there is no such row.
         """
         self.check_open("env[i] = other")
-        rows = rows_of_index(index, self.num_workers)
-        others = self._sources(source)
-        if len(others) != len(rows):
-            raise SpecError(f"{len(rows)} rows need as many environments, found {len(others)}.")
-        able = self._ask((HAS, "__setitem__"), [None] * self.num_workers)
-        if not all(able[row] for row in rows):
-            raise NotSupported(
-                "env[i] = other needs environments whose class defines __setitem__(slice(None), other), which copies "
-                "the state of the other. Without it use load_state_dict, or reset to a state."
-            )
-        calls: list[Any] = [NO_CALL] * self.num_workers
-        for row, other in zip(rows, others, strict=True):
-            calls[row] = ((slice(None), other), {})
-        self._ask(("__setitem__",), calls)
-
-    def _sources(self, source: Any) -> list[Any]:
-        if isinstance(source, (list, tuple)):
-            return list(source)
-        if isinstance(source, BatchedEnv):
-            source.start()
-            if not isinstance(source._backend, InProcess):
-                raise NotSupported("The environments of a ParallelEnv are in other processes: use a SerialEnv.")
-            return list(source._backend.envs)
-        return [source]
+        put_states(self, rows_of_index(index, self.num_workers), source)
 
     def __len__(self) -> int:
         return self.num_workers
@@ -535,13 +467,7 @@ class BatchedEnv(EnvBase):
         Raises:
             SpecError: the rows of the state are not those of the batch.
         """
-        names = [f"worker{row}" for row in range(self.num_workers)]
-        if any(str(key).startswith("worker") for key in state_dict):
-            if set(state_dict) != set(names):
-                raise SpecError(f"A state of {self.num_workers} environments is needed, found {sorted(state_dict)}.")
-            states = [state_dict[name] for name in names]
-        else:
-            states = [state_dict] * self.num_workers
+        states = states_of_rows(state_dict, self.num_workers)
         self._ask(("load_state_dict",), [((state, *args), kwargs) for state in states])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -598,12 +524,16 @@ class BatchedEnv(EnvBase):
     def _is_described(self) -> bool:  # type: ignore[override]
         return self._running or self.is_closed
 
+    def _described(self) -> BaseState:
+        """The state with what the environments say of themselves, which are made if need be."""
+        if not self._is_described:
+            self.start()
+        return self.base_state
+
     @property
     def batch_size(self) -> torch.Size:
         """``[num_workers]``, and the environments' own batch size behind it. Makes the environments, if need be."""
-        if not self._is_described:
-            self.start()
-        return self.base_state.batch_size
+        return self._described().batch_size
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
@@ -612,22 +542,18 @@ class BatchedEnv(EnvBase):
     @property  # type: ignore[misc]
     def device(self) -> torch.device | None:
         """Where data comes out: as asked for, otherwise where all environments are. Makes these, if need be."""
-        if self.base_state.device is None and not self._is_described:
-            self.start()
-        return self.base_state.device
+        return self.base_state.device or self._described().device
 
     @property
     def supports_set_state(self) -> bool:
         """Whether all environments can begin at the state in their data. Makes them, if need be."""
-        if not self._is_described:
-            self.start()
+        self._described()
         return self._supports_set_state
 
     @property
     def env_info_spec(self) -> Composite:
         """What ``reset(env_info=...)`` may be given for each row, as the environments say."""
-        if not self._is_described:
-            self.start()
+        self._described()
         return super().env_info_spec
 
     @env_info_spec.setter
@@ -658,7 +584,7 @@ class BatchedEnv(EnvBase):
         for kind in SPEC_KINDS:
             self.assign_spec(kind, layout.specs[kind])
         self.env_info_spec = layout.env_info
-        self._layout = layout
+        self._layout, self._messages = layout, Messages(layout, self.num_workers)
         self._on_arrays = all(one.carried is not None for one in reports)
         self._supports_set_state = all(one.supports_set_state for one in reports)
         return layout.row
@@ -679,9 +605,3 @@ class BatchedEnv(EnvBase):
         self._backend.check(self)
         self._backend.seed(seeds)
         return seed
-
-
-def _true_rows(mask: torch.Tensor) -> list[int]:
-    """Rows of a mask ``[n, ...]`` with a True in them."""
-    found: list[int] = mask.reshape(mask.shape[0], -1).any(-1).nonzero().squeeze(-1).tolist()
-    return found

@@ -19,7 +19,7 @@ class Flags:
     Attributes:
         active: rows that a partial command is for.
         was_reset: rows that the last step-and-reset began anew.
-        informed: rows that were given an ``env_info``, which stands in their storage.
+        informed: rows that were given an ``env_info``, which is in their storage.
     """
 
     N = 3

@@ -37,7 +37,7 @@ class ParallelEnv(BatchedEnv):
         num_processes: how many processes share them; one for each usable core by default.
         step_timeout: seconds that a step or reset of the workers may take; None for no limit.
         mp_start_method: ``"forkserver"``, the same as None; ``"spawn"``: a new interpreter for each worker, seconds
-            slower; ``"fork"``: copies of this process as it is, threads excepted.
+            slower; ``"fork"``: copies of this process as it is, without its threads.
         caller_share: this process is one of ``num_processes``: it steps the first environments itself while it waits.
             The fastest way where steps are short and all take as long. What those environments do to a process
             (crash, hang, print) they do to this one, and ``step_timeout`` does not cover them.

@@ -79,7 +79,7 @@ class HostReadout:
 
 
 class StagedReadout(HostReadout):
-    """Moves leaves of a storage to a device: one transfer of the block that they stand in, and views of it.
+    """Moves leaves of a storage to a device: one transfer of the block that they are in, and views of it.
 
     The storage needs one block of memory (any kind but ``"plain"``). For a GPU the block is page-locked.
     """

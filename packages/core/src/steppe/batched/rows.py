@@ -14,7 +14,7 @@ from steppe.envs import EnvBase, action_rules, missing_action
 from steppe.specs import CPU, OUTPUT_KINDS, below_next, union
 from steppe.storage import Storage, entries
 
-__all__ = ["BatchRows"]
+__all__ = ["BatchRows", "rows_of_masks"]
 
 _Tensor = torch.Tensor
 
@@ -59,6 +59,12 @@ class BatchRows:
             self.root_out.know_false(done)
         keys = dict.fromkeys((*obs, *reward, *done))
         self.next_out = readout(self.storage, {key: below_next(key) for key in keys}, following, batch.device)
+
+    def write_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> None:
+        """Write all that a step reads: actions, held against the rule for them, and what it depends on beside."""
+        self.write_action(tensordict, rows)
+        if self.carried:
+            self.write_carried(tensordict, rows)
 
     def write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Write actions into storage, after holding them against the rule for actions."""
@@ -123,6 +129,13 @@ class BatchRows:
         """Whether an input requires grad, whose graph storage would cut."""
         values = [tensordict.get(key, None) for key, *_ in (*self.actions, *self.carried)]
         return any(value is not None and value.requires_grad for value in values)
+
+
+def rows_of_masks(masks: list[torch.Tensor]) -> list[int]:
+    """Rows of masks ``[n, ...]`` with a True in one of them."""
+    some = [mask.reshape(mask.shape[0], -1).any(-1) for mask in masks]
+    found: list[int] = torch.stack(some).any(0).nonzero().squeeze(-1).tolist()
+    return found
 
 
 def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:

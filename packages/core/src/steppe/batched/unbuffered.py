@@ -7,11 +7,72 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, lazy_stack
 
+from steppe.batched.layout import BatchLayout
 from steppe.batched.operations import RESET, STEP
-from steppe.specs import every_leaf_key
+from steppe.specs import OUTPUT_KINDS, every_leaf_key
 from steppe.workers import SubjectError
 
-__all__ = ["run_rows", "stack_rows"]
+__all__ = ["Messages", "run_rows", "stack_rows"]
+
+
+class Messages:
+    """What each environment of a batch is sent, and one TensorDict of what they send back.
+
+    Args:
+        layout: how their data becomes that of the batch.
+        n: how many there are.
+    """
+
+    def __init__(self, layout: BatchLayout, n: int) -> None:
+        self._layout, self._n = layout, n
+
+    def to_envs(
+        self,
+        tensordict: TensorDictBase | None,
+        rows: list[int] | None = None,
+        arguments: list[dict[str, Any]] | None = None,
+    ) -> dict[int, tuple[Any, dict[str, Any]]]:
+        """What :func:`run_rows` takes.
+
+        Args:
+            tensordict: data of the whole batch, or None.
+            rows: those that are to be stepped or reset; all by default.
+            arguments: of a reset, for each environment.
+        """
+        given = tensordict.unbind(0) if tensordict is not None else [None] * self._n
+        wanted = range(self._n) if rows is None else rows
+        return {row: (self._given(given[row]), arguments[row] if arguments else {}) for row in wanted}
+
+    def _given(self, row: Any) -> Any:
+        if row is None:
+            return None
+        row = row.exclude("next")
+        if self._layout.masked:
+            return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
+        # The row itself was chosen by the mask.
+        return row.exclude("_step", "_reset")
+
+    def from_envs(self, found: dict[int, Any]) -> tuple[TensorDictBase | None, TensorDictBase | None]:
+        """``next`` and the following root of the batch, from what :func:`run_rows` returns; None where it has none."""
+        example = next(iter(found.values()))
+        next_, root = (
+            None
+            if example[i] is None
+            else stack_rows(
+                [found[row][i] if row in found else self._stand_in(kinds, row, example[i]) for row in range(self._n)]
+            )
+            for i, kinds in enumerate((OUTPUT_KINDS, ("observation", "done")))
+        )
+        return next_, root
+
+    def _stand_in(self, kinds: tuple[str, ...], row: int, other: Any) -> Any:
+        """Data for a row that was left out, which the caller replaces: another row's, where rows are alike."""
+        if self._layout.alike:
+            return other
+        out = self._layout.specs[kinds[0]][row].zero()
+        for kind in kinds[1:]:
+            out.update(self._layout.specs[kind][row].zero())
+        return out
 
 
 def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:

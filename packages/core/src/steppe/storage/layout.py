@@ -35,7 +35,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """All leaves of a spec, laid one behind another for a number of rows."""
+    """All leaves of a spec, laid end to end for a number of rows."""
 
     fields: tuple[Field, ...]
     rows: tuple[int, ...]

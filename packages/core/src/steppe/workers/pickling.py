@@ -95,7 +95,7 @@ def _pickle(value: Any) -> bytes:
 
 
 def _named_modules(payload: bytes) -> set[str]:
-    """Modules of this process whose names stand in a pickle, or in a pickle inside it."""
+    """Modules of this process whose names are in a pickle, or in a pickle inside it."""
     found: set[str] = set()
     for _, argument, _ in pickletools.genops(payload):
         if isinstance(argument, str):

@@ -100,7 +100,7 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
     Args:
         mask: ``[*B]`` bool.
         new: data of batch size ``[*B, ...]``; its keys are those of the result.
-        old: data that may lack keys; 0 stands in for them.
+        old: data that may lack keys; 0 is put there.
 
     Returns:
         Data like ``new``; a lazy stack where rows have different shapes.
