@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,63 +12,16 @@ from tensordict.nn import dispatch
 
 from steppe.envs import Module
 from steppe.errors import NotSupported, SpecError, StateError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_private
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside, shallow_copy
-from steppe.transforms.keys import as_keys
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook
+from steppe.transforms.keys import as_keys, keys_property
+from steppe.transforms.overrides import Overrides, changed_specs
 from steppe.transforms.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from steppe.transforms.env import TransformedEnv
 
 __all__ = ["Transform"]
-
-#: The methods that a subclass of a transform may write over what the transform says in ``hooks``.
-_METHODS = (
-    "_step",
-    "_call",
-    "_reset",
-    "_apply_transform",
-    "_inv_call",
-    "_inv_apply_transform",
-    "_reset_env_preprocess",
-)
-#: The same for ``transform_specs``.
-_SPEC_METHODS = (
-    "transform_observation_spec",
-    "transform_reward_spec",
-    "transform_done_spec",
-    "transform_action_spec",
-    "transform_state_spec",
-    "transform_output_spec",
-    "transform_input_spec",
-)
-
-
-def keys_property(name: str, default: str | None = None, found: Callable[[Any], Any] | None = None) -> Any:
-    """A list of keys of a transform, each in its shortest form.
-
-    Args:
-        name: of the property.
-        default: of another property that it is equal to as long as nothing is assigned; by default it is empty then.
-        found: works it out instead, given the transform.
-    """
-
-    private = f"_{name}"
-
-    def get(self: Transform) -> Any:
-        keys = getattr(self, private)
-        if keys is not None:
-            return keys
-        if found is not None:
-            return found(self)
-        return [] if default is None else list(getattr(self, default))
-
-    def set_(self: Transform, keys: Any) -> None:
-        setattr(self, private, None if keys is None else as_keys(keys))
-        self._changed()
-
-    get.__doc__ = f"The ``{name}`` as a list. Assigning takes effect at the next step."
-    return property(get, set_)
 
 
 class Transform(Module):
@@ -105,7 +56,7 @@ class Transform(Module):
     Args:
         in_keys: keys to read after a step or reset, a list. A key is a name, or a tuple of names; one key needs no
             list. Without it those that :meth:`default_keys` finds in the environment.
-        out_keys: keys to write, one for each (as many as it likes for a class that writes ``_call`` or ``_step``); by
+        out_keys: keys to write, one for each (any number for a class that writes ``_call`` or ``_step``); by
             default those of ``in_keys``.
         in_keys_inv: keys that the environment reads, of actions and states.
         out_keys_inv: the keys that the caller writes for them; by default those of ``in_keys_inv``.
@@ -237,10 +188,7 @@ class Transform(Module):
 
     def key_of_rows(self) -> Any:
         """``shared_key``, or None where a subclass has written methods over those of the class that says it."""
-        owner = self._owner_of("shared_key")
-        if owner is not Transform and any(self._writes(name, owner) for name in _METHODS):
-            return None
-        return self.shared_key()
+        return None if self._overrides.of_methods("shared_key") else self.shared_key()
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
@@ -296,20 +244,8 @@ class Transform(Module):
         Args:
             specs: of the environment with the transforms before this one; locked, not to be changed.
         """
-        return self._composed_specs(
-            specs, self.transform_output_spec(specs.output), self.transform_input_spec(specs.input)
-        )
-
-    def _composed_specs(self, specs: EnvSpecs, output: Composite, inputs: Composite) -> EnvSpecs:
-        kinds = {
-            kind: spec[f"full_{kind}_spec"]
-            for spec, names in ((output, OUTPUT_KINDS), (inputs, INPUT_KINDS))
-            for kind in names
-        }
-        return EnvSpecs(
-            **kinds,
-            batch_size=self.transform_env_batch_size(specs.batch_size),
-            device=self.transform_env_device(specs.device),
+        return changed_specs(
+            self, specs, self.transform_output_spec(specs.output), self.transform_input_spec(specs.input)
         )
 
     def memory_spec(self, specs: EnvSpecs) -> Composite | None:
@@ -363,31 +299,7 @@ class Transform(Module):
             SpecError: a name of the memory does not begin with an underscore, or is there already.
         """
         self.find_keys(specs)
-        memory = self.memory_spec(specs)
-        after = self._written_specs(specs)
-        if memory is None:
-            return after
-        after = after.copy()
-        for key, leaf in memory.items(include_nested=True, leaves_only=True):
-            if not is_private(key) or after.observation.get(key, None) is not None:
-                raise SpecError(
-                    f"{type(self).__name__}.memory_spec: {key!r} "
-                    + ("is there already." if is_private(key) else "must have a name that begins with an underscore.")
-                )
-            for spec in (after.observation, after.state):
-                set_beside(spec, key, leaf, memory)
-        return after
-
-    def _written_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        owner = self._owner_of("transform_specs")
-        if owner is Transform or not any(self._writes(name, owner) for name in _SPEC_METHODS):
-            return self.transform_specs(specs)
-        output, inputs = self.transform_output_spec, self.transform_input_spec
-        if not self._writes("transform_output_spec", owner):
-            output = partial(Transform.transform_output_spec, self)
-        if not self._writes("transform_input_spec", owner):
-            inputs = partial(Transform.transform_input_spec, self)
-        return self._composed_specs(specs, output(specs.output), inputs(specs.input))
+        return self._overrides.specs_behind(specs)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         """Say what the transform does in an environment: called once its specs are known, so that steps are fast.
@@ -399,70 +311,19 @@ class Transform(Module):
             Callables for step, reset and the inverse; None where there is nothing to do. By default the methods that
             the class has written.
         """
-        return self._method_hooks(specs, Transform)
+        return self._overrides.method_hooks(specs, Transform)
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
         """Return :meth:`hooks`, with the methods that a subclass has written over them in their place."""
         self.find_keys(specs)
-        owner = self._owner_of("hooks")
-        hooks = self.hooks(specs)
-        if owner is not Transform and any(self._writes(name, owner) for name in _METHODS):
-            written = self._method_hooks(specs, owner)
-            hooks = replace(hooks, rows=None, pairs=None)
-            if written.step is not None:
-                hooks.step, hooks.reads_root = written.step, written.reads_root
-            if written.inverse is not None:
-                hooks.inverse, hooks.inverse_pairs = written.inverse, written.inverse_pairs
-            hooks.reset = written.reset or hooks.reset
-            hooks.before_reset = written.before_reset or hooks.before_reset
-        if self.enable_inv_on_reset and hooks.before_reset is None and hooks.inverse is not None:
-            actions = set(specs.action.keys(include_nested=True, leaves_only=True))
-            # A reset is given no action.
-            if hooks.inverse_pairs is None or not {key for _, key in hooks.inverse_pairs} <= actions:
-                hooks.before_reset = self._reset_env_preprocess
-        return hooks
+        return self._overrides.hooks(specs)
 
-    def _method_hooks(self, specs: EnvSpecs, owner: type) -> Hooks:
-        """What the methods do that subclasses of ``owner`` have written."""
-
-        def writes(name: str) -> bool:
-            return self._writes(name, owner)
-
-        hooks = Hooks()
-        if writes("_step"):
-            hooks.step = lambda td, following: self._step(shallow_copy(td), following)
-        elif writes("_call") and type(self)._step is Transform._step:
-            hooks.step = lambda _, following: self._call(following)
-            hooks.reads_root = False
-        elif writes("_apply_transform") and self.in_keys and owner is Transform:
-            forward = pair_hook(self._pairs, self._apply_transform, self._missing)
-            hooks.step = lambda _, following: forward(following)
-            hooks.reads_root = False
-            if not writes("_reset"):
-                hooks.pairs = self._pairs
-        if writes("_reset"):
-            hooks.reset = lambda td, fresh: self._reset(fresh.empty() if td is None else shallow_copy(td), fresh)
-        elif writes("_apply_transform") and self.in_keys and owner is Transform:
-            tolerant = pair_hook(self._pairs, self._apply_transform, None)
-            hooks.reset = lambda _, fresh: tolerant(fresh)
-        if writes("_inv_call"):
-            hooks.inverse = self._inv_call
-        elif writes("_inv_apply_transform") and self.in_keys_inv and owner is Transform:
-            hooks.inverse = pair_hook(self._inverse_pairs, self._inv_apply_transform, self._missing)
-            hooks.inverse_pairs = self._inverse_pairs
-        if writes("_reset_env_preprocess"):
-            hooks.before_reset = self._reset_env_preprocess
-        return hooks
-
-    def _owner_of(self, name: str) -> type:
-        return next(cls for cls in type(self).__mro__ if name in vars(cls))
+    @property
+    def _overrides(self) -> Overrides:
+        return Overrides(self, Transform)
 
     def _writes(self, name: str, owner: type | None = None) -> bool:
-        """Whether a subclass of ``owner``, by default of Transform, has written it, or somebody on this object."""
-        if name in vars(self):
-            return True
-        mro = type(self).__mro__
-        return any(name in vars(cls) for cls in mro[: mro.index(Transform if owner is None else owner)])
+        return self._overrides.has(name, owner)
 
     @property
     def _pairs(self) -> list[tuple[Any, Any]]:
@@ -497,7 +358,7 @@ class Transform(Module):
         takes the values by name instead of a TensorDict, and returns the results: ``transform(pixels=image)``.
 
         Args:
-            tensordict: any batch size. Changed in place, tensors excepted.
+            tensordict: any batch size. Its entries are replaced in place; their tensors are not changed.
 
         Returns:
             ``tensordict``.
@@ -525,7 +386,7 @@ class Transform(Module):
             )
 
     def init(self, tensordict: TensorDictBase) -> None:
-        """Prepare for data like ``tensordict``. Called by whoever likes; there is nothing to do by default."""
+        """Prepare for data like ``tensordict``: for callers outside steppe. By default there is nothing to do."""
 
     def dump(self, **kwargs: Any) -> None:
         """Write out what the transform has gathered, if it gathers anything."""
@@ -567,7 +428,7 @@ class Transform(Module):
     def set_container(self, container: Any) -> None:
         """Belong to an environment or a Compose from now on, or to nothing (None).
 
-        A Compose without an environment gives its transforms away; then it can not be given to one itself any more.
+        A transform can be taken out of a Compose that has no environment; that Compose can then not be given to one.
 
         Raises:
             StateError: the transform belongs to another environment.

@@ -10,8 +10,8 @@ from tensordict.nn import dispatch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms.base import keys_property
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, pair_hook
+from steppe.transforms.keys import keys_property
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["DTypeCastTransform", "DoubleToFloat"]

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-import torch
 from tensordict import TensorDictBase
 from torch import nn
 
 from steppe.errors import SpecError
-from steppe.specs import Composite
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs
 from steppe.transforms.function import as_transform
 
-__all__ = ["Compose"]
+__all__ = ["Compose", "in_order", "joined"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _in_turn(method: _Method) -> _Method:
+    """A method of every transform as that of a Compose: each transform is given what the one before it returned."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def of_all(self: Compose, *given: Any, **named: Any) -> Any:
+        (value,) = (*given, *named.values())
+        for transform in self:
+            value = getattr(transform, name)(value)
+        return value
+
+    return of_all  # type: ignore[return-value]
 
 
 class Compose(Transform):
@@ -148,11 +163,6 @@ class Compose(Transform):
         """Whether one of them may leave rows out of a step."""
         return any(transform.writes_step for transform in self)
 
-    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        for transform in self:
-            next_tensordict = transform._call(next_tensordict)
-        return next_tensordict
-
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         for transform in self:
             next_tensordict = transform._step(tensordict, next_tensordict)
@@ -192,11 +202,6 @@ class Compose(Transform):
         for transform in self:
             transform.dump(**kwargs)
 
-    def transform_fake_tensordict(self, fake_tensordict: TensorDictBase) -> TensorDictBase:
-        for transform in self:
-            fake_tensordict = transform.transform_fake_tensordict(fake_tensordict)
-        return fake_tensordict
-
     def to(self, *args: Any, **kwargs: Any) -> Compose:
         """Move all transforms; returns the Compose."""
         for transform in self:
@@ -213,50 +218,17 @@ class Compose(Transform):
             tensordict = transform.forward(tensordict)
         return tensordict
 
-    def transform_output_spec(self, output_spec: Composite) -> Composite:
-        for transform in self:
-            output_spec = transform.transform_output_spec(output_spec)
-        return output_spec
-
-    def transform_input_spec(self, input_spec: Composite) -> Composite:
-        for transform in self:
-            input_spec = transform.transform_input_spec(input_spec)
-        return input_spec
-
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        for transform in self:
-            observation_spec = transform.transform_observation_spec(observation_spec)
-        return observation_spec
-
-    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        for transform in self:
-            reward_spec = transform.transform_reward_spec(reward_spec)
-        return reward_spec
-
-    def transform_done_spec(self, done_spec: Composite) -> Composite:
-        for transform in self:
-            done_spec = transform.transform_done_spec(done_spec)
-        return done_spec
-
-    def transform_action_spec(self, action_spec: Composite) -> Composite:
-        for transform in self:
-            action_spec = transform.transform_action_spec(action_spec)
-        return action_spec
-
-    def transform_state_spec(self, state_spec: Composite) -> Composite:
-        for transform in self:
-            state_spec = transform.transform_state_spec(state_spec)
-        return state_spec
-
-    def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
-        for transform in self:
-            batch_size = transform.transform_env_batch_size(batch_size)
-        return batch_size
-
-    def transform_env_device(self, device: torch.device | None) -> torch.device | None:
-        for transform in self:
-            device = transform.transform_env_device(device)
-        return device
+    _call = _in_turn(Transform._call)
+    transform_fake_tensordict = _in_turn(Transform.transform_fake_tensordict)
+    transform_output_spec = _in_turn(Transform.transform_output_spec)
+    transform_input_spec = _in_turn(Transform.transform_input_spec)
+    transform_observation_spec = _in_turn(Transform.transform_observation_spec)
+    transform_reward_spec = _in_turn(Transform.transform_reward_spec)
+    transform_done_spec = _in_turn(Transform.transform_done_spec)
+    transform_action_spec = _in_turn(Transform.transform_action_spec)
+    transform_state_spec = _in_turn(Transform.transform_state_spec)
+    transform_env_batch_size = _in_turn(Transform.transform_env_batch_size)
+    transform_env_device = _in_turn(Transform.transform_env_device)
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         for transform in self:
@@ -297,3 +269,26 @@ class Compose(Transform):
             return "Compose()"
         lines = ",\n".join(f"    {transform!r}".replace("\n", "\n    ") for transform in self)
         return f"Compose(\n{lines})"
+
+
+def joined(inner: Transform, outer: Transform) -> Transform:
+    """One chain of two, those of the outer one behind; what is in a Compose comes out of it."""
+    parts: list[Transform] = []
+    for chain in (inner, outer):
+        if type(chain) is Compose:
+            chain._check_free()
+            for part in list(chain):
+                part.reset_parent()
+                parts.append(part)
+        else:
+            parts.append(chain)
+    return Compose(*parts)
+
+
+def in_order(transform: Transform) -> list[Transform]:
+    """A chain with everything in it, each Compose before its parts."""
+    found = [transform]
+    if isinstance(transform, Compose):
+        for part in transform:
+            found += in_order(part)
+    return found

@@ -113,7 +113,7 @@ class EntryTransform(WholeSpecs):
 
     def _has_kernel(self) -> bool:
         """Whether the class has written one, and no subclass another ``_apply_transform``; on rows of any number."""
-        owner = self._owner_of("row_kernel")
+        owner = self._overrides.owner_of("row_kernel")
         return owner is not EntryTransform and not self._writes("_apply_transform", owner) and bool(self.key_of_rows())
 
     def _check_there(self, keys: list[Any], *specs: Composite) -> None:

@@ -13,7 +13,7 @@ from steppe.errors import NotSupported, SpecError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.pipeline import leaves
-from steppe.transforms.compose import Compose
+from steppe.transforms.compose import Compose, in_order, joined
 from steppe.transforms.function import as_transform
 from steppe.transforms.spec_hints import spec_hint
 from steppe.transforms.steps import TransformedSteps
@@ -109,7 +109,7 @@ class TransformedEnv(TransformedSteps):
         if auto_unwrap is None:
             auto_unwrap = auto_unwrap_transformed_env()
         if auto_unwrap and type(base_env) is TransformedEnv and type(self) is TransformedEnv:
-            own = _joined(base_env.transform.clone(), own)
+            own = joined(base_env.transform.clone(), own)
             base_env = base_env.base_env
         if device is not None and base_env.device != torch.device(device):
             base_env.to(device)
@@ -184,7 +184,7 @@ class TransformedEnv(TransformedSteps):
     def before(self, transform: Transform) -> TransformedEnv:
         """Return a TransformedEnv of clones of the transforms before ``transform``, on the same base environment."""
         clones: list[Any] = []
-        for part in _in_order(self.transform):
+        for part in in_order(self.transform):
             if part is transform:
                 break
             if not isinstance(part, Compose):
@@ -442,26 +442,3 @@ class AutoResetEnv(TransformedEnv):
 
     The name is there for programs that have it: any TransformedEnv does.
     """
-
-
-def _joined(inner: Transform, outer: Transform) -> Transform:
-    """One chain of two, those of the outer one behind; what is in a Compose comes out of it."""
-    parts: list[Transform] = []
-    for chain in (inner, outer):
-        if type(chain) is Compose:
-            chain._check_free()
-            for part in list(chain):
-                part.reset_parent()
-                parts.append(part)
-        else:
-            parts.append(chain)
-    return Compose(*parts)
-
-
-def _in_order(transform: Transform) -> list[Transform]:
-    """A chain with everything in it, each Compose before its parts."""
-    found = [transform]
-    if isinstance(transform, Compose):
-        for part in transform:
-            found += _in_order(part)
-    return found

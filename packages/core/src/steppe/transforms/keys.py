@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from steppe.errors import SpecError
 
-__all__ = ["as_key", "as_keys", "names_of", "replace_last"]
+if TYPE_CHECKING:
+    from steppe.transforms.base import Transform
+
+__all__ = ["as_key", "as_keys", "keys_property", "names_of", "replace_last"]
 
 
 def names_of(key: Any) -> tuple[str, ...]:
@@ -45,3 +49,30 @@ def replace_last(key: Any, name: str) -> Any:
     """Return the key of a neighbour: the same levels, and ``name`` at the end."""
     names = names_of(key)
     return as_key((*names[:-1], name))
+
+
+def keys_property(name: str, default: str | None = None, found: Callable[[Any], Any] | None = None) -> Any:
+    """A list of keys of a transform, each in its shortest form.
+
+    Args:
+        name: of the property.
+        default: of another property that it is equal to as long as nothing is assigned; by default it is empty then.
+        found: works it out instead, given the transform.
+    """
+
+    private = f"_{name}"
+
+    def get(self: Transform) -> Any:
+        keys = getattr(self, private)
+        if keys is not None:
+            return keys
+        if found is not None:
+            return found(self)
+        return [] if default is None else list(getattr(self, default))
+
+    def set_(self: Transform, keys: Any) -> None:
+        setattr(self, private, None if keys is None else as_keys(keys))
+        self._changed()
+
+    get.__doc__ = f"The ``{name}`` as a list. Assigning takes effect at the next step."
+    return property(get, set_)

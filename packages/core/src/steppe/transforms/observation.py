@@ -88,7 +88,7 @@ class ObservationTransform(Transform):
     @property
     def applies_into(self) -> bool:
         """Whether the class has written one of the two, and no subclass another ``_apply_transform``."""
-        owners = [self._owner_of(name) for name in ("apply_into", "row_kernel")]
+        owners = [self._overrides.owner_of(name) for name in ("apply_into", "row_kernel")]
         return any(
             owner is not ObservationTransform and not self._writes("_apply_transform", owner) for owner in owners
         )

@@ -11,10 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, entries, storage_problem
-from steppe.transforms.base import keys_property
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.keys import as_key, as_keys, names_of, replace_last
+from steppe.transforms.keys import as_key, as_keys, keys_property, names_of, replace_last
 
 __all__ = ["RewardSum"]
 

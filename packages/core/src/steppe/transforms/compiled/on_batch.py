@@ -13,8 +13,8 @@ from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs
-from steppe.transforms.compiled.row_plan import RowPlan, plan_batch
-from steppe.transforms.compiled.rows import BoundStages, Memory
+from steppe.transforms.compiled.row_plan import Memory, RowPlan, plan_batch
+from steppe.transforms.compiled.rows import BoundStages
 
 __all__ = ["StagesOnBatch", "StepsInStorage"]
 

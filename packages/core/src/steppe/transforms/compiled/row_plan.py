@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from steppe.envs import RowLayout
+from steppe.envs import RowLayout, Rows
 from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
 
-__all__ = ["RowPlan", "Value", "plan_batch", "row_problem"]
+__all__ = ["Memory", "RowPlan", "Value", "plan_batch", "row_problem"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -42,6 +42,35 @@ class Value:
     def place(self) -> Value:
         """The value whose memory this is."""
         return self if self.same_as is None else self.same_as.place
+
+
+class Memory:
+    """Arrays of the values of a plan: the caller's rows where a value is one, rows of our own otherwise.
+
+    Args:
+        rows: what the caller sees.
+        given: arrays of root and ``next`` of values that are somewhere else.
+    """
+
+    def __init__(self, rows: Rows, given: dict[tuple[Value, bool], np.ndarray[Any, Any]] | None = None) -> None:
+        self.rows = rows
+        self._own = dict(given or {})
+
+    def next(self, value: Value) -> np.ndarray[Any, Any]:
+        """The array ``[n, *shape]`` of a value in ``next``."""
+        return self._of(value.place, False)
+
+    def root(self, value: Value) -> np.ndarray[Any, Any]:
+        """The same in the root."""
+        return self._of(value.place, True)
+
+    def _of(self, place: Value, root: bool) -> np.ndarray[Any, Any]:
+        found = self._own.get((place, root))
+        if found is None and place.row_key is not None:
+            found = (self.rows.root if root else self.rows.next)[place.row_key]
+        if found is None:
+            found = self._own[place, root] = np.zeros((self.rows.n, *place.shape), place.dtype)
+        return found
 
 
 class RowPlan:

@@ -1,0 +1,164 @@
+"""What a subclass of a transform has written over, as the hooks and specs that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from steppe.errors import SpecError
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_private
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside, shallow_copy
+
+if TYPE_CHECKING:
+    from steppe.transforms.base import Transform
+
+__all__ = ["Overrides", "changed_specs"]
+
+#: The methods that a subclass of a transform may write over what the transform says in ``hooks``.
+_METHODS = (
+    "_step",
+    "_call",
+    "_reset",
+    "_apply_transform",
+    "_inv_call",
+    "_inv_apply_transform",
+    "_reset_env_preprocess",
+)
+#: The same for ``transform_specs``.
+_SPEC_METHODS = (
+    "transform_observation_spec",
+    "transform_reward_spec",
+    "transform_done_spec",
+    "transform_action_spec",
+    "transform_state_spec",
+    "transform_output_spec",
+    "transform_input_spec",
+)
+
+
+class Overrides:
+    """The methods of a transform, and which class has written each.
+
+    A class that says ``hooks`` (or ``transform_specs``) says all that it does. Where a class below it writes one of the
+    methods that every transform has, that one holds instead.
+
+    Args:
+        transform: the transform.
+        base: the class whose methods are those of a transform that does nothing: Transform.
+    """
+
+    def __init__(self, transform: Transform, base: type[Transform]) -> None:
+        self._transform, self._base = transform, base
+
+    def owner_of(self, name: str) -> type:
+        """The class that has written a method."""
+        return next(cls for cls in type(self._transform).__mro__ if name in vars(cls))
+
+    def has(self, name: str, owner: type | None = None) -> bool:
+        """Whether a subclass of ``owner``, by default of Transform, has written it, or somebody on this object."""
+        if name in vars(self._transform):
+            return True
+        mro = type(self._transform).__mro__
+        return any(name in vars(cls) for cls in mro[: mro.index(self._base if owner is None else owner)])
+
+    def of_methods(self, name: str) -> bool:
+        """Whether a class below the one that has written ``name`` has written one of the methods of all transforms."""
+        owner = self.owner_of(name)
+        return owner is not self._base and any(self.has(method, owner) for method in _METHODS)
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        """``transform.hooks(specs)``, with the methods that are written over them in their place."""
+        transform = self._transform
+        hooks = transform.hooks(specs)
+        if self.of_methods("hooks"):
+            written = self.method_hooks(specs, self.owner_of("hooks"))
+            hooks = replace(hooks, rows=None, pairs=None)
+            if written.step is not None:
+                hooks.step, hooks.reads_root = written.step, written.reads_root
+            if written.inverse is not None:
+                hooks.inverse, hooks.inverse_pairs = written.inverse, written.inverse_pairs
+            hooks.reset = written.reset or hooks.reset
+            hooks.before_reset = written.before_reset or hooks.before_reset
+        if transform.enable_inv_on_reset and hooks.before_reset is None and hooks.inverse is not None:
+            actions = set(specs.action.keys(include_nested=True, leaves_only=True))
+            # A reset is given no action.
+            if hooks.inverse_pairs is None or not {key for _, key in hooks.inverse_pairs} <= actions:
+                hooks.before_reset = transform._reset_env_preprocess
+        return hooks
+
+    def method_hooks(self, specs: EnvSpecs, owner: type) -> Hooks:
+        """What the methods do that subclasses of ``owner`` have written."""
+        transform = self._transform
+        by_value = owner is self._base  # otherwise the class says itself what is done with single values
+
+        def writes(name: str) -> bool:
+            return self.has(name, owner)
+
+        hooks = Hooks()
+        if writes("_step"):
+            hooks.step = lambda td, following: transform._step(shallow_copy(td), following)
+        elif writes("_call") and not self.has("_step"):
+            hooks.step = lambda _, following: transform._call(following)
+            hooks.reads_root = False
+        elif writes("_apply_transform") and transform.in_keys and by_value:
+            forward = pair_hook(transform._pairs, transform._apply_transform, transform._missing)
+            hooks.step = lambda _, following: forward(following)
+            hooks.reads_root = False
+            if not writes("_reset"):
+                hooks.pairs = transform._pairs
+        if writes("_reset"):
+            hooks.reset = lambda td, fresh: transform._reset(fresh.empty() if td is None else shallow_copy(td), fresh)
+        elif writes("_apply_transform") and transform.in_keys and by_value:
+            tolerant = pair_hook(transform._pairs, transform._apply_transform, None)
+            hooks.reset = lambda _, fresh: tolerant(fresh)
+        if writes("_inv_call"):
+            hooks.inverse = transform._inv_call
+        elif writes("_inv_apply_transform") and transform.in_keys_inv and by_value:
+            hooks.inverse = pair_hook(transform._inverse_pairs, transform._inv_apply_transform, transform._missing)
+            hooks.inverse_pairs = transform._inverse_pairs
+        if writes("_reset_env_preprocess"):
+            hooks.before_reset = transform._reset_env_preprocess
+        return hooks
+
+    def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
+        """The specs behind the transform, with its memory as observations and states."""
+        memory = self._transform.memory_spec(specs)
+        after = self._specs(specs)
+        if memory is None:
+            return after
+        after = after.copy()
+        for key, leaf in memory.items(include_nested=True, leaves_only=True):
+            if not is_private(key) or after.observation.get(key, None) is not None:
+                raise SpecError(
+                    f"{type(self._transform).__name__}.memory_spec: {key!r} "
+                    + ("is there already." if is_private(key) else "must have a name that begins with an underscore.")
+                )
+            for spec in (after.observation, after.state):
+                set_beside(spec, key, leaf, memory)
+        return after
+
+    def _specs(self, specs: EnvSpecs) -> EnvSpecs:
+        transform, owner = self._transform, self.owner_of("transform_specs")
+        if owner is self._base or not any(self.has(name, owner) for name in _SPEC_METHODS):
+            return transform.transform_specs(specs)
+        output, inputs = transform.transform_output_spec, transform.transform_input_spec
+        if not self.has("transform_output_spec", owner):
+            output = partial(self._base.transform_output_spec, transform)
+        if not self.has("transform_input_spec", owner):
+            inputs = partial(self._base.transform_input_spec, transform)
+        return changed_specs(transform, specs, output(specs.output), inputs(specs.input))
+
+
+def changed_specs(transform: Transform, specs: EnvSpecs, output: Composite, inputs: Composite) -> EnvSpecs:
+    """The specs behind a transform that has made ``output`` and ``inputs`` of those before it."""
+    kinds: dict[str, Any] = {
+        kind: spec[f"full_{kind}_spec"]
+        for spec, names in ((output, OUTPUT_KINDS), (inputs, INPUT_KINDS))
+        for kind in names
+    }
+    return EnvSpecs(
+        **kinds,
+        batch_size=transform.transform_env_batch_size(specs.batch_size),
+        device=transform.transform_env_device(specs.device),
+    )
