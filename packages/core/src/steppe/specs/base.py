@@ -45,8 +45,8 @@ class Spec(metaclass=SpecMeta):
     is in the spec, and ``zero`` and ``rand`` make it 1. ``device`` may be None: data is then made on the CPU, and
     encoded data stays where it is.
 
-    Operations on shapes mean what they mean for a tensor of that shape and return a new spec. They never change the
-    spec they are called on, ``make_neg_dim`` excepted; methods that do end with an underscore, or say so.
+    Operations on shapes mean what they mean for a tensor of that shape and return a new spec. Only
+    ``make_neg_dim`` changes the spec it is called on; other methods that do end with an underscore, or say so.
     """
 
     TORCH_FUNCTIONS: ClassVar[dict[Any, Callable[..., Any]]] = {}

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict, is_tensor_collection, is_tensorclass
 
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
@@ -56,7 +55,6 @@ class Composite(CompositeData, CompositeShape):
         SpecError: an entry's shape does not start with the batch size, or is no spec.
     """
 
-    _data_cls: type | None = None
     step_mdp_static: bool = False
 
     def __init__(
@@ -139,58 +137,6 @@ class Composite(CompositeData, CompositeShape):
     def domain(self) -> str:
         """``"composite"``."""
         return "composite"
-
-    @property
-    def names(self) -> list[str | None]:
-        """Names of the batch dimensions; None where there is none."""
-        return list(self._names)
-
-    @names.setter
-    def names(self, value: list[str | None] | None) -> None:
-        self._check_unlocked("change its names")
-        self._name(self._checked_names(value))
-
-    def _name(self, names: list[str | None]) -> None:
-        """Name the batch dimensions, here and where nested Composites have them."""
-        self._names = names
-        for child in self._children.values():
-            if isinstance(child, Composite):
-                child._name([*names, *child._names[len(names) :]])
-
-    @property
-    def data_cls(self) -> type | None:
-        """The tensorclass of the data; None for a TensorDict."""
-        return self._data_cls
-
-    @data_cls.setter
-    def data_cls(self, value: type | None) -> None:
-        if value is not None and not (isinstance(value, type) and is_tensor_collection(value)):
-            raise SpecError(f"Composite: expected data_cls to be a tensorclass or TensorDict, found {value!r}.")
-        self._data_cls = value if value is not None and is_tensorclass(value) else None
-
-    def refine_names(self, *names: Any) -> Self:
-        """Name the batch dimensions that have no name, in place; ``...`` stands for those not listed.
-
-        Raises:
-            SpecError: a dimension has another name already, or there are too many names.
-        """
-        self._check_unlocked("change its names")
-        given = list(names)
-        if Ellipsis in given:
-            at = given.index(Ellipsis)
-            given[at : at + 1] = self._names[at : self.ndim - (len(given) - at - 1)]
-        refined = self._checked_names(given)
-        for old, new in zip(self._names, refined, strict=True):
-            if old is not None and old != new:
-                raise SpecError(f"Composite: the dimension {old!r} cannot be renamed to {new!r} by refine_names.")
-        self._name(refined)
-        return self
-
-    def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
-        given: list[str | None] = [None] * self.ndim if names is None else list(names)
-        if len(given) != self.ndim:
-            raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self._shape)}, found {given}.")
-        return given
 
     # Reading entries ---------------------------------------------------------------------------------------------
 
@@ -537,21 +483,6 @@ class Composite(CompositeData, CompositeShape):
     def __repr__(self) -> str:
         head = f"shape={tuple(self.shape)}, device={None if self.device is None else str(self.device)!r}"
         return f"{type(self).__name__}({head}){listing(self._children)}"
-
-    def _lead_names(self, lead: int) -> list[str | None]:
-        new: list[str | None] = [None] * lead
-        return new + self._names
-
-    def _data(self, source: dict[str, Any], lead: torch.Size) -> Any:
-        """A TensorDict of entries, ``[*lead, *shape]``."""
-        size = torch.Size((*lead, *shapes.static(self._shape)))
-        names: Any = self._lead_names(len(lead)) if any(self._names) else None
-        if self._data_cls is not None:
-            data = self._data_cls.from_dict(source, batch_size=size, device=self._device)  # type: ignore[attr-defined]
-            if names is not None:
-                data.names = names
-            return data
-        return TensorDict(source, batch_size=size, device=self._device, names=names)
 
 
 def listing(entries: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
 
 from steppe.errors import SpecError
 
@@ -30,14 +30,35 @@ def entry_key(key: Key, name: str) -> Key:
 class CompositeData(Lockable, Spec):
     """The part of a Composite that is about tensordicts."""
 
+    _data_cls: type | None = None
+    _names: list[str | None]
+
     @property
     @abstractmethod
     def _children(self) -> Mapping[str, Spec | None]:
         """The entries."""
 
-    @abstractmethod
+    @property
+    def data_cls(self) -> type | None:
+        """The tensorclass of the data; None for a TensorDict."""
+        return self._data_cls
+
+    @data_cls.setter
+    def data_cls(self, value: type | None) -> None:
+        if value is not None and not (isinstance(value, type) and is_tensor_collection(value)):
+            raise SpecError(f"Composite: expected data_cls to be a tensorclass or TensorDict, found {value!r}.")
+        self._data_cls = value if value is not None and is_tensorclass(value) else None
+
     def _data(self, source: dict[str, Any], lead: torch.Size) -> Any:
         """A TensorDict of entries, ``[*lead, *shape]``."""
+        size = torch.Size((*lead, *shapes.static(self.shape)))
+        names: Any = [*[None] * len(lead), *self._names] if any(self._names) else None
+        if self._data_cls is not None:
+            data = self._data_cls.from_dict(source, batch_size=size, device=self.device)  # type: ignore[attr-defined]
+            if names is not None:
+                data.names = names
+            return data
+        return TensorDict(source, batch_size=size, device=self.device, names=names)
 
     # Making data -------------------------------------------------------------------------------------------------
 

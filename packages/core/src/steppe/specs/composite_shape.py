@@ -1,9 +1,9 @@
-"""What the operations on shapes do to a Composite: they act on the batch dimensions of every entry."""
+"""The batch dimensions of a Composite: their names, and operations on them, which act on those of every entry."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,14 +26,11 @@ class CompositeShape(Spec):
     Names of dimensions stay with them; ``reshape``, ``flatten`` and ``unflatten`` drop them.
     """
 
+    _names: list[str | None]
+
     @abstractmethod
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Any:
         """A Composite of another shape with every entry changed."""
-
-    @property
-    @abstractmethod
-    def names(self) -> list[str | None]:
-        """Names of the batch dimensions."""
 
     @property
     @abstractmethod
@@ -44,9 +41,54 @@ class CompositeShape(Spec):
     def _check_unlocked(self, doing: str) -> None:
         """Raise a StateError where the spec is locked."""
 
-    @abstractmethod
+    # Names of the batch dimensions -------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str | None]:
+        """Names of the batch dimensions; None where there is none."""
+        return list(self._names)
+
+    @names.setter
+    def names(self, value: list[str | None] | None) -> None:
+        self._check_unlocked("change its names")
+        self._name(self._checked_names(value))
+
+    def _name(self, names: list[str | None]) -> None:
+        """Name the batch dimensions, here and where nested Composites have them."""
+        self._names = names
+        for child in self._children.values():
+            if isinstance(child, CompositeShape):
+                child._name([*names, *child._names[len(names) :]])
+
+    def refine_names(self, *names: Any) -> Self:
+        """Name the batch dimensions that have no name, in place; ``...`` stands for those not listed.
+
+        Raises:
+            SpecError: a dimension has another name already, or there are too many names.
+        """
+        self._check_unlocked("change its names")
+        given = list(names)
+        if Ellipsis in given:
+            at = given.index(Ellipsis)
+            given[at : at + 1] = self._names[at : self.ndim - (len(given) - at - 1)]
+        refined = self._checked_names(given)
+        for old, new in zip(self._names, refined, strict=True):
+            if old is not None and old != new:
+                raise SpecError(f"Composite: the dimension {old!r} cannot be renamed to {new!r} by refine_names.")
+        self._name(refined)
+        return self
+
+    def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
+        given: list[str | None] = [None] * self.ndim if names is None else list(names)
+        if len(given) != self.ndim:
+            raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self.shape)}, found {given}.")
+        return given
+
     def _lead_names(self, lead: int) -> list[str | None]:
-        """The names of the batch dimensions after ``lead`` new ones."""
+        new: list[str | None] = [None] * lead
+        return new + self._names
+
+    # Operations --------------------------------------------------------------------------------------------------
 
     def _after(self, doing: str, change: Change) -> torch.Size:
         try:

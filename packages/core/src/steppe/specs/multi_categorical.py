@@ -61,7 +61,7 @@ class MultiCategorical(Categorical):
         device: device of the data, or None.
         dtype: dtype of the data.
         mask: bool tensor that broadcasts to ``[*shape[:-1], sum(nvec)]``, True where a category is allowed; the choices
-            one behind another. Only for a flat ``nvec``.
+            end to end. Only for a flat ``nvec``.
         remove_singleton: taken for programs that give it, without effect: samples have the shape of the spec.
 
     Attributes:

@@ -21,7 +21,7 @@ __all__ = ["MultiOneHot"]
 
 
 class MultiOneHot(OneHot):
-    """Several choices as one-hot rows, one behind another in the last dimension.
+    """Several choices as one-hot rows, end to end in the last dimension.
 
     It is a OneHot for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
 
