@@ -1,7 +1,7 @@
 """Frames a second of batches, beside gymnasium's vector environments, SB3, EnvPool and TorchRL, on given actions.
 
-    python benchmarks/bench_batched.py [--sets cartpole halfcheetah image slow0.1 slow1 counter failures] [--n 8 64]
-                                       [--rounds 9] [--quick] [--peer-python PYTHON] [--plot FILE.png]
+    python benchmarks/bench_batched.py [--sets cartpole halfcheetah dm-cheetah image slow0.1 slow1 counter failures]
+                                       [--n 8 64] [--rounds 9] [--quick] [--peer-python PYTHON] [--plot FILE.png]
 
 Contestants take turns in short slices; figures are medians, ratios are to AsyncVectorEnv(8) in the same turns. The set
 ``counter`` counts steps inside and outside of the batch; the set ``failures`` is the time from an exception in a worker
@@ -31,6 +31,7 @@ warnings.filterwarnings("ignore")
 NAMES = {
     "cartpole": "CartPole-v1",
     "halfcheetah": "HalfCheetah-v5",
+    "dm-cheetah": "dm:cheetah-run",
     "image": "image",
     "slow0.1": "slow:0.1",
     "slow1": "slow:1",
@@ -42,10 +43,10 @@ BASE = "gymnasium AsyncVectorEnv(8)"
 
 def make_ours(name: str, counter: bool = False) -> Any:
     """An environment of the benchmark, wrapped."""
-    from steppe import StepCounter, TransformedEnv
+    from steppe import StepCounter, TransformedEnv, make_env
     from steppe_gym import GymWrapper
 
-    env = GymWrapper(make_raw(name))
+    env = make_env(name) if name.startswith("dm:") else GymWrapper(make_raw(name))
     return TransformedEnv(env, StepCounter(max_steps=200)) if counter else env
 
 
@@ -128,7 +129,7 @@ def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
     slices.steppe("steppe SerialEnv", SerialEnv(n, factory))
     enter_sb3(slices, raw, n, space)
     enter_envpool(slices, name, n, space)
-    if peer is not None:
+    if peer is not None and kind != "dm-cheetah":  # the peer makes environments of gymnasium
         from peer import Peer
 
         process = Peer(peer, name, n, kind="batch")

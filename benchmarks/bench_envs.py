@@ -1,4 +1,7 @@
-"""Environments of the benchmarks, which workers of every library can import: gymnasium and numpy only."""
+"""Environments of the benchmarks, which workers of every library can import: gymnasium and numpy only.
+
+dm_control has no vector environment of its own, so its environments are shown to gymnasium's by the least that does it.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +77,34 @@ class Raising(gymnasium.Env):
         return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
+class DMControl(gymnasium.Env):
+    """A task of dm_control, ``"cheetah-run"``, whose observations are handed on as they are."""
+
+    def __init__(self, name: str) -> None:
+        from dm_control import suite
+
+        self.env = suite.load(*name.split("-"))
+        found = self.env.observation_spec().items()
+        spaces = {key: gymnasium.spaces.Box(-np.inf, np.inf, one.shape, one.dtype) for key, one in found}
+        self.observation_space = gymnasium.spaces.Dict(spaces)
+        action = self.env.action_spec()
+        self.action_space = gymnasium.spaces.Box(action.minimum, action.maximum, action.shape, action.dtype)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self.env.reset().observation, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        step_type, reward, discount, observation = self.env.step(action)
+        last = step_type.last()
+        return observation, reward, last and discount == 0, last and discount != 0, {}
+
+
 def make_raw(name: str) -> gymnasium.Env:
-    """``"slow:0.1"`` (milliseconds), ``"image"``, ``"raising:PATH"`` or an id of gymnasium."""
+    """``"slow:0.1"`` (milliseconds), ``"image"``, ``"raising:PATH"``, ``"dm:cheetah-run"`` or an id of gymnasium."""
     kind, _, argument = name.partition(":")
+    if kind == "dm":
+        return DMControl(argument)
     if kind == "slow":
         return Slow(float(argument))
     if kind == "raising":

@@ -17,7 +17,7 @@ import argparse
 import time
 from typing import Any
 
-IDS = ("CartPole-v1", "Pendulum-v1", "HalfCheetah-v5")
+IDS = ("CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "dm:cheetah-run")
 
 
 def main() -> None:
@@ -40,7 +40,8 @@ def main() -> None:
         contest = Contest(name, "us a step")
         for label, slice_ in contestants(name, args.steps).items():
             contest.add(label, slice_)
-        peer = Peer(args.peer_python, name, min(args.steps, 500)) if args.peer_python else None
+        known = args.peer_python and not name.startswith("dm:")  # the peer makes environments of gymnasium
+        peer = Peer(args.peer_python, name, min(args.steps, 500)) if known else None
         if peer is not None:
             for label in ("torchrl loop", "torchrl rollout", "torchrl rollout + 3 transforms"):
                 contest.add(label, lambda label=label, peer=peer: peer.slice(label))
@@ -200,14 +201,24 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
     import gymnasium
 
     from steppe import Compose, DoubleToFloat, RewardSum, StepCounter, TransformedEnv, make_env
+    from steppe.specs import OneHot
 
-    raw_env = gymnasium.make(name)
-    env = make_env(f"gym:{name}")
-    transformed = TransformedEnv(make_env(f"gym:{name}"), Compose(RewardSum(), StepCounter(), DoubleToFloat()))
+    full_name = name if name.startswith("dm:") else f"gym:{name}"
+    env = make_env(full_name)
+    transformed = TransformedEnv(make_env(full_name), Compose(RewardSum(), StepCounter(), DoubleToFloat()))
     actions = env.full_action_spec.rand((steps,))[env.action_key]
     given = list(actions.unbind(0))
-    discrete = isinstance(raw_env.action_space, gymnasium.spaces.Discrete)
+    discrete = isinstance(env.action_spec, OneHot)
     native = actions.argmax(-1).tolist() if discrete else [action.numpy() for action in given]
+    raw_env: Any = make_env(full_name)._env if name.startswith("dm:") else gymnasium.make(name)
+
+    def raw_dm() -> float:
+        raw_env.reset()
+        start = time.perf_counter()
+        for action in native:
+            if raw_env.step(action).last():
+                raw_env.reset()
+        return (time.perf_counter() - start) / steps * 1e6
 
     def raw() -> float:
         raw_env.reset(seed=0)
@@ -240,7 +251,7 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
         return run
 
     return {
-        "raw": raw,
+        "raw": raw_dm if name.startswith("dm:") else raw,
         "steppe step loop": loop(env),
         "steppe rollout": rollout(env),
         "steppe loop + 3 transforms": loop(transformed),

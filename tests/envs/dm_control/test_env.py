@@ -203,7 +203,22 @@ def test_an_environment_without_a_random_state_takes_no_seed():
         env.set_seed(0)
 
 
+def test_a_seed_of_any_size_is_taken_and_none_forgets_the_last_one():
+    env = DMControlEnv("cheetah", "run")
+    found = []
+    for seed in (2**40 + 3, 3, None, None):
+        env.set_seed(3)
+        env.reset()
+        env.set_seed(seed)
+        found.append(env.reset()["position"])
+
+    assert torch.equal(found[0], found[1])
+    assert len({tuple(position.tolist()) for position in found[1:]}) == 3
+
+
 def test_wrong_arguments_are_answered():
+    with pytest.raises(NotSupported, match=r"ParallelEnv\(n, 'dm:cheetah-run'\)"):
+        DMControlEnv("cheetah", "run", batch_size=(2,))
     with pytest.raises(NotSupported, match=r"ParallelEnv\(4, 'dm:cheetah/run'\)"):
         DMControlEnv("cheetah", "run", num_workers=4)
     with pytest.raises(TypeError, match=r"does not take \['time_limit'\]"):

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("pettingzoo")
 
 from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, check_env_specs, list_envs, make_env
-from steppe.errors import EnvNotFound, NotSupported, SpecError
+from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
 from steppe.specs import Bounded, OneHot
 from steppe_pettingzoo import PettingZooEnv, PettingZooWrapper
 
@@ -184,6 +184,21 @@ def test_a_seed_is_that_of_the_next_reset():
 
     assert (env.reset() == first).all()
     assert not (env.reset() == first).all()
+    env.set_seed(4)
+    env.reset()
+    env.set_seed(None)
+    seeded = PettingZooEnv("mpe2/simple_spread_v3", seed=4)
+    seeded.reset()
+    assert not (env.reset() == seeded.reset()).all()
+
+
+def test_an_action_that_is_not_there_names_its_agent():
+    env = PettingZooEnv("mpe2/simple_tag_v3")
+    td = env.rand_action(env.reset())
+    td["adversary", "action"] = torch.tensor([0, 9, 0])
+
+    with pytest.raises(ActionError, match="'adversary_1' must be a whole number from 0 to 4, found 9"):
+        env.step(td)
 
 
 def test_frames_come_from_the_library():

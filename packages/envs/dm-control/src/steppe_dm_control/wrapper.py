@@ -61,7 +61,8 @@ class DMControlWrapper(GymLikeEnv):
         **kwargs: for :class:`steppe.envs.EnvBase`: ``allow_done_after_reset``, ...
 
     Raises:
-        NotSupported: the environment has several players, or it renders no frames and ``from_pixels`` is set.
+        NotSupported: the environment has several players, or it renders no frames and ``from_pixels`` is set; a batch
+            size.
         SpecError: an observation has the name of another entry of data.
     """
 
@@ -88,6 +89,8 @@ class DMControlWrapper(GymLikeEnv):
                 f"DMControlWrapper wraps an environment of dm_control, which has specs, not {env!r}. "
                 "DMControlEnv('cheetah', 'run') makes one by its name."
             )
+        if kwargs.get("batch_size"):
+            raise NotSupported("An environment of dm_control is no batch: ParallelEnv(n, 'dm:cheetah-run') makes one.")
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
         state = self.__dict__
         state["from_pixels"] = from_pixels
@@ -235,12 +238,15 @@ class DMControlWrapper(GymLikeEnv):
         return self._env.reset()
 
     def _set_seed(self, seed: int | None) -> None:
-        if seed is not None and find_random_state(self._env) is None:
+        if find_random_state(self._env) is None:
+            if seed is None:
+                return
             raise NotSupported(
                 f"{self!r} has no numpy RandomState that a seed could go to (task.random, or env.random_state): give "
                 "the seed to what makes the environment."
             )
-        super()._set_seed(seed)
+        # numpy takes 32 bits, and without a new seed its state would go on from the last one.
+        super()._set_seed(int(np.random.default_rng().integers(2**32)) if seed is None else seed % 2**32)
 
     # -- the library's own ----------------------------------------------------------------------------------------
 

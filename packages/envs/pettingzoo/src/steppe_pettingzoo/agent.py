@@ -65,11 +65,12 @@ class Agent:
         if not self.reader.fixed:
             raise NotSupported(f"Observations of agent {name!r} have no fixed size: {observation_space}.")
         self._action = space_to_spec(action_space, categorical_action_encoding=categorical, device=device)
-        self._codec = ActionCodec(Composite({"action": self._action}))
+        # Errors name the agent.
+        self._codec = ActionCodec(Composite({name: self._action}))
         # An action that is a single tensor is decoded without a TensorDict around it.
-        leaf = self._codec.keys == ["action"]
-        self._one = (self._codec.rules["action"].fit, self._codec.decoders["action"].one) if leaf else None
-        self._decode = action_decoder(action_space, self._action, "action")
+        leaf = self._codec.keys == [name]
+        self._one = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
+        self._decode = action_decoder(action_space, self._action, name)
         entries: dict[str, Spec] = {"observation": observation}
         if self.has_action_mask:
             if not isinstance(action_space, spaces.Discrete):
@@ -116,7 +117,7 @@ class Agent:
             action: as ``action_spec["action"]`` has it, on the CPU.
         """
         if self._one is None:
-            native = self._codec.from_tensordict(TensorDict({"action": action}))
+            native = self._codec.from_tensordict(TensorDict({self.name: action}))
         else:
             fit, decode = self._one
             native = decode(fit(action))

@@ -295,7 +295,8 @@ class PettingZooWrapper(LibraryWrapper):
         return torch.from_numpy(np.array(value))
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_pending_seed"] = seed
+        # Without a new seed the library would go on from the last one.
+        self.__dict__["_pending_seed"] = int(np.random.default_rng().integers(2**31)) if seed is None else seed
 
     # -- random actions -------------------------------------------------------------------------------------------
 
