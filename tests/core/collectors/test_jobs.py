@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from tests.core.collectors.counters_and_walks import (
     told,
 )
 from tests.core.collectors.test_multi import all_gone
+from tests.limits import AT_ONCE
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
@@ -63,24 +66,62 @@ def test_a_job_runs_while_the_caller_does_something_else(tmp_path: Any) -> None:
         assert polled.length.tolist() == [2]
 
 
-def test_rows_that_have_ended_can_be_had_before_the_others(tmp_path: Any) -> None:
+class Long(CountTo):
+    """Episodes of 60 steps or more end when a file is there."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = file
+
+    def _step(self, tensordict: Any) -> Any:
+        if self.to_go >= 60 and not os.path.exists(self.file):
+            self.to_go = max(self.to_go, self.t + 2)
+        return super()._step(tensordict)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_that_have_ended_can_be_had_before_the_others(workers: int, tmp_path: Any) -> None:
     file = tmp_path / "go"
-    with make(2, lambda: SerialEnv(2, lambda: Waiting(str(file))), echo) as collector:
-        job = collector.execute(env_info=told([1, 60, 9, 60]))
-        rows: list[int] = []
+    env = lambda: SerialEnv(2 if workers else 4, lambda: Long(str(file)))  # noqa: E731
+    with make(workers, env, echo) as collector:
+        job = collector.execute(env_info=told([1, 60, 1, 60]))
+        early = rows_of_part(collector, 2)
+        assert early == [0, 2]
+        assert not job.done()
+        assert job.progress() == (2, 4)
+        assert collector.get(partial=True) is None, "each row comes once"
         file.touch()
-        before = 0
-        while not (over := job.done()) or len(rows) < 4:
-            part = collector.get(partial=True)
-            if part is not None:
-                rows += part.row.tolist()
-                assert part.steps["env_id"][:, 0].flatten().tolist() == part.row.tolist()
-            done, total = job.progress()
-            assert done >= before
-            assert total == 4
-            before = done
-            assert not over or len(rows) == 4 or part is not None
-        assert sorted(rows) == [0, 1, 2, 3]
+        assert rows_of_part(collector, 2) == [1, 3]
+        assert job.done()
+        assert job.progress() == (4, 4)
+        with pytest.raises(StateError, match="taken by partial"):
+            job.result()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_that_had_ended_are_there_after_a_job_was_cancelled(workers: int, tmp_path: Any) -> None:
+    env = lambda: SerialEnv(2 if workers else 4, lambda: Long(str(tmp_path / "never")))  # noqa: E731
+    with make(workers, env, echo) as collector:
+        job = collector.execute(env_info=told([1, 60, 1, 60]))
+        while job.progress()[0] < 2:
+            pass
+        job.cancel()
+        found = job.partial()
+        assert found.row.tolist() == [0, 2]
+        assert found.last()["next", "done"].all()
+        assert job.partial() is None
+        assert collector.execute(env_info=told([2, 3])).result().length.tolist() == [2, 3]
+
+
+def rows_of_part(collector: Any, n: int) -> list[int]:
+    """Poll until so many rows have ended."""
+    rows: list[int] = []
+    while len(rows) < n:
+        part = collector.get(partial=True)
+        if part is not None:
+            assert part.steps["env_id"][:, 0].flatten().tolist() == part.row.tolist()
+            rows += part.row.tolist()
+    return sorted(rows)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -162,7 +203,7 @@ def test_weights_that_come_while_a_job_runs_are_those_of_the_next() -> None:
             found = collector.get()
             versions = found.policy_version.unsqueeze(1).expand(4, 50).float()
             assert torch.equal(found.steps["weight"], versions), "what a row says is what it was made with"
-            assert versions.max() <= number + 1
+            assert versions.eq(number).all(), "a job has the weights of its beginning, in every worker"
         collector.execute(env_info=told([5] * 4))
         assert collector.get().policy_version.eq(3).all()
 
@@ -176,17 +217,32 @@ class Weighted(torch.nn.Module):
         return torch.ones(len(t), dtype=torch.int64), self.weight.expand(len(t))
 
 
-@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("asked", ["get", "poll", "result", "update"])
 @pytest.mark.parametrize("where", ["step", "kill", "reset", "policy"])
-def test_what_goes_wrong_in_a_worker_is_heard_of(where: str, polled: bool) -> None:
+def test_what_goes_wrong_in_a_worker_is_heard_of(where: str, asked: str) -> None:
     with make(2, lambda: SerialEnv(2, lambda: Breaking(where)), broken if where == "policy" else echo) as collector:
         pids = collector.worker_group.pool.pids
-        collector.execute(env_info=told([30] * 4))
+        job = collector.execute(env_info=told([30] * 4))
+        asking = {
+            "get": collector.get,
+            "poll": lambda: polled_for(collector),
+            "result": job.result,
+            "update": lambda: updated_for_ever(collector),
+        }
+        begun = time.monotonic()
         with pytest.raises(WorkerError, match="ended unexpectedly" if where == "kill" else f"broken in {where}"):
-            polled_for(collector) if polled else collector.get()
+            asking[asked]()
+        assert time.monotonic() - begun < AT_ONCE
         assert all_gone(pids)
+        collector.close()
         with pytest.raises(RuntimeError, match="after an error"):
             collector.update_policy_weights_()
+
+
+def updated_for_ever(collector: Any) -> None:
+    while True:
+        collector.update_policy_weights_()
 
 
 def polled_for(collector: Any) -> Trajectories:
@@ -195,6 +251,23 @@ def polled_for(collector: Any) -> Trajectories:
     return found
 
 
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("end", ["close", "twice", "forgotten"])
+def test_nothing_is_left_of_a_collector_that_answered_requests(end: str) -> None:
+    collector = make(2, lambda: counters(2), echo)
+    pids = collector.worker_group.pool.pids
+    assert collector.execute(env_info=told([3] * 6)).result().length.tolist() == [3] * 6
+    collector.execute(env_info=told([1_000_000_000] * 4))
+    if end != "forgotten":
+        collector.close()
+    if end == "twice":
+        collector.close()
+    del collector
+    gc.collect()
+    assert all_gone(pids)
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_a_factory_that_raises_is_heard_of_at_once() -> None:
     def factory() -> Any:
         raise ValueError("broken in factory")

@@ -436,6 +436,16 @@ def test_a_worker_that_is_killed_between_batches_is_noticed() -> None:
             next(collector)
 
 
+def test_a_worker_that_is_killed_between_batches_is_noticed_by_new_weights_too() -> None:
+    with MultiSyncDataCollector([counting] * 2, scaled(), frames_per_batch=8) as collector:
+        next(collector)
+        pid = collector.worker_group.pool.pids[1]
+        os.kill(pid, signal.SIGKILL)
+        assert all_gone([pid])
+        with pytest.raises(WorkerError, match=r"Worker 1 .* ended unexpectedly"):
+            collector.update_policy_weights_()
+
+
 def test_a_worker_that_hangs_is_given_up_after_the_time_that_is_asked_for() -> None:
     with MultiSyncDataCollector(
         [counting, lambda: Breaking("hang")], frames_per_batch=16, batch_timeout=ANSWER

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
+from torch import nn
 
 from steppe import (
+    Agent,
     Collector,
+    Composite,
     Trajectories,
+    Unbounded,
     split_trajectories,
 )
 from steppe_testing import assert_equal_data
@@ -17,6 +22,7 @@ from tests.core.collectors.counters_and_walks import (
     UniformAgent,
     counters,
     ids,
+    make,
     told,
 )
 
@@ -96,3 +102,62 @@ def test_rows_of_one_episode_stay_whole(record: Trajectories) -> None:
     assert_equal_data(pieces.steps, record.steps)
     assert torch.equal(pieces.agent_state["timestep"], record.agent_state["timestep"])
     assert record.reshape(2, 2).split().batch_size == (4,)
+
+
+class Recurrent(Agent):
+    """A recurrent net whose first state is learned, one for each agent."""
+
+    agent_info_spec = Composite(agent_id=Unbounded((), dtype=torch.int64))
+    agent_info_default = {"agent_id": 0}
+    agent_state_spec = Composite(h=Unbounded((5,)))
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.head, self.first = nn.GRUCell(1, 5), nn.Linear(5, 2), nn.Embedding(8, 5)
+
+    def initial_state(self, tensordict: Any) -> Any:
+        return TensorDict({"h": self.first(tensordict["agent_info", "agent_id"])}, tensordict.batch_size)
+
+    def forward(self, tensordict: Any) -> Any:
+        h = self.cell(tensordict["t"].float() / 10, tensordict["agent_state", "h"])
+        probs = self.head(h).softmax(-1)
+        tensordict.set("probs", probs)
+        tensordict.set("action", probs.argmax(-1))
+        return tensordict.set(("next", "agent_state", "h"), h)
+
+
+def replayed(agent: Recurrent, record: Trajectories) -> torch.Tensor:
+    """The probabilities that an agent gives for recorded steps, from the recorded first states; 0 behind the end."""
+    mask, state, out = record.mask(), record.agent_state, []
+    for step in range(mask.shape[1]):
+        td = record.steps[:, step].exclude("next", "probs", "agent_state")
+        td.set("agent_info", record.agent_info)
+        begins = td["is_init"].squeeze(-1) if step else torch.zeros_like(mask[:, 0])
+        h = torch.where(begins.unsqueeze(-1), agent.initial_state(td)["h"], state["h"])
+        td.set("agent_state", TensorDict({"h": h}, td.batch_size))
+        td = agent(td)
+        out.append(torch.where(mask[:, step : step + 1], td["probs"], 0))
+        state = td["next", "agent_state"]
+    return torch.stack(out, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("auto_reset", [False, True])
+def test_recorded_states_are_those_that_the_agent_acted_on(workers: int, auto_reset: bool) -> None:
+    agent = Recurrent()
+    lengths = [3, 1, 7, 5, 2, 9, 4, 6]
+    lanes = 8 // max(workers, 1)
+    with make(workers, lambda: counters(lanes), agent, auto_reset=auto_reset) as collector:
+        if auto_reset:
+            collector.reset_lanes(agent_info=ids("agent_id", 8), env_info=told(lengths))
+            collector.execute(n_steps=4).result()
+            found = collector.execute(n_steps=10).result()
+        else:
+            found = collector.execute(agent_info=ids("agent_id", 8), env_info=told(lengths)).result()
+    with torch.no_grad():
+        whole, pieces = replayed(agent, found), found.split(agent)
+        assert torch.allclose(whole, found.steps["probs"], atol=1e-5)
+        assert len(pieces) > 8 if auto_reset else len(pieces) == 8
+        again = replayed(agent, pieces)
+    assert torch.allclose(again[pieces.mask()], whole[found.mask()], atol=1e-5), "piece by piece, in the same order"

@@ -11,11 +11,14 @@ from tensordict import TensorDict
 from steppe import (
     Agent,
     Bounded,
+    Categorical,
     Collector,
     Composite,
+    EnvBase,
     SerialEnv,
     SyncDataCollector,
     Trajectories,
+    Unbounded,
 )
 from steppe.errors import InfoError, NotSupported, PolicyError, SpecError, StateError
 from steppe_testing import CountingEnv, assert_equal_data
@@ -76,7 +79,7 @@ def test_a_policy_whose_rows_look_at_each_other_is_called_with_all(workers: int)
     at_work = found.steps.pop("at_work")
     assert_equal_data(found.steps, expected.steps)
     if not workers:
-        assert at_work[found.length == 9][0].tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 1]
+        assert at_work[found.length == 9][0].tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 1], "nine calls, with all eight"
 
 
 class All:
@@ -90,6 +93,41 @@ class All:
         mask = tensordict.get(("collector", "mask"), torch.ones(self.n, dtype=torch.bool))
         tensordict.set("at_work", mask.sum().expand(self.n))
         return echo(tensordict)
+
+
+class Full(EnvBase):
+    """Eight counters that can only be stepped together; lane i ends after its number of steps."""
+
+    def __init__(self) -> None:
+        super().__init__(batch_size=(8,))
+        self.observation_spec = Composite(t=Unbounded((8, 1), dtype=torch.int64), shape=(8,))
+        self.action_spec = Categorical(2, (8,))
+        self.reward_spec = Unbounded((8, 1))
+        self.t = torch.zeros(8, 1, dtype=torch.int64)
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        asked = None if tensordict is None else tensordict.get("_reset", None)
+        self.t = torch.zeros_like(self.t) if asked is None else torch.where(asked, 0, self.t)
+        return TensorDict({"t": self.t.clone()}, [8])
+
+    def _step(self, tensordict: Any) -> Any:
+        self.t = self.t + 1
+        done = self.t >= torch.tensor(LENGTHS).unsqueeze(-1)
+        reward = torch.ones(8, 1)
+        return TensorDict({"t": self.t.clone(), "reward": reward, "done": done, "terminated": done}, [8])
+
+
+def test_an_environment_that_steps_all_lanes_at_once_calls_the_policy_with_those_at_work() -> None:
+    policy = Echo()
+    with Collector(Full(), policy, trust_policy=True) as collector:
+        found = collector.execute(n_episodes=8).result()
+    assert policy.sizes == [8, 7, 6, 5, 4, 3, 2, 1, 1]
+    assert found.length.tolist() == LENGTHS
+    for row, length in enumerate(LENGTHS):
+        assert found.steps["t"][row, :length].flatten().tolist() == list(range(length))
 
 
 def test_a_free_lane_takes_the_next_row() -> None:
@@ -162,6 +200,10 @@ def test_episodes_of_many_agents_in_many_environments(workers: int, lanes: int, 
     outside = last["next", "x"].abs() > 1
     assert torch.equal(last["next", "terminated"], outside)
     assert (found.length[~outside.squeeze(-1)] == 100).all()
+    assert last["next", "truncated"][~outside].all()
+    following = steps["next"]
+    assert torch.equal(following["done"], following["terminated"] | following["truncated"])
+    assert not found.alive.any()
     assert torch.equal(steps["next", "reward"], steps["next", "x"])
     goes_on = mask[:, 1:]
     assert torch.equal(steps["x"][:, 1:][goes_on], steps["next", "x"][:, :-1][goes_on])
@@ -179,20 +221,22 @@ def test_episodes_of_many_agents_in_many_environments(workers: int, lanes: int, 
     assert again.agent_info["agent_id"].tolist() == list(range(32))
     assert not set(again.steps["identifier"][:, 0].flatten().tolist()) & set(identifiers)
     same, _ = collect(1)
-    assert_equal_data(same.steps, steps)
+    assert_equal_data(same.to_tensordict(), found.to_tensordict())
     other, _ = collect(2)
     assert other.steps["identifier"][:, 0].flatten().tolist() != identifiers
 
 
 @pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("workers", [0, 4])
-@pytest.mark.parametrize("n_steps", [2, 7, 100])
-def test_slices_go_on_where_the_last_one_stopped(workers: int, n_steps: int, native: bool) -> None:
-    env = walks(4 if workers else 16, native)
+@pytest.mark.parametrize(
+    ("workers", "lanes", "n_steps"),
+    [(0, 16, 2), (0, 16, 7), (0, 16, 100), (0, 1, 7), (0, 3, 7), (4, 4, 7), (4, 4, 100)],
+)
+def test_slices_go_on_where_the_last_one_stopped(workers: int, lanes: int, n_steps: int, native: bool) -> None:
+    env, rows = walks(lanes, native), lanes * max(workers, 1)
     with make(workers, env, UniformAgent(2), seed=1) as collector:
-        collector.reset_lanes(agent_info=ids("agent_id", 16), env_info=ids("env_id", 16))
+        collector.reset_lanes(agent_info=ids("agent_id", rows), env_info=ids("env_id", rows))
         last: dict[int, torch.Tensor] = {}
-        steps_of, dones, expected = dict.fromkeys(range(16), 0), dict.fromkeys(range(16), 0), list(range(16))
+        steps_of, dones, expected = dict.fromkeys(range(rows), 0), dict.fromkeys(range(rows), 0), list(range(rows))
         while collector.execute(n_steps=n_steps) is not None:
             found = collector.get()
             assert found.row.tolist() == expected
@@ -316,10 +360,44 @@ def test_a_state_that_is_declared_has_to_be_written() -> None:
         def forward(self, tensordict: Any) -> Any:
             return echo(tensordict)
 
-    with Collector(lambda: counters(2), Forgetful()) as collector:
+    with pytest.raises(PolicyError, match=r"\('next', 'agent_state', 'timestep'\)"):
+        Collector(lambda: counters(2), Forgetful())
+    with Collector(lambda: counters(2), Forgetful(), trust_policy=True) as collector:
         collector.execute(env_info=told([3, 4]))
         with pytest.raises(PolicyError, match=r"\('next', 'agent_state', 'timestep'\)"):
             collector.get()
+
+
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [
+        ("t", "the environment"),
+        (("env_info", "length"), "the request"),
+        (("agent_info", "agent_id"), "the request"),
+        (("agent_state", "timestep"), "the engine"),
+    ],
+)
+def test_a_policy_that_writes_over_what_is_not_its_own_is_refused_when_the_collector_is_made(
+    key: Any, owner: str
+) -> None:
+    class Meddling(UniformAgent):
+        def forward(self, tensordict: Any) -> Any:
+            tensordict = super().forward(tensordict)
+            return tensordict.set(key, torch.full_like(tensordict.get(key), 7))
+
+    with pytest.raises(PolicyError, match=f"Meddling writes .*, which belongs to {owner}") as caught:
+        Collector(lambda: counters(2), Meddling())
+    assert repr(key) in str(caught.value)
+
+
+def test_a_policy_may_read_what_the_environment_was_told() -> None:
+    def until_the_end(tensordict: TensorDict) -> TensorDict:
+        to_go = tensordict["env_info", "length"] - tensordict["t"].squeeze(-1)
+        return echo(tensordict).set("to_go", to_go)
+
+    with Collector(lambda: counters(2), until_the_end) as collector:
+        found = collector.execute(env_info=told([3, 1, 2])).result()
+    assert found.steps["to_go"].tolist() == [[3, 2, 1], [1, 0, 0], [2, 1, 0]]
 
 
 # -- beside iteration -------------------------------------------------------------------------------------------------

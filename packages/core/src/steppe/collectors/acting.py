@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
-from steppe.collectors.dry_step import check_policy, empty_root
+from steppe.collectors.dry_step import check_policy, check_written, empty_root
 from steppe.collectors.planning import planned
 from steppe.collectors.weights import Weights
 from steppe.envs import EnvBase, ExplorationType, RandomActions, as_policy, set_exploration_type
@@ -79,8 +79,17 @@ class Acting:
         if self.in_requests is None or self.env.has_dynamic_specs:
             return
         plain = not self.facts.declares and (iterates or self.env.batch_dims > 1)
+        root = empty_root(self.env, None if plain else self.facts)
+        # What a request says, and an agent's state, are nobody else's; observations may be written over in batches.
+        own = ("agent_info", "env_info", "agent_state")
+        keys = [key for key in root.keys(True, True) if not iterates or (isinstance(key, tuple) and key[0] in own)]
+        before = {key: root.get(key) for key in keys}
         with set_exploration_type(exploration):
-            check_policy(name, self.policy, self.in_requests, empty_root(self.env, None if plain else self.facts))
+            found = check_policy(name, self.policy, self.in_requests, root)
+        if found is not root:
+            root.update(found)
+        check_written(self.policy, before, root)
+        self.facts.next_state(root)
 
     def compile(self, compile_policy: Any, cudagraph_policy: Any) -> None:
         """Apply ``torch.compile``, or CUDA graphs, to what acts."""

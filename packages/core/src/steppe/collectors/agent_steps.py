@@ -126,6 +126,8 @@ class AgentSteps:
             root: data of the environment before it.
             following: data of the environment after it.
         """
+        if not self._own_init:
+            root = root.copy().set("is_init", torch.ones_like(root.get("is_init")))
         root = self.begin(root)
         before, init = root.get("agent_state", None), root.get("is_init")
         root.update(act(root))

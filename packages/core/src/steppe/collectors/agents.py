@@ -16,7 +16,7 @@ __all__ = ["Agent", "AgentFacts", "Declared", "as_infos", "check_infos"]
 
 
 class Agent(TensorDictModuleBase):
-    """A policy for requests: it may be told something about each row, and remember something of it.
+    """A policy that may be told something about each row, and remember something of it, in requests and in batches.
 
     An ordinary policy needs none of this, and any class with these attributes will do.
 
@@ -26,7 +26,7 @@ class Agent(TensorDictModuleBase):
 
     Attributes:
         agent_info_spec: what a request says of each row; shapes of one row.
-        agent_info_default: values where a request says nothing; None where it has to.
+        agent_info_default: values where a request says nothing, and of all batches; None where a request has to say.
         agent_info_example: values of one row to try the agent with when a collector is made, where zeros do not do.
         agent_state_spec: what is remembered of each row; shapes of one row.
     """
@@ -141,7 +141,7 @@ class AgentFacts:
         """
         if given is None:
             if self.info_default is not None:
-                return as_infos(self.info_default)
+                return self.default
             if self.info_spec is not None and not self.info_spec.is_empty():
                 raise InfoError(
                     f"{what} needs agent_info with {sorted(map(str, self.info_spec.keys()))}, found none, and "
@@ -152,6 +152,19 @@ class AgentFacts:
         if self.info_spec is not None:
             check_infos("agent_info", infos, self.info_spec, f"the agent_info_spec of {type(self.policy).__name__}")
         return infos
+
+    @property
+    def default(self) -> TensorDict | None:
+        """What rows are told of which a request says nothing: one row for all, where the values have its shapes."""
+        default, spec = self.info_default, self.info_spec
+        if default is None:
+            return None
+        if isinstance(default, TensorDictBase) or spec is None:
+            return as_infos(default)
+        values = {key: torch.as_tensor(value, device=CPU) for key, value in dict(default).items()}
+        if all(key in spec.keys() and value.shape == spec[key].shape for key, value in values.items()):
+            return TensorDict(values)
+        return as_infos(values)
 
 
 def as_infos(given: Any) -> TensorDict:

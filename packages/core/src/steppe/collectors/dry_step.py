@@ -13,7 +13,7 @@ from steppe.envs import EnvBase
 from steppe.errors import PolicyError, SteppeError
 from steppe.specs import CPU
 
-__all__ = ["check_policy", "empty_root"]
+__all__ = ["check_policy", "check_written", "empty_root"]
 
 
 def empty_root(env: EnvBase, facts: AgentFacts | None) -> TensorDictBase:
@@ -38,18 +38,20 @@ def empty_root(env: EnvBase, facts: AgentFacts | None) -> TensorDictBase:
         root.set("is_init", torch.ones(n, 1, dtype=torch.bool, device=CPU))
     spec = facts.info_spec
     infos = None if spec is None or spec.is_empty() else spec.expand(n, *spec.shape).zero()
-    told = facts.info_default if facts.info_example is None else facts.info_example
+    told = facts.default if facts.info_example is None else as_infos(facts.info_example)
     if told is not None:
-        values = as_infos(told).reshape(-1)[:1].expand(n).clone()
+        values = told.reshape(-1)[:1].expand(n).clone()
         infos = values if infos is None else infos.update(values)
     if infos is not None:
         root.set("agent_info", infos)
+    if not env.env_info_spec.is_empty():
+        root.set("env_info", env.env_info_spec.zero().reshape(n))
     facts.begin(root)
     return root
 
 
 @torch.no_grad()
-def check_policy(name: str, policy: Any, act: Callable[[TensorDictBase], Any], root: TensorDictBase) -> None:
+def check_policy(name: str, policy: Any, act: Callable[[TensorDictBase], Any], root: TensorDictBase) -> TensorDictBase:
     """Call a policy once.
 
     Args:
@@ -57,6 +59,9 @@ def check_policy(name: str, policy: Any, act: Callable[[TensorDictBase], Any], r
         policy: what the caller gave.
         act: what calls it.
         root: from :func:`empty_root`.
+
+    Returns:
+        What it returns.
 
     Raises:
         PolicyError: it raises, or returns something else than a TensorDict.
@@ -74,3 +79,29 @@ def check_policy(name: str, policy: Any, act: Callable[[TensorDictBase], Any], r
         ) from error
     if not isinstance(found, TensorDictBase):
         raise PolicyError(f"The policy must return a TensorDict, found {type(found).__name__}.")
+    return found
+
+
+def check_written(policy: Any, before: dict[Any, Any], td: TensorDictBase) -> None:
+    """Hold the data that a policy has acted on against what was there before.
+
+    Args:
+        policy: the policy, for errors.
+        before: entries that are not its own.
+        td: the data.
+
+    Raises:
+        PolicyError: it has written to one of them.
+    """
+    for key, value in before.items():
+        now = td.get(key, None)
+        if now is value or not isinstance(value, torch.Tensor):
+            continue
+        owner = {"agent_info": "the request", "env_info": "the request", "agent_state": "the engine"}.get(
+            key[0] if isinstance(key, tuple) else key, "the environment"
+        )
+        if not isinstance(now, torch.Tensor) or now.dtype != value.dtype or not torch.equal(now, value):
+            raise PolicyError(
+                f"The policy {type(policy).__name__} writes {key!r}, which belongs to {owner}. Let it "
+                "write to a key of its own; the next state goes to ('next', 'agent_state', ...)."
+            )

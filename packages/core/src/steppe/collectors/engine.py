@@ -35,7 +35,8 @@ class Collector(LocalCollector):
       they begin; no number is used twice.
     * ``("collector", "policy_version")`` ``[*B, T]`` int64: how often the policy had been updated.
 
-    Entries whose name begins with an underscore are left out.
+    Entries whose name begins with an underscore are left out. Of an :class:`~steppe.Agent` there are ``"is_init"``,
+    where it remembers something, and ``("agent_info", ...)``: its own default, which it is told in all rows.
 
     With ``replay_buffer`` batches go there, and None is yielded for each.
 
@@ -98,10 +99,10 @@ class Collector(LocalCollector):
             where None. Workers wait where all are full, until the caller looks at the job.
         compact: of requests: call the policy with the rows that are at work, and no others. False calls it with all
             lanes, for policies whose rows look at each other; ``("collector", "mask")`` says which are at work.
-        start_timeout: seconds that workers may take to make their environments and policies; None for as long as it
-            takes.
-        store_agent_state: of requests: keep the agent's state of the ``"first"`` step of a row, of ``"all"``, or
-            ``"none"``.
+        start_timeout: of workers: seconds that they may take to make their environments and policies, 600 where it is
+            not said; None for as long as it takes.
+        store_agent_state: keep the agent's state: in requests of the ``"first"`` step of a row, of ``"all"``, or
+            ``"none"``; in batches of ``"all"`` steps, or not.
         interruptor: an object with ``collection_stopped()``, which is asked between steps: where it says True the batch
             ends, with at least one step. Its other frames are marked False in ``("collector", "mask")``, with
             ``traj_ids`` -1 and zeros.

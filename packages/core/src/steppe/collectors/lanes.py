@@ -12,7 +12,7 @@ from tensordict import cat as cat_tds
 from steppe.collectors.agents import AgentFacts
 from steppe.collectors.all_lanes import AllLanes
 from steppe.collectors.chunk import Chunk
-from steppe.collectors.dry_step import empty_root
+from steppe.collectors.dry_step import check_written, empty_root
 from steppe.collectors.record import Trajectories
 from steppe.collectors.rows import KeptFrames, Row
 from steppe.collectors.slots import Columns
@@ -193,6 +193,7 @@ class Lanes:
             if restarted:
                 again = [lanes[at] for at in restarted]
                 fresh = self._fresh(again, again, self._info_of, self._env_info_of)
+                root = root.copy()  # its levels are those of the step, which keeps what it has led to
                 for key in root.keys(True, True):
                     value = root.get(key).clone()
                     value[_tensor(restarted)] = fresh.get(key)
@@ -296,7 +297,8 @@ class Lanes:
                     raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
                 td.update(acted)
         if before is not None:
-            self._check_written(before, td)
+            self._checked = True
+            check_written(self.facts.policy, before, td)
         state = self.facts.next_state(td)
         if "next" in td.keys():
             td = td.exclude(("next", "agent_state"))
@@ -310,19 +312,6 @@ class Lanes:
         else:
             td = env.step_at(td, lanes)
         return td, state
-
-    def _check_written(self, before: dict[Any, torch.Tensor], td: TensorDictBase) -> None:
-        self._checked = True
-        for key, value in before.items():
-            now = td.get(key, None)
-            owner = {"agent_info": "the request", "env_info": "the request", "agent_state": "the engine"}.get(
-                key[0] if isinstance(key, tuple) else key, "the environment"
-            )
-            if now is not value and not (now is not None and torch.equal(now, value)):
-                raise PolicyError(
-                    f"The policy {type(self.facts.policy).__name__} writes {key!r}, which belongs to {owner}. Let it "
-                    "write to a key of its own; the next state goes to ('next', 'agent_state', ...)."
-                )
 
     def _random(self, td: TensorDictBase, lanes: list[int]) -> None:
         """Random actions of all lanes are drawn, whichever are at work: one seed gives one data set."""

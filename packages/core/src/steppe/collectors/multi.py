@@ -29,6 +29,9 @@ __all__ = ["MultiCollector", "named"]
 #: Frames of a batch where nobody says how many.
 _FRAMES = 200
 
+#: Seconds until a start that says nothing is given up: longer than compiling takes, and no night.
+_START_TIMEOUT = 600.0
+
 
 class MultiCollector(IteratingCollector):
     """Collects with several worker processes, each of which has environments and a copy of the policy.
@@ -67,7 +70,8 @@ class MultiCollector(IteratingCollector):
         num_sub_threads: threads that torch uses in each worker.
         batch_timeout: seconds that a batch may take; None to wait as long as it takes.
         slot_len, num_slots: of requests, see :class:`~steppe.Collector`.
-        start_timeout: seconds that workers may take to make their environments and policies; None likewise.
+        start_timeout: seconds that workers may take to make their environments and policies, which at a first time may
+            compile and download; None for as long as it takes.
         start_method: how processes are started; see :class:`~steppe.ParallelEnv`.
         reset_at_each_iter, reset_when_done, exploration_type, set_truncated, max_frames_per_traj, trust_policy,
             track_traj_ids, compile_policy, compact_obs, auto_register_policy_transforms, return_same_td: see
@@ -122,7 +126,7 @@ class MultiCollector(IteratingCollector):
         num_threads: int | None = None,
         num_sub_threads: int = 1,
         batch_timeout: float | None = None,
-        start_timeout: float | None = None,
+        start_timeout: float | None = _START_TIMEOUT,
         slot_len: int | None = None,
         num_slots: int | None = None,
         start_method: str | None = None,
@@ -365,8 +369,11 @@ class MultiCollector(IteratingCollector):
         Raises:
             PolicyError: the weights do not fit.
             ClosedError: after ``shutdown``.
+            WorkerError: a worker raised, or ended.
         """
         self.worker_group.check(self)
+        if self._requests is not None and self._requests.job is not None:
+            self._requests.job.done()  # what went wrong in it is heard of here too
         given = arguments.weights_given(f"{type(self).__name__}.update_policy_weights_", policy_or_weights, kwargs)
         if given is None:
             given = self._source
@@ -375,7 +382,7 @@ class MultiCollector(IteratingCollector):
                     "The policy was made in the workers, by policy_factory: say which weights they are to take, "
                     "update_policy_weights_(policy)."
                 )
-        self.worker_group.weights.write(
+        self.worker_group.write_weights(
             given if self.worker_group.weights.fields or policy_or_weights is not None else None
         )
 

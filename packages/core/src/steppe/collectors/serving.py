@@ -21,13 +21,14 @@ from steppe.specs import Composite
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import SubjectError, Words, Worker
 
-__all__ = ["ENTRY", "PER_WORKER", "PROGRESS", "STOP", "Job", "Report", "serve"]
+__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Job", "Report", "serve"]
 
 #: Where a pool of workers finds this.
 ENTRY = f"{__name__}:serve"
 
-#: Words that each worker has beside those of its orders: the caller's wish that it stop, and the frames of this batch.
-STOP, PROGRESS, PER_WORKER = 0, 1, 8
+#: Words that each worker has beside those of its orders: the caller's wish that it stop, the frames of this batch, and
+#: whether it has taken over the weights for its request.
+STOP, PROGRESS, HAS_WEIGHTS, PER_WORKER = 0, 1, 2, 8
 
 #: Seconds between two messages about rows that have ended.
 _TELL_EVERY = 0.02
@@ -219,6 +220,7 @@ class _Collecting:
     def _request(self, chunk: Chunk, first_lane: int) -> tuple[str, Any, int]:
         """Run a chunk, and tell of rows that have ended while others run on."""
         self._take_weights()
+        self.flags[HAS_WEIGHTS] = 1
         lanes = self._lanes()
         lanes.first_lane = first_lane
         with self.collector.acting():

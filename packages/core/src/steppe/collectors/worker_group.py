@@ -9,7 +9,7 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.collectors.serving import ENTRY, PER_WORKER, STOP, Job, Report
+from steppe.collectors.serving import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Job, Report
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.slots import Slots
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
@@ -20,6 +20,9 @@ __all__ = ["WorkerGroup"]
 
 _PRELOAD = ["steppe.collectors.serving"]
 _COLLECT = 1
+
+#: Seconds between two looks whether a worker has taken over its weights.
+_LOOK = 0.0005
 
 
 class WorkerGroup:
@@ -92,7 +95,8 @@ class WorkerGroup:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 raise WorkerTimeout(
-                    f"Worker {late} has not made its environment and policy within start_timeout={timeout} s.",
+                    f"Worker {late} has not made its environment and policy within start_timeout={timeout:g} s. "
+                    "Give it longer, or start_timeout=None for as long as it takes, where that is no mistake.",
                     worker=late,
                 )
             self.pool.wait_any(left)
@@ -189,12 +193,7 @@ class WorkerGroup:
                 have = set(self._ready)
                 if (wanted <= have) if wanted is not None else len(have) >= count:
                     return have
-                heard = self.pool.wait_any(None if end is None else end - time.monotonic())
-                for worker in heard:
-                    ticket = self._tickets.get(worker)
-                    if ticket is None or (ticket.order is not None and not self.pool.ended(ticket)):
-                        # Nothing is due from it but an error, or its end.
-                        self.pool.unexpected(worker)
+                self._refuse_unexpected(self.pool.wait_any(None if end is None else end - time.monotonic()))
                 if end is not None and time.monotonic() >= end:
                     self._look()
                     late = min(set(self._tickets) if wanted is None else wanted - set(self._ready), default=None)
@@ -205,6 +204,13 @@ class WorkerGroup:
         except WorkerError:
             self.stop(PATIENCE_AFTER_FAILURE, "after an error")
             raise
+
+    def _refuse_unexpected(self, heard: list[int]) -> None:
+        """Raise what a worker says from whom nothing is due but an error, or its end."""
+        for worker in heard:
+            ticket = self._tickets.get(worker)
+            if ticket is None or (ticket.order is not None and not self.pool.ended(ticket)):
+                self.pool.unexpected(worker)
 
     def _look(self) -> None:
         for worker, ticket in list(self._tickets.items()):
@@ -228,6 +234,30 @@ class WorkerGroup:
             return None
         self._ready.clear()
         return self._storage.td
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    def write_weights(self, given: Any) -> None:
+        """Write weights for the batches and requests that begin from now on.
+
+        Args:
+            given: a module, a TensorDict of parameters, or a state dict; None counts the version up alone.
+
+        Raises:
+            PolicyError: they do not fit.
+            WorkerError: a worker has ended; all are stopped then.
+        """
+        for worker in self._requested:
+            # A request that was begun has the weights of its beginning, however late its worker comes to it.
+            while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.ended(Ticket(worker, None)):
+                self.pool.wait_any(_LOOK)
+        if not self._requested:
+            try:
+                self._refuse_unexpected(self.pool.wait_any(0.0))
+            except WorkerError:
+                self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+                raise
+        self.weights.write(given)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -261,7 +291,7 @@ class WorkerGroup:
                 self.wait({worker})
         self.pool.in_step = False
         for worker, message in messages.items():
-            self._flags[worker * PER_WORKER + STOP] = 0
+            self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
             self.pool.call(worker, message)
             self._requested.add(worker)
 
