@@ -143,8 +143,10 @@ def test_a_state_that_is_not_written_is_named() -> None:
             del tensordict["next"]
             return tensordict
 
+    with pytest.raises(PolicyError, match=r"\('next', 'agent_state', 'steps'\)"):
+        Collector(CountingEnv(4), Forgetful(), frames_per_batch=6)
     with (
-        Collector(CountingEnv(4), Forgetful(), frames_per_batch=6) as collector,
+        Collector(CountingEnv(4), Forgetful(), frames_per_batch=6, trust_policy=True) as collector,
         pytest.raises(PolicyError, match=r"\('next', 'agent_state', 'steps'\)"),
     ):
         next(collector)

@@ -530,7 +530,7 @@ def test_shutdown_closes_the_environment_once() -> None:
     collector.shutdown()
     collector.close()
     assert env.is_closed
-    for use in (collector.next, collector.reset):
+    for use in (collector.next, collector.reset, collector.rollout, lambda: collector.set_seed(1)):
         with pytest.raises(ClosedError, match="shut down"):
             use()
 

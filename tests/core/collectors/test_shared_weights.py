@@ -78,6 +78,16 @@ def test_what_is_not_named_stays_as_it_was() -> None:
     assert_same(net, other)
 
 
+def test_a_copy_of_a_state_dict_may_name_tied_weights_twice() -> None:
+    net = Net()
+    weights = SharedWeights(fields_of(net))
+    weights.fill(net)  # a buffer is in no state dict
+    weights.write({name: value.clone() for name, value in net.state_dict().items()})
+    other = changed(net)
+    seen(weights).read_into(other, 0)
+    assert_same(net, other)
+
+
 def test_a_reader_that_has_the_version_reads_nothing() -> None:
     net = Net()
     weights = SharedWeights(fields_of(net))
@@ -92,6 +102,7 @@ def test_a_reader_that_has_the_version_reads_nothing() -> None:
     [
         ({"scale": torch.zeros(2)}, r"'scale' has shape \(\), found \(2,\)"),
         ({"nothing": torch.zeros(2)}, "found \\['nothing'\\]"),
+        ({"scale": torch.zeros(()), "nothing": torch.zeros(2)}, "found \\['nothing'\\]"),
         (3, "found int"),
     ],
 )

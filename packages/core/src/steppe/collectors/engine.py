@@ -235,15 +235,16 @@ class Collector(LocalCollector):
             self._set_up_iteration(
                 output, groups, iterates=iterates, pre_collect_hook=pre_collect_hook, progress_bar=progress_bar
             )
+            self.closed = False
             if seed is not None:
                 self.set_seed(seed)
             if policy_seeds is not None:
                 self.seed_policy(arguments.seeds_of(name, "policy_seeds", policy_seeds, 1)[0])
         except BaseException:
+            self.closed = True
             if own:
                 made.close(raise_if_closed=False)
             raise
-        self.closed = False
 
 
 def _refuse(name: str, given: dict[str, Any]) -> None:

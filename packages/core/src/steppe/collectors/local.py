@@ -84,12 +84,20 @@ class LocalCollector(IteratingCollector):
 
     def rollout(self) -> TensorDictBase:
         """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
+        self._check_open()
         with set_exploration_type(self.exploration_type):
             return self._batches.collect(self._is_random, anew=self.reset_at_each_iter)
 
     def _collected(self) -> tuple[TensorDictBase, int]:
         batch = self.rollout()
         return batch, self.steps_of_batch * self.n_env
+
+    def counted(self) -> TensorDictBase:
+        """Collect one batch as it comes out of the environment, and count it."""
+        batch, frames = self._collected()
+        self._frames += frames
+        self._iterations += 1
+        return batch
 
     @property
     def _is_random(self) -> bool:
@@ -169,7 +177,11 @@ class LocalCollector(IteratingCollector):
 
         Returns:
             The seed for whatever comes next.
+
+        Raises:
+            ClosedError: after ``shutdown``.
         """
+        self._check_open()
         if seed is not None:
             torch.manual_seed(seed)
         following = self.env.set_seed(seed, static_seed=static_seed)

@@ -269,7 +269,7 @@ class _Collecting:
         self._take_weights()
         if self.job.interruptible:
             self.flags[PROGRESS] = 0
-        batch = self.collector.rollout()
+        batch = self.collector.counted()
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:
             # Each worker numbers its own; together they use each number once.

@@ -26,16 +26,32 @@ _VERSION, _BEGUN = 0, 1
 
 @dataclass(frozen=True)
 class Field:
-    """A parameter or buffer."""
+    """A parameter or buffer.
+
+    Attributes:
+        name: the first of its names.
+        shape, dtype: its own.
+        others: further names, of one that is tied.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    others: tuple[str, ...] = ()
 
 
 def fields_of(module: Any) -> list[Field]:
     """The parameters and buffers of a module, each once, under the first of its names; none of what is no module."""
-    return [Field(name, tuple(one.shape), one.dtype) for name, one in _tensors(module).items()]
+    own = _tensors(module)
+    names: dict[int, list[str]] = {id(one): [] for one in own.values()}
+    if own:
+        for several in (module.named_parameters, module.named_buffers):
+            for name, one in several(remove_duplicate=False):
+                names[id(one)].append(name)
+    return [
+        Field(name, tuple(one.shape), one.dtype, tuple(other for other in names[id(one)] if other != name))
+        for name, one in own.items()
+    ]
 
 
 def _tensors(module: Any) -> dict[str, torch.Tensor]:
@@ -132,6 +148,7 @@ class SharedWeights:
             )
         if state and not self.fields:
             raise PolicyError("The policy has no parameters, so it takes no weights.")
+        self._refuse_unknown(state)
         values: list[torch.Tensor | None] = []
         for field in self.fields:
             value = state.get(field.name)
@@ -141,12 +158,16 @@ class SharedWeights:
                     f"{tuple(value.shape)}."
                 )
             values.append(value)
-        if state and all(value is None for value in values):
-            raise PolicyError(
-                f"These weights do not fit the policy, which has {[field.name for field in self.fields]}, found "
-                f"{sorted(map(str, state))}."
-            )
         return values
+
+    def _refuse_unknown(self, state: Mapping[str, Any]) -> None:
+        """Raise where an entry has no place, unless it is a parameter by another of its names."""
+        known = {name for field in self.fields for name in (field.name, *field.others)}
+        unknown = [name for name, value in state.items() if name not in known and isinstance(value, torch.Tensor)]
+        if unknown:
+            raise PolicyError(
+                f"These weights do not fit the policy, which has {sorted(known)}, found {sorted(map(str, unknown))}."
+            )
 
 
 def _path(key: Any) -> tuple[str, ...]:
