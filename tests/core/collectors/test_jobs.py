@@ -19,6 +19,7 @@ from steppe import (
     Trajectories,
 )
 from steppe.errors import StateError, WorkerError
+from steppe_testing import CountingEnv
 from tests.core.collectors.counters_and_walks import (
     CountTo,
     counters,
@@ -326,3 +327,63 @@ def test_a_seed_in_the_middle_of_episodes_begins_others() -> None:
         assert collector.n_live == 0
         collector.execute(env_info=told([2] * 4))
         assert collector.get().length.tolist() == [2] * 4
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_and_slices_begin_anew_after_each_other(workers: int) -> None:
+    env = lambda: SerialEnv(2, lambda: CountingEnv(100))  # noqa: E731
+    with Collector(env, num_workers=workers, frames_per_batch=12, auto_reset=True) as collector:
+        for _ in range(2):
+            found = collector.execute(n_steps=3).result()
+            assert found.steps["observation"][0].flatten().tolist() == [0, 1, 2]
+            assert found.steps["next", "observation"][0].flatten().tolist() == [1, 2, 3]
+            batch = next(collector)
+            assert batch["observation"][0].flatten().tolist() == list(range(batch.shape[-1]))
+            assert collector.n_live == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_no_batch_is_collected_while_a_job_runs(workers: int) -> None:
+    env = lambda: SerialEnv(2, lambda: CountingEnv(30))  # noqa: E731
+    with Collector(env, num_workers=workers, frames_per_batch=12) as collector:
+        job = collector.execute(n_episodes=4)
+        for refused in (lambda: next(collector), collector.reset):
+            with pytest.raises(StateError, match="A job is running"):
+                refused()
+        assert job.result().length.tolist() == [30] * 4
+        assert next(collector)["observation"][0, 0] == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ctrl_c_in_a_job_leaves_the_collector_usable(workers: int, tmp_path: Any) -> None:
+    file, pid = tmp_path / "go", os.getpid()
+    with make(workers, lambda: SerialEnv(1, lambda: Pressing(str(file), pid)), echo) as collector:
+        collector.execute(env_info=told([20]))
+        with pytest.raises(KeyboardInterrupt):
+            let_go_and_get(collector, file)
+        if workers:
+            assert collector.get().length.tolist() == [20], "its worker has gone on"
+        collector.execute(env_info=told([2, 3]))
+        assert collector.get().length.tolist() == [2, 3]
+
+
+def let_go_and_get(collector: Any, file: Any) -> None:
+    file.touch()
+    collector.get()
+
+
+class Pressing(CountTo):
+    """Presses Ctrl-C for a process in its third step, once, when a file is there."""
+
+    def __init__(self, file: str, pid: int) -> None:
+        super().__init__()
+        self.file, self.pid = file, pid
+
+    def _step(self, tensordict: Any) -> Any:
+        if self.t == 2 and self.pid:
+            while not os.path.exists(self.file):
+                os.sched_yield()
+            os.remove(self.file)
+            self.pid, pid = 0, self.pid
+            os.kill(pid, signal.SIGINT)
+        return super()._step(tensordict)

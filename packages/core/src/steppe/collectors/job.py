@@ -35,10 +35,12 @@ class Job:
         if not self._over:
             try:
                 self._over = self._requests.runner.advance(timeout)
-            except Exception:
-                # What was running is lost; another request may be made, where there is still someone to run it.
-                self._over = True
-                self._requests.ended()
+            except BaseException as error:
+                # What was running is lost; another request may be made, where there is still someone to run it. Who
+                # only waited for others may go on after Ctrl-C.
+                if isinstance(error, Exception) or not self._requests.runner.waits:
+                    self._over = True
+                    self._requests.ended()
                 raise
             taken, self._requests.runner.parts = self._requests.runner.parts, []
             self._parts += taken

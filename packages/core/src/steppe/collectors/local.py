@@ -85,6 +85,8 @@ class LocalCollector(IteratingCollector):
     def rollout(self) -> TensorDictBase:
         """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
         self._check_open()
+        if self._requests is not None:
+            self._requests.forget()
         with set_exploration_type(self.exploration_type):
             return self._batches.collect(self._is_random, anew=self.reset_at_each_iter)
 
@@ -158,6 +160,8 @@ class LocalCollector(IteratingCollector):
             **kwargs: given to ``env.reset``.
         """
         self._check_open()
+        if self._requests is not None:
+            self._requests.forget()
         replaced = self._batches.reset(index, kwargs)
         whole = self._delivery.whole
         if whole is not None and replaced is None:

@@ -273,6 +273,8 @@ class MultiCollector(IteratingCollector):
         self.worker_group.check(self)
 
     def _collected(self) -> tuple[TensorDictBase, int]:
+        if self._requests is not None:
+            self._requests.forget()
         if not self.worker_group.prepared:
             self.worker_group.prepare()
         batch, frames = self._collect()
@@ -369,11 +371,11 @@ class MultiCollector(IteratingCollector):
         Raises:
             PolicyError: the weights do not fit.
             ClosedError: after ``shutdown``.
-            WorkerError: a worker raised, or ended.
+            WorkerError: a worker raised, or ended, in the request that is running.
         """
         self.worker_group.check(self)
-        if self._requests is not None and self._requests.job is not None:
-            self._requests.job.done()  # what went wrong in it is heard of here too
+        if self._requests is not None:
+            self._requests.look()  # what went wrong in a job is heard of here too
         given = arguments.weights_given(f"{type(self).__name__}.update_policy_weights_", policy_or_weights, kwargs)
         if given is None:
             given = self._source

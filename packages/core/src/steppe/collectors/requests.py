@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ class Requests:
         self._running = False
         self._in_slices = False
         self._last: Callable[[], Job | None] | None = None
+        self._thread = 0
 
     def ended(self) -> None:
         """Hear from the job that it is over."""
@@ -91,7 +93,23 @@ class Requests:
         self.runner.begin(chunk)
         self._running = True
         self.job = Job(self, rows, shape)
+        self._thread = threading.get_ident()
         return self.job
+
+    def look(self) -> None:
+        """Hear what the job that is running has to say, in the thread that asked for it."""
+        if self._running and self.job is not None and self._thread == threading.get_ident():
+            self.job.done()
+
+    def forget(self) -> None:
+        """Hear that the environments are about to be used for something else.
+
+        Raises:
+            StateError: a job is running.
+        """
+        self._check_idle()
+        self._in_slices = False
+        self.runner.forget()
 
     def reset(self, agent_info: Any, env_info: Any) -> None:
         """See :meth:`RequestForm.reset_lanes`."""
@@ -136,11 +154,9 @@ class Requests:
         self.job = None
         try:
             return job.result(timeout)
-        except TimeoutError:
-            self.job = job
-            raise
         except BaseException:
-            self._running = False
+            if self._running:  # it took too long, or was interrupted: it can be asked again
+                self.job = job
             raise
 
     def _env_infos(self, given: Any) -> TensorDict | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tensordict import TensorDict
 
@@ -26,8 +26,10 @@ class Runner:
         n_lanes: how many there are.
         n_live: how many can go on with a slice.
         parts: rows that have ended and were not taken.
+        waits: others do the work, which goes on where waiting for it was interrupted.
     """
 
+    waits: ClassVar[bool] = False
     n_lanes: int
     n_live: int
     parts: list[Trajectories]
@@ -51,6 +53,10 @@ class Runner:
     @abstractmethod
     def drop(self) -> None:
         """Forget the lanes that are live."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Hear that batches are collected: no lane is live after that."""
 
 
 class LocalRunner(Runner):
@@ -100,4 +106,7 @@ class LocalRunner(Runner):
         self.lanes.cancel()
 
     def drop(self) -> None:
+        self.lanes.drop()
+
+    def forget(self) -> None:
         self.lanes.drop()

@@ -245,18 +245,12 @@ class WorkerGroup:
 
         Raises:
             PolicyError: they do not fit.
-            WorkerError: a worker has ended; all are stopped then.
         """
-        for worker in self._requested:
-            # A request that was begun has the weights of its beginning, however late its worker comes to it.
+        for worker in list(self._requested):
+            # A request that was begun has the weights of its beginning, however late its worker comes to it. Another
+            # thread may listen to the workers: nothing is read here.
             while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.ended(Ticket(worker, None)):
-                self.pool.wait_any(_LOOK)
-        if not self._requested:
-            try:
-                self._refuse_unexpected(self.pool.wait_any(0.0))
-            except WorkerError:
-                self.stop(PATIENCE_AFTER_FAILURE, "after an error")
-                raise
+                time.sleep(_LOOK)
         self.weights.write(given)
 
     # -- requests -------------------------------------------------------------------------------------------------

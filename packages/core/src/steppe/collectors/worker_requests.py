@@ -24,6 +24,8 @@ class WorkerRunner(Runner):
         slots: through which data comes; None where it travels in messages.
     """
 
+    waits = True
+
     def __init__(self, worker_group: WorkerGroup, lanes_each: int, slots: Slots | None) -> None:
         self.worker_group, self.each, self.slots = worker_group, lanes_each, slots
         self._infos: tuple[TensorDict | None, TensorDict | None] = (None, None)
@@ -109,6 +111,10 @@ class WorkerRunner(Runner):
 
     def drop(self) -> None:
         self.worker_group.ask_all("drop")
+        self._live = [0] * self.worker_group.n
+
+    def forget(self) -> None:
+        # The workers' own collectors forget theirs.
         self._live = [0] * self.worker_group.n
 
 
