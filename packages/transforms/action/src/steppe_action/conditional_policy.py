@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
+from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
 from steppe.transforms import SteppingTransform
 
@@ -79,8 +79,10 @@ class ConditionalPolicySwitch(SteppingTransform):
         return env.step(root)  # type: ignore[no-any-return]
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env = self.env
-        acting = self._holds(next_tensordict) & ~rows_ended(next_tensordict, done_groups(env.full_done_spec))
+        env, acting = self.env, self._holds(next_tensordict)
+        if not bool(acting.any()):
+            return next_tensordict
+        acting = acting & ~rows_ended(next_tensordict, env.done_groups)
         given = tensordict.pop("_step", None)
         if given is not None:
             acting = acting & step_mask(tensordict, given)
@@ -90,7 +92,8 @@ class ConditionalPolicySwitch(SteppingTransform):
         return again if bool(acting.all()) else merge_rows(acting, again, next_tensordict)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        env, groups, size = self.env, done_groups(self.env.full_done_spec), tensordict_reset.batch_size
+        env, size = self.env, tensordict_reset.batch_size
+        groups = env.done_groups
         acting = self._holds(tensordict_reset)
         masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]

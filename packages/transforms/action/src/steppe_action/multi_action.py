@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
+from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
 from steppe.specs import Spec
 from steppe.transforms import EnvSpecs, SteppingTransform, as_key, names_of, replace_last, set_beside
@@ -137,7 +137,7 @@ class MultiAction(SteppingTransform):
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         env, following = self.env, next_tensordict
-        groups, size = done_groups(env.full_done_spec), following.batch_size
+        groups, size = env.done_groups, following.batch_size
         at = len(size) + self.dim - 1
         chunks = {key: tensordict.get(_rest(key)) for key, _ in self._pairs_in(env.full_action_spec)}
         count = next(iter(chunks.values())).shape[at]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import done_groups, merge_rows, rows_ended, step_mask
+from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
 from steppe.transforms import EnvSpecs, Hooks, SteppingTransform
 
@@ -42,26 +42,31 @@ class FrameSkipTransform(SteppingTransform):
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         env = self.env
-        groups, following = done_groups(env.full_done_spec), next_tensordict
+        groups, following = env.done_groups, next_tensordict
         rewards = {key: following.get(key) for key in env.reward_keys}
         given = tensordict.pop("_step", None)
         running = None if given is None else step_mask(tensordict, given)
-        actions = tensordict.select(*env.action_keys)
+        actions = {key: tensordict.get(key) for key in env.action_keys}
         root = tensordict
         for _ in range(self.frame_skip - 1):
             acting = ~rows_ended(following, groups)
             if running is not None:
                 acting = acting & running
-            if not bool(acting.any()):
-                break
-            root = env.step_mdp(root.set("next", following)).update(actions)
             partial = not bool(acting.all())
+            if partial and not bool(acting.any()):
+                break
+            root = env.step_mdp(root.set("next", following))
+            for key, action in actions.items():
+                root.set(key, action)
             if partial:
                 root.set("_step", acting)
             again = env.step(root).get("next")
             root.pop("_step", None)
             following = merge_rows(acting, again, following) if partial else again
             for key, total in rewards.items():
+                if not partial:
+                    rewards[key] = total + again.get(key)
+                    continue
                 shaped = acting.reshape(*acting.shape, *(1,) * (total.ndim - acting.ndim))
                 rewards[key] = total + torch.where(shaped, again.get(key), torch.zeros_like(total))
         for key, total in rewards.items():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import done_groups, rows_ended
+from steppe.envs import rows_ended
 from steppe.errors import SpecError, StateError
 from steppe.transforms import RowGenerators, SteppingTransform
 
@@ -51,7 +51,7 @@ class NoopResetEnv(SteppingTransform):
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         env = self.env
-        size, groups = tensordict_reset.batch_size, done_groups(env.full_done_spec)
+        size, groups = tensordict_reset.batch_size, env.done_groups
         masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]
         beginning = torch.stack(begins).any(0) if begins else torch.ones(size, dtype=torch.bool, device="cpu")

@@ -1,0 +1,53 @@
+"""Images on rows of arrays: what kernels write is what the functions return."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from steppe import Bounded, SerialEnv, TransformedEnv
+from steppe.transforms import CenterCrop, Compose, Crop, GrayScale, Resize, ToTensorImage
+from steppe_testing import ArrayDataEnv
+
+SPEC = {"pixels": Bounded(0, 255, (3, 6, 7), dtype=torch.uint8)}
+#: Inside of the image, across each of its edges, around it, and beside it.
+PARTS = [(4, 3, 1, 2), (4, 4, -2, -1), (5, 6, 3, 4), (10, 11, -2, -2), (3, 3, 8, 0), (3, 3, 0, -5), (6, 7, 0, 0)]
+
+
+@pytest.mark.parametrize("transform", [lambda p=part: Crop(*p, out_keys=["part"]) for part in PARTS])
+def test_a_part_that_is_outside_of_the_image_is_zero_in_rollouts_and_steps(transform):
+    env = TransformedEnv(ArrayDataEnv(SPEC), transform())
+    assert env.row_problem is None
+    data = env.rollout(3, break_when_any_done=False)
+    stepped = env.step(env.rand_action(env.reset()))
+
+    for found in (data, data["next"], stepped, stepped["next"]):
+        assert torch.equal(found["part"], transform()(pixels=found["pixels"]))
+
+
+@pytest.mark.parametrize("size", [(4, 4), (5, 3), (9, 9), (6, 2)])
+def test_the_middle_is_the_same_on_rows(size):
+    env = SerialEnv(2, lambda: TransformedEnv(ArrayDataEnv(SPEC), CenterCrop(*size, out_keys=["part"])))
+    data = env.rollout(3, break_when_any_done=False)
+    env.close()
+
+    assert torch.equal(data["next", "part"], CenterCrop(*size)(pixels=data["next", "pixels"]))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_large_images_of_a_batch_are_transformed_row_by_row_with_the_same_result(inside):
+    spec = {"pixels": Bounded(0, 255, (160, 140, 3), dtype=torch.uint8)}  # more than are transformed together
+
+    def chain():
+        return Compose(ToTensorImage(out_keys=["small"]), GrayScale(["small"]), Resize(9, 8, in_keys=["small"]))
+
+    if inside:
+        env = SerialEnv(2, lambda: TransformedEnv(ArrayDataEnv(spec), chain()))
+    else:
+        env = TransformedEnv(SerialEnv(2, lambda: ArrayDataEnv(spec)), chain())
+    data = env.rollout(2, break_when_any_done=False)
+    env.close()
+
+    for found in (data, data["next"]):
+        expected = chain()(found.select("pixels").clone())["small"]
+        torch.testing.assert_close(found["small"], expected, rtol=0, atol=1e-6)
