@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, TensorDict
 
-from steppe import SerialEnv, TransformedEnv, Unbounded, check_env_specs
+from steppe import SerialEnv, SyncDataCollector, TransformedEnv, Unbounded, check_env_specs
 from steppe.envs import EnvBase
 from steppe.errors import IgnoredArgumentWarning, SpecError
 from steppe.specs import Bounded, Composite, NonTensor
@@ -193,6 +193,18 @@ def test_a_batch_on_rows_times_its_resets_and_steps(inside):
     assert data["next", "time_step"][:, 0].tolist() == [4.0, 4.0]  # two environments, one call
     assert data["time_reset"][:, 0].tolist() == [14.0, 14.0]
     env.close()
+
+
+def test_a_collector_keeps_the_times_of_an_environment_on_rows():
+    _, env = timed(SlowOnRows)
+    collector = SyncDataCollector(env, None, frames_per_batch=5, total_frames=10)
+    batches = [data.clone() for data in collector]
+    collector.shutdown()
+
+    assert env.row_problem is None
+    for data in batches:
+        assert data["next", "time_step"].tolist() == [2.0] * 5
+    assert torch.cat(batches)["time_reset"].tolist() == [7.0, 0.0] * 5
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------

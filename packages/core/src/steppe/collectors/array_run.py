@@ -85,7 +85,9 @@ def run_rows(
     following = root.copy()
     for key, _, _ in layout.observations:
         source: Any = rows.root if ended else rows.next
-        following.set(key, torch.from_numpy(source[key][0].copy()))
+        following.set(key, torch.from_numpy(source[key][0, ...].copy()))
     for key in layout.done_keys:
-        following.set(key, torch.zeros_like(root.get(key)) if ended else torch.from_numpy(rows.next[key][0].copy()))
+        following.set(
+            key, torch.zeros_like(root.get(key)) if ended else torch.from_numpy(rows.next[key][0, ...].copy())
+        )
     return step, following
