@@ -72,3 +72,19 @@ def test_what_is_not_there_is_still_not_there():
     assert not hasattr(Plain(), "level")
     with pytest.raises(AttributeError, match="'Plain' object has no attribute 'level'"):
         _ = Plain().level
+
+
+def test_an_object_that_stands_for_another_finds_its_attributes_there():
+    class Standing(Module):
+        def find_elsewhere(self, name):
+            return "found" if name == "level" else super().find_elsewhere(name)
+
+        @property
+        def own(self):
+            return self.nonsense
+
+    assert Standing().level == "found"
+    with pytest.raises(AttributeError, match="'Standing' object has no attribute 'other'"):
+        _ = Standing().other
+    with pytest.raises(AttributeError, match="'Standing' object has no attribute 'nonsense'"):
+        _ = Standing().own

@@ -108,7 +108,7 @@ class PluginConformance:
     def test_its_hooks_fit(self, record: PluginRecord) -> None:
         """Name the hooks and their arguments as :mod:`steppe.registry` does."""
         try:
-            plugin = current().load(record)
+            plugin = current().plugins.load(record)
         except (LibraryMissing, LibraryVersionError) as error:
             pytest.skip(f"its library is not there: {error}")
         except PluginError as error:
@@ -143,7 +143,7 @@ class PluginConformance:
 
     def _usable(self, record: PluginRecord) -> None:
         try:
-            current().load(record)
+            current().plugins.load(record)
         except PluginError as error:
             skip_gated(self, "test_its_hooks_fit", str(error))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steppe.errors import ClosedError
 from steppe.workers import SubjectError
+
+if TYPE_CHECKING:
+    from steppe.batched.base import BatchedEnv
 
 __all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row", "dispatched"]
 
@@ -25,7 +28,7 @@ class Dispatched:
 
     __slots__ = ("_batch", "_path")
 
-    def __init__(self, batch: Any, path: tuple[str, ...]) -> None:
+    def __init__(self, batch: BatchedEnv, path: tuple[str, ...]) -> None:
         self._batch = batch
         self._path = path
 
@@ -36,13 +39,11 @@ class Dispatched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Call the method in every environment, with the same arguments."""
-        values: list[Any] = self._batch._ask(self._path, [(args, kwargs)] * self._batch.num_workers)
-        return values
+        return self._batch._ask(self._path, [(args, kwargs)] * self._batch.num_workers)
 
     def values(self) -> list[Any]:
         """The value in each environment, by row."""
-        values: list[Any] = self._batch._ask(self._path, [None] * self._batch.num_workers)
-        return values
+        return self._batch._ask(self._path, [None] * self._batch.num_workers)
 
     def of(self, rows: list[int]) -> list[Any]:
         """The same of some rows."""
@@ -53,7 +54,7 @@ class Dispatched:
         return iter(self.values())
 
     def __len__(self) -> int:
-        return int(self._batch.num_workers)
+        return self._batch.num_workers
 
     def __getitem__(self, index: Any) -> Any:
         return self.values()[index]
@@ -67,7 +68,7 @@ class Dispatched:
         return f"<{'.'.join(self._path)} of {self._batch.num_workers} environments>"
 
 
-def dispatched(batch: Any, name: str) -> Dispatched:
+def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
     """Return an attribute of the environments of a batch.
 
     Raises:

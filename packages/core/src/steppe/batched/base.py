@@ -22,7 +22,7 @@ from steppe.batched.rows import BatchRows, rows_of_masks
 from steppe.batched.states import put_states, states_of_rows
 from steppe.batched.unbuffered import Messages, stack_rows
 from steppe.batched.view import BatchView, rows_of_index
-from steppe.envs import BaseState, EnvBase, env_info_values, has_class_attribute, next_seed, put_actions
+from steppe.envs import BaseState, EnvBase, env_info_values, next_seed, put_actions
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
@@ -404,16 +404,11 @@ class BatchedEnv(EnvBase):
 
     # -- the environments' own attributes -------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name in self._ignored:
-                return vars(self).get("_given", {}).get(name, self._ignored[name][0])
-            if name.startswith("_") or name in _OF_ONE_ENV or "_running" not in vars(self) or self.is_closed:
-                raise
-            if has_class_attribute(self, name):
-                raise
+    def find_elsewhere(self, name: str) -> Any:
+        if name in self._ignored:
+            return vars(self).get("_given", {}).get(name, self._ignored[name][0])
+        if name.startswith("_") or name in _OF_ONE_ENV or "_running" not in vars(self) or self.is_closed:
+            return super().find_elsewhere(name)
         return dispatched(self, name)
 
     # -- rows -----------------------------------------------------------------------------------------------------

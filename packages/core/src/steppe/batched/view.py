@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.batched.attributes import Dispatched
-from steppe.envs import EnvBase, has_class_attribute
+from steppe.envs import EnvBase
 from steppe.errors import NotSupported
 from steppe.specs import CPU, SPEC_KINDS
 
@@ -77,12 +77,9 @@ class BatchView(EnvBase):
         self.seed_actions(seed)
         return self._batch._seed_chain(self._rows.tolist(), seed, static_seed)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("_") or "_batch" not in vars(self) or has_class_attribute(self, name):
-                raise
+    def find_elsewhere(self, name: str) -> Any:
+        if name.startswith("_") or "_batch" not in vars(self):
+            return super().find_elsewhere(name)
         value = getattr(self._batch, name)
         return value.of(self._rows.tolist()) if isinstance(value, Dispatched) else value
 

@@ -48,7 +48,7 @@ def _loaded(record: PluginRecord, libraries: dict[str, LibraryInfo | None]) -> P
     try:
         if record.state == "conflict":
             return replace(record, state="broken")
-        current().load(record)
+        current().plugins.load(record)
         if record.kind == "env":
             libraries[record.name] = current().library(record.name)
     # Whatever a plugin does when it is imported or asked for its library, the others are still to be listed.

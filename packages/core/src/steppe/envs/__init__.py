@@ -43,7 +43,7 @@ from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.model_based import ModelBasedEnvBase
-from steppe.envs.module import Module, has_class_attribute
+from steppe.envs.module import Module
 from steppe.envs.rollout.policies import RandomPolicy, as_policy
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.stacking import stack_frames
@@ -95,7 +95,6 @@ __all__ = [
     "get_env_metadata",
     "group_agents",
     "group_agents_by_name",
-    "has_class_attribute",
     "layout_problem",
     "make_composite_from_td",
     "make_tensordict",

@@ -55,10 +55,7 @@ class EnvAttributes(SpecViews, Module):
         """How many batch dimensions there are."""
         return len(self.batch_size)
 
-    @property
-    def ndim(self) -> int:
-        """The same as ``batch_dims``."""
-        return len(self.batch_size)
+    ndim = batch_dims
 
     def ndimension(self) -> int:
         """The same as ``batch_dims``."""

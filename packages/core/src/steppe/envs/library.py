@@ -6,7 +6,6 @@ import inspect
 from typing import Any
 
 from steppe.envs.base import EnvBase
-from steppe.envs.module import has_class_attribute
 
 __all__ = ["LibraryWrapper", "base_arguments"]
 
@@ -33,14 +32,9 @@ class LibraryWrapper(EnvBase):
         """Keep the library's environment as ``_env``; one that is a module itself is no part of this one."""
         object.__setattr__(self, "_env", env)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            env = vars(self).get("_env")
-            if env is None or name.startswith("__") or has_class_attribute(self, name):
-                raise
-            return getattr(env, name)
+    def find_elsewhere(self, name: str) -> Any:
+        env = vars(self).get("_env")
+        return super().find_elsewhere(name) if env is None or name.startswith("__") else getattr(env, name)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         """Close the library's environment, if it has such a method."""

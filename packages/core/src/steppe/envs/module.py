@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["Module", "has_class_attribute"]
+__all__ = ["Module"]
 
 
 class Module(nn.Module):
@@ -14,20 +14,24 @@ class Module(nn.Module):
 
     Where a property raises an AttributeError, Python asks ``__getattr__`` next, and the one of ``nn.Module`` says that
     there is no such attribute: a typo deep inside seems to be a missing property, and code that looks elsewhere for
-    missing attributes silently finds something else. A subclass that does so asks :func:`has_class_attribute` first.
+    missing attributes silently finds something else. A subclass that looks elsewhere writes :meth:`find_elsewhere`.
     """
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if not has_class_attribute(self, name):
-                raise
-        # What it raised is lost by now, so it is read again.
-        own = next(vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls))
-        return own.__get__(self, type(self))
+            pass
+        for cls in type(self).__mro__:
+            if name in vars(cls):
+                # What it raised is lost by now, so it is read again.
+                return vars(cls)[name].__get__(self, type(self))
+        return self.find_elsewhere(name)
 
+    def find_elsewhere(self, name: str) -> Any:
+        """Return an attribute that neither the object nor its class has: for objects that stand for others.
 
-def has_class_attribute(module: nn.Module, name: str) -> bool:
-    """Tell whether the class of ``module`` has an attribute ``name``, which then is not to be looked for elsewhere."""
-    return any(name in vars(cls) for cls in type(module).__mro__)
+        Raises:
+            AttributeError: there is none, as always here: a subclass calls this method where it finds nothing.
+        """
+        return super().__getattr__(name)

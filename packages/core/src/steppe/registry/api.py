@@ -108,7 +108,7 @@ def list_envs(namespace: str) -> list[str]:
 
 def list_transforms() -> list[str]:
     """The names of the transforms that installed packages provide, sorted. Imports none of them."""
-    return current().names("transform")
+    return current().providers.names("transform")
 
 
 def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
@@ -130,7 +130,7 @@ def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
 
 def list_loggers() -> list[str]:
     """The names of the loggers that installed packages provide, sorted. Imports none of them."""
-    return current().names("logger")
+    return current().providers.names("logger")
 
 
 def find_logger(name: str) -> Any:

@@ -34,6 +34,11 @@ class Registry:
         steppe_version: the version that plugins are checked against; None for the one that is running.
         table: the names known to exist, installed or not.
         checks_envs: refuse what a plugin makes that is no environment of steppe; False for plugins of tests.
+
+    Attributes:
+        providers: which installed packages provide a name, and which of them are hidden.
+        registrations: what is registered in this process.
+        plugins: what is imported, with the hooks.
     """
 
     def __init__(
@@ -48,20 +53,20 @@ class Registry:
         self._version = steppe_version
         self._table: Final = table
         self._checks_envs: Final = checks_envs
-        self._providers: Final = Providers(path, table)
-        self._registrations: Final = Registrations()
-        self._plugins: Final = Plugins(self.check, lambda: self.steppe_version)
+        self.providers: Final = Providers(path, table)
+        self.registrations: Final = Registrations()
+        self.plugins: Final = Plugins(self.check, lambda: self.steppe_version)
 
     # Finding
 
     def refresh(self) -> None:
         """Forget what was found, so that packages installed since are seen, and broken plugins are tried again."""
-        self._providers.refresh()
-        self._plugins.forget_failures()
+        self.providers.refresh()
+        self.plugins.forget_failures()
 
     def records(self) -> list[PluginRecord]:
         """Every plugin found, with its state and what is wrong with it, by kind and name. Imports none."""
-        found = self._providers.found()
+        found = self.providers.found()
         return [
             self._judged(record, providers)
             for kind in found
@@ -71,18 +76,18 @@ class Registry:
 
     def namespaces(self) -> list[str]:
         """The namespaces that ids can start with: installed and not hidden, or registered in process."""
-        return sorted({*self.names("env"), *self._registrations.namespaces()})
+        return sorted({*self.providers.names("env"), *self.registrations.namespaces()})
 
     def availability(self) -> dict[str, bool]:
         """Every namespace that is installed, known or registered, and whether it can be used as things stand."""
         states = {record.name: record.state for record in self.records() if record.kind == "env"}
         names = sorted({*self._table.namespaces, *self.namespaces(), *states})
-        registered = self._registrations.namespaces()
+        registered = self.registrations.namespaces()
         return {name: name in registered or states.get(name) in ("available", "loaded") for name in names}
 
     def not_installed(self) -> list[tuple[Kind, str, known.Provider]]:
         """The known names that no installed package provides."""
-        found = self._providers.found()
+        found = self.providers.found()
         return [
             (kind, name, provider)
             for kind in GROUPS.values()
@@ -106,11 +111,11 @@ class Registry:
             PluginConflict: two packages provide it.
         """
         name = env_id.namespace
-        record = self._providers.sole("env", name)
+        record = self.providers.sole("env", name)
         if record is None:
             # A notebook may have installed it since: look once more before saying no.
-            self._providers.refresh()
-            record = self._providers.sole("env", name)
+            self.providers.refresh()
+            record = self.providers.sole("env", name)
         if record is not None:
             return record
         asked, installed = str(env_id), self.namespaces()
@@ -150,19 +155,19 @@ class Registry:
         """Make the environment of an id. Its own exceptions come out as they are, with a note on Python 3.11."""
         env_id = self.parse(text)
         function = "steppe_make_env"
-        registered = self._registrations.find(env_id)
+        registered = self.registrations.find(env_id)
         if registered is not None:
             maker = function = "the function registered in this process"
             subject = f"'{env_id.namespace}:' (registered in this process)"
         else:
             record = self.find(env_id)
-            plugin = self.load(record)
+            plugin = self.plugins.load(record)
             maker, subject = f"{record.dist} {record.version}", record.subject
         try:
             if registered is not None:
                 env = registered(**kwargs)
             else:
-                env = self._plugins.call(plugin, "steppe_make_env", name=env_id.name, kwargs=kwargs)
+                env = self.plugins.call(plugin, "steppe_make_env", name=env_id.name, kwargs=kwargs)
         except EnvNotFound:
             raise
         except Exception as error:
@@ -194,37 +199,37 @@ class Registry:
         Everything that can be known without importing the plugin is checked.
         """
         env_id = self.parse(text)
-        registered = self._registrations.find(env_id)
+        registered = self.registrations.find(env_id)
         if registered is None:
             self.check(self.find(env_id))
         return registered
 
     def env_names(self, namespace: str) -> list[str]:
         """The names in a namespace, sorted; loads the plugin. Empty where it does not list them."""
-        own = self._registrations.env_names(namespace)
-        if namespace in self.registered() or (own and namespace not in self._providers.found()["env"]):
+        own = self.registrations.env_names(namespace)
+        if namespace in self.registrations.all() or (own and namespace not in self.providers.found()["env"]):
             return sorted(own)
         record = self.find(EnvId(namespace, "*"))
-        found = self._plugins.call(self.load(record), "steppe_env_names")
+        found = self.plugins.call(self.plugins.load(record), "steppe_env_names")
         return sorted({*own, *answers.checked_names(found, record.subject, namespace=namespace)})
 
     def library(self, namespace: str) -> LibraryInfo | None:
         """The library behind a namespace, as its plugin reports it; loads the plugin."""
         record = self.find(EnvId(namespace, "*"))
-        found = self._plugins.call(self.load(record), "steppe_library")
+        found = self.plugins.call(self.plugins.load(record), "steppe_library")
         return answers.checked_library(found, record.subject)
 
     def register_with_library(self, namespace: str, id: str, make: Any, options: dict[str, Any]) -> None:
         """Have the plugin of a namespace register an environment with its library; loads the plugin."""
         record = self.find(EnvId(namespace, "*"))
-        if not self._plugins.call(self.load(record), "steppe_register", id=id, make=make, options=options):
+        if not self.plugins.call(self.plugins.load(record), "steppe_register", id=id, make=make, options=options):
             raise PluginError(f"{record.subject} cannot register environments with its library: it has no such hook.")
 
     def env_not_found(self, namespace: str, name: str, *, names: Iterable[str] | None) -> EnvNotFound:
         """The error of a plugin that has no such environment, with the closest name and their number."""
         subject = f"Plugin {namespace!r}"
         try:
-            record = self._providers.sole("env", namespace)
+            record = self.providers.sole("env", namespace)
             if record is not None:
                 library = self.library(namespace)
                 versions = f", {library.dist} {library.version}" if library else ""
@@ -239,15 +244,11 @@ class Registry:
         """Register a namespace or a whole id for this process; see `steppe.register_env`."""
         namespace = name if ":" not in name else str(self.parse(name)).partition(":")[0]
         EnvId.parse(f"{namespace}:x")
-        if providers := self._providers.visible(self._providers.found()["env"].get(namespace, [])):
+        if providers := self.providers.visible(self.providers.found()["env"].get(namespace, [])):
             raise PluginConflict(
                 messages.namespace_taken(namespace, dist=providers[0].dist, version=providers[0].version)
             )
-        self._registrations.add(name, make, names=names)
-
-    def registered(self) -> dict[str, Registration]:
-        """What is registered in process, by namespace or id."""
-        return self._registrations.all()
+        self.registrations.add(name, make, names=names)
 
     # Transforms and loggers
 
@@ -259,37 +260,21 @@ class Registry:
         table = self._table.of(kind)
         if name.startswith("_"):
             raise AttributeError(messages.unknown_class(kind, name, candidates=()))
-        full = _full_name(name, [*self._providers.found()[kind], *table]) if kind == "logger" else name
-        record = self._providers.sole(kind, full)
+        full = _full_name(name, [*self.providers.found()[kind], *table]) if kind == "logger" else name
+        record = self.providers.sole(kind, full)
         if record is not None:
-            found = self.load(record)
+            found = self.plugins.load(record)
             if not isinstance(found, type):
                 raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
             return found
         if provider := table.get(full):
             error = LoggerNotFound if kind == "logger" else TransformNotFound
             raise error(messages.class_not_installed(kind, name, package=provider.package, extra=provider.extra))
-        raise AttributeError(messages.unknown_class(kind, name, candidates=[*core, *self.names(kind), *table]))
-
-    def names(self, kind: Kind) -> list[str]:
-        """The namespaces, transforms or loggers of installed packages that are not hidden, sorted; imports none."""
-        return self._providers.names(kind)
-
-    # Loading
-
-    def load(self, record: PluginRecord) -> Any:
-        """Check a plugin's requirements, import it and check its hooks, once; a failed import raises the same again.
-
-        Raises:
-            PluginError: what is wrong with it.
-        """
-        return self._plugins.load(record)
+        raise AttributeError(
+            messages.unknown_class(kind, name, candidates=[*core, *self.providers.names(kind), *table])
+        )
 
     # Workers
-
-    def settings(self) -> dict[str, str | None]:
-        """The variables that hide plugins, as they are in force here."""
-        return self._providers.settings
 
     def enter_worker(
         self,
@@ -299,20 +284,20 @@ class Registry:
         worker: int | None,
     ) -> None:
         """Take over what holds in the parent process, and prepare the plugins that are loaded already."""
-        self._providers.settings = settings
-        self._registrations.update(registered)
-        self._plugins.enter_worker(worker, self._providers.found())
+        self.providers.settings = settings
+        self.registrations.update(registered)
+        self.plugins.enter_worker(worker, self.providers.found())
 
     def _judged(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:
         state: State = "available"
         problem = ""
-        if self._providers.hidden_by(record):
-            state, problem = "blocked", self._providers.blocked_text(record)
-        elif len(visible := self._providers.visible(providers)) > 1:
-            state, problem = "conflict", self._providers.conflict_text(record.kind, record.name, visible)
-        elif self._plugins.is_loaded(record):
+        if self.providers.hidden_by(record):
+            state, problem = "blocked", self.providers.blocked_text(record)
+        elif len(visible := self.providers.visible(providers)) > 1:
+            state, problem = "conflict", self.providers.conflict_text(record.kind, record.name, visible)
+        elif self.plugins.is_loaded(record):
             state = "loaded"
-        elif failure := self._plugins.failure(record):
+        elif failure := self.plugins.failure(record):
             state, problem = "broken", str(failure)
         else:
             try:

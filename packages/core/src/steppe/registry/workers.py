@@ -17,14 +17,14 @@ def worker_state() -> dict[str, Any]:
     """
     registry = manager.current()
     registered: dict[str, tuple[bytes | None, str]] = {}
-    for name, registration in registry.registered().items():
+    for name, registration in registry.registrations.all().items():
         import cloudpickle
 
         try:
             registered[name] = (cloudpickle.dumps(registration), "")
         except Exception as error:  # pickling runs the code of whatever the function refers to
             registered[name] = (None, f"{type(error).__name__}: {error}")
-    return {"settings": registry.settings(), "registered": registered}
+    return {"settings": registry.providers.settings, "registered": registered}
 
 
 def apply_worker_state(state: dict[str, Any], *, worker: int | None = None) -> None:

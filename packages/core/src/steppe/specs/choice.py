@@ -50,7 +50,7 @@ class Choice(Spec):
                 raise SpecError(
                     f"Choice: expected choices of one class, shape, dtype and device, found {parts[0]!r} and {part!r}."
                 )
-        self._choices: list[Any] = parts
+        self._choices: list[Spec] = parts
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -65,20 +65,17 @@ class Choice(Spec):
     @property
     def shape(self) -> torch.Size:
         """Shape of the data."""
-        shape: torch.Size = self._choices[0].shape
-        return shape
+        return self._choices[0].shape
 
     @property
     def device(self) -> torch.device | None:
         """Device of the data, or None."""
-        device: torch.device | None = self._choices[0].device
-        return device
+        return self._choices[0].device
 
     @property
     def dtype(self) -> torch.dtype | None:
         """Dtype of the data; None for non-tensor data and tensordicts."""
-        dtype: torch.dtype | None = self._choices[0].dtype
-        return dtype
+        return self._choices[0].dtype
 
     @property
     def space(self) -> list[Any]:
@@ -88,8 +85,7 @@ class Choice(Spec):
     @property
     def domain(self) -> str | None:
         """``"continuous"``, ``"discrete"``, or None."""
-        domain: str | None = self._choices[0].domain
-        return domain
+        return self._choices[0].domain
 
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
         """Draw data ``[*shape, *spec.shape]``, with a choice of its own for each of ``shape``."""
@@ -174,38 +170,32 @@ class Choice(Spec):
 
     # Shapes, copies and devices ----------------------------------------------------------------------------------
 
-    def _map(self, method: str, *arguments: Any, **options: Any) -> Any:
+    def _map(self, method: str, *arguments: Any, **options: Any) -> Self:
         return type(self)([getattr(choice, method)(*arguments, **options) for choice in self._choices])
 
     def expand(self, *sizes: Any) -> Self:
         """Return the spec of data repeated to a larger shape; -1 keeps a size."""
-        out: Self = self._map("expand", *sizes)
-        return out
+        return self._map("expand", *sizes)
 
     def squeeze(self, dim: int | None = None) -> Spec:
         """Return the spec without a dimension of size 1, or without any of them."""
-        out: Spec = self._map("squeeze", dim)
-        return out
+        return self._map("squeeze", dim)
 
     def unsqueeze(self, dim: int) -> Self:
         """Return the spec with a new dimension of size 1 at ``dim``."""
-        out: Self = self._map("unsqueeze", dim)
-        return out
+        return self._map("unsqueeze", dim)
 
     def reshape(self, *sizes: Any) -> Spec:
         """Return the spec of the same elements in another shape; one -1 is worked out."""
-        out: Spec = self._map("reshape", *sizes)
-        return out
+        return self._map("reshape", *sizes)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
         """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
-        out: Spec = self._map("flatten", start_dim, end_dim)
-        return out
+        return self._map("flatten", start_dim, end_dim)
 
     def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
         """Return the spec with the dimension ``dim`` split into ``sizes``."""
-        out: Spec = self._map("unflatten", dim, sizes)
-        return out
+        return self._map("unflatten", dim, sizes)
 
     def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
         """Return the specs along a dimension."""
@@ -223,8 +213,7 @@ class Choice(Spec):
 
     def clone(self) -> Self:
         """Return an independent copy."""
-        out: Self = self._map("clone")
-        return out
+        return self._map("clone")
 
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
         """Return the spec with every choice on another device, or of another dtype; itself where nothing changes."""

@@ -418,11 +418,11 @@ class Composite(CompositeData, CompositeShape):
 
     # Copies and devices ------------------------------------------------------------------------------------------
 
-    def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Composite:
+    def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Self:
         """A Composite of another shape with every entry changed."""
         out = self._like(Composite(shape=shape, device=self._device, names=names))
         out._specs.update({key: None if child is None else change(child) for key, child in self._children.items()})
-        return out
+        return out  # type: ignore[return-value]
 
     def _nested_specs(self) -> Iterable[Composite]:
         return [child for child in self._specs.values() if isinstance(child, Composite)]
@@ -439,8 +439,7 @@ class Composite(CompositeData, CompositeShape):
                 return child.clone(recurse=recurse)
             return child.clone() if recurse else child
 
-        out: Any = self._remake(self._shape, copied, self.names)
-        return out  # type: ignore[no-any-return]
+        return self._remake(self._shape, copied, self.names)
 
     def __copy__(self) -> Self:
         return self.clone(recurse=False)
@@ -455,10 +454,10 @@ class Composite(CompositeData, CompositeShape):
                 return self
         elif self._device == as_device(dest) and all(child.device == self._device for child in leaves):
             return self
-        out: Any = self._remake(self._shape, lambda child: child.to(dest), self.names)
+        out = self._remake(self._shape, lambda child: child.to(dest), self.names)
         if not isinstance(dest, torch.dtype):
             out._device = as_device(dest)
-        return out  # type: ignore[no-any-return]
+        return out
 
     def clear_device_(self) -> Self:
         """Make the device None here and in every entry, in place; return the spec."""

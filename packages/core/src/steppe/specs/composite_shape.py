@@ -29,7 +29,7 @@ class CompositeShape(Spec):
     _names: list[str | None]
 
     @abstractmethod
-    def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Any:
+    def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Self:
         """A Composite of another shape with every entry changed."""
 
     @property
@@ -104,8 +104,7 @@ class CompositeShape(Spec):
         target = shapes.flat_sizes(sizes)
         shape = self._after(f"expand to {tuple(target)}", lambda t: t.expand(target))
         names = self._lead_names(len(shape) - self.ndim)
-        out: Self = self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
-        return out
+        return self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
 
     def squeeze(self, dim: int | None = None) -> Any:
         """Return the spec without a batch dimension of size 1, or without any of them."""
@@ -130,8 +129,7 @@ class CompositeShape(Spec):
         shape = self._after("unsqueeze", lambda t: t.unsqueeze(at))
         names = self.names
         names.insert(at, None)
-        out: Self = self._remake(shape, lambda child: child.unsqueeze(at), names)
-        return out
+        return self._remake(shape, lambda child: child.unsqueeze(at), names)
 
     def reshape(self, *sizes: Any) -> Any:
         """Return the spec with the batch dimensions in another shape; one -1 is worked out."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import EnvBase, Unknown, has_class_attribute
+from steppe.envs import EnvBase, Unknown
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.transforms.base import Transform
@@ -299,14 +299,9 @@ class TransformedEnv(TransformedSteps):
         """Whether the environment, or its base, is closed."""
         return self.base_state.is_closed or self._base.is_closed
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("_") or name in _BYPASSING or "_base" not in vars(self):
-                raise
-            if has_class_attribute(self, name):
-                raise
+    def find_elsewhere(self, name: str) -> Any:
+        if name.startswith("_") or name in _BYPASSING or "_base" not in vars(self):
+            return super().find_elsewhere(name)
         return getattr(self._base, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

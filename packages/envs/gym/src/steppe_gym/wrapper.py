@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.envs import ActionCodec, GymLikeEnv, Module, default_info_dict_reader, has_class_attribute
+from steppe.envs import ActionCodec, GymLikeEnv, default_info_dict_reader
 from steppe.errors import LibraryMissing, NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
@@ -444,13 +444,10 @@ class GymWrapper(GymLikeEnv):
         """
         return self._adapter.render(self._env, mode, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return Module.__getattr__(self, name)
-        except AttributeError:
-            env = self.__dict__.get("_env")
-            if env is None or name.startswith("__") or has_class_attribute(self, name):
-                raise
+    def find_elsewhere(self, name: str) -> Any:
+        env = self.__dict__.get("_env")
+        if env is None or name.startswith("__"):
+            return super().find_elsewhere(name)
         found = find_attribute(env, name, _MISSING)
         if found is _MISSING:
             raise AttributeError(f"Neither {type(self).__name__} nor the environment in it has {name!r}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
@@ -17,6 +17,8 @@ from steppe.workers import Failure, SubjectError
 
 __all__ = ["CallersShare", "InProcess"]
 
+_T = TypeVar("_T")
+
 
 class InProcess:
     """All environments of a batch; see :class:`~steppe.batched.backends.base.Backend`.
@@ -27,9 +29,9 @@ class InProcess:
     outlives: ClassVar[bool] = False
 
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
-        self.envs: list[Any] = []
         self.stopped = False
-        self.envs = self._telling(lambda: make_envs(factories, 0))
+        self.envs: list[Any] = []
+        self.envs += self._telling(lambda: make_envs(factories, 0))
         self.reports = [report(env) for env in self.envs]
         self._rows = dict(enumerate(self.envs))
 
@@ -53,12 +55,10 @@ class InProcess:
         raise raised
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        found: dict[int, Any] = self._telling(lambda: run_rows(op, self._rows, data))
-        return found
+        return self._telling(lambda: run_rows(op, self._rows, data))
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        values: list[Any] = self._telling(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
-        return values
+        return self._telling(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
 
     def seed(self, seeds: dict[int, Any]) -> None:
         self._telling(lambda: seed_rows(self._rows, seeds))
@@ -69,7 +69,7 @@ class InProcess:
             env.close(raise_if_closed=False)
         self.envs = []
 
-    def _telling(self, function: Callable[[], Any]) -> Any:
+    def _telling(self, function: Callable[[], _T]) -> _T:
         """Call a function; what an environment raises in it is told the caller's way."""
         try:
             return function()

@@ -70,22 +70,14 @@ def _level(
         if name not in keys:
             if child is not None and not (isinstance(child, Composite) and child.is_empty(recurse=True)):
                 source = {"reset": "_reset", "step": "_step"}.get(what, "rand_action")
-                yield Finding(
-                    "missing",
-                    (*prefix, *inner),
-                    f"{_at((*prefix, *inner))} is in the spec but not in the data: "
-                    f"return it from {source}, or drop its spec.",
-                )
+                text = f"is in the spec but not in the data: return it from {source}, or drop its spec."
+                yield _finding("missing", (*prefix, *inner), text)
             continue
         value = data.get(name)
         if isinstance(child, Composite):
             if not is_tensor_collection(value):
-                yield Finding(
-                    "type",
-                    (*prefix, *inner),
-                    f"{_at((*prefix, *inner))} must be a TensorDict with {list(child.keys())}, "
-                    f"found {type(value).__name__}: nest it, or give the spec a leaf.",
-                )
+                must = f"must be a TensorDict with {list(child.keys())}, found {type(value).__name__}"
+                yield _finding("type", (*prefix, *inner), f"{must}: nest it, or give the spec a leaf.")
             else:
                 yield from _level(child, value, prefix, inner, spare, lead, what)
         elif child is not None:
@@ -105,39 +97,29 @@ def _extra(value: Any, prefix: Path, path: Path, spare: Set[Any], *, top: bool) 
         for name in value.keys():
             yield from _extra(value.get(name), prefix, (*path, name), spare, top=False)
         return
-    yield Finding(
-        "extra",
-        (*prefix, *path),
-        f"{_at((*prefix, *path))} is in the data but in no spec: add it to observation_spec, or do not return it.",
-    )
+    text = "is in the data but in no spec: add it to observation_spec, or do not return it."
+    yield _finding("extra", (*prefix, *path), text)
 
 
 def _leaf(leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: torch.device | None) -> Iterator[Finding]:
-    at = _at(path)
     if not isinstance(value, torch.Tensor):
         if leaf.dtype is not None:
-            text = f"{at} must be a tensor of dtype {leaf.dtype}, found {type(value).__name__}"
-            yield Finding("type", path, f"{text}: convert it, or use NonTensor.")
+            text = f"must be a tensor of dtype {leaf.dtype}, found {type(value).__name__}"
+            yield _finding("type", path, f"{text}: convert it, or use NonTensor.")
         return
     if leaf.dtype is None:
-        text = f"{at} must be non-tensor data, found a tensor of dtype {value.dtype}: use Unbounded for it."
-        yield Finding("type", path, text)
+        text = f"must be non-tensor data, found a tensor of dtype {value.dtype}: use Unbounded for it."
+        yield _finding("type", path, text)
         return
     if value.dtype is not leaf.dtype:
-        yield Finding(
-            "dtype",
-            path,
-            f"{at} must have dtype {leaf.dtype}, found {value.dtype}: {_cast(path, value)}.",
-        )
+        yield _finding("dtype", path, f"must have dtype {leaf.dtype}, found {value.dtype}: {_cast(path, value)}.")
     if device is not None and value.device.type != device.type:
-        yield Finding(
-            "device", path, f"{at} must be on {device}, found {value.device}: make it with device=env.device."
-        )
+        text = f"must be on {device}, found {value.device}: make it with device=env.device."
+        yield _finding("device", path, text)
     expected = (*lead, *leaf.shape)
     if not _fits(expected, value.shape):
-        yield Finding(
-            "shape", path, f"{at} must have shape {expected}, found {tuple(value.shape)}: {_mend(leaf, value)}."
-        )
+        text = f"must have shape {expected}, found {tuple(value.shape)}: {_mend(leaf, value)}."
+        yield _finding("shape", path, text)
     elif value.dtype is leaf.dtype and -1 not in leaf.shape:
         yield from _domain(leaf, value, path, lead)
 
@@ -171,7 +153,7 @@ def _domain(leaf: Spec, value: torch.Tensor, path: Path, lead: tuple[int, ...]) 
         )
     else:
         text = "is empty"
-    yield Finding("domain", path, f"{_at(path)} must lie in {leaf!r}, but {text}.")
+    yield _finding("domain", path, f"must lie in {leaf!r}, but {text}.")
 
 
 def _fits(expected: Any, found: Any) -> bool:
@@ -180,3 +162,8 @@ def _fits(expected: Any, found: Any) -> bool:
 
 def _at(path: Path) -> str:
     return repr(path if len(path) != 1 else path[0])
+
+
+def _finding(kind: str, path: Path, said: str) -> Finding:
+    """What is said of the entry at a path."""
+    return Finding(kind, path, f"{_at(path)} {said}")

@@ -50,7 +50,7 @@ def load(names: Sequence[str]) -> None:
     for record in list_plugins():
         if record.target.partition(":")[0] in names:
             try:
-                current().load(record)
+                current().plugins.load(record)
                 for need in _needs(record):
                     library_version(need)
             except Exception:
