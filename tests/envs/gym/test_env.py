@@ -78,6 +78,16 @@ def test_a_seed_is_the_library_s_and_is_used_once():
     assert env.set_seed(4, static_seed=True) == 4
 
 
+def test_no_seed_is_one_from_the_operating_system_and_does_not_go_on_from_the_last():
+    env, seeded = GymEnv("CartPole-v1"), GymEnv("CartPole-v1")
+    for each in (env, seeded):
+        each.set_seed(0)
+        each.reset()
+    env.set_seed(None)
+
+    assert not torch.equal(env.reset()["observation"], seeded.reset()["observation"])
+
+
 def test_options_of_a_reset_reach_the_library():
     env, raw = GymEnv("CartPole-v1"), gymnasium.make("CartPole-v1")
     env.set_seed(0)

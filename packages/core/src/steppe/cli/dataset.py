@@ -59,7 +59,8 @@ class Dataset:
 
     def _check_room(self, batch: TensorDictBase) -> None:
         """Refuse what the disk has no room for: files of holes would be made, and fail when they are filled."""
-        row = sum(value[:, :1].numel() * value.element_size() for value in batch.values(True, True))
+        leaves = [value for value in batch.values(True, True) if isinstance(value, torch.Tensor)]
+        row = sum(value[:, :1].numel() * value.element_size() for value in leaves)
         needed, free = row * self._rows, shutil.disk_usage(self._work).free
         if needed > free:
             frames, gib = batch.shape[0] * self._rows, 2**30

@@ -47,7 +47,7 @@ from steppe.envs.module import Module
 from steppe.envs.rollout.policies import RandomPolicy, as_policy
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.stacking import stack_frames
-from steppe.envs.seeding import next_seed
+from steppe.envs.seeding import next_seed, system_seed
 from steppe.envs.state import BaseState, Unknown
 from steppe.envs.step_mdp import step_mdp
 from steppe.specs import make_composite_from_td
@@ -109,6 +109,7 @@ __all__ = [
     "stack_frames",
     "step_mask",
     "step_mdp",
+    "system_seed",
     "terminated_or_truncated",
     "write_row",
     "writer_of_one",

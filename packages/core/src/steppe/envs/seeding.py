@@ -15,9 +15,14 @@ from steppe.errors import SteppeError
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["next_seed", "random_state_kept"]
+__all__ = ["next_seed", "random_state_kept", "system_seed"]
 
 _MODULUS = 2**32 - 1
+
+
+def system_seed() -> int:
+    """Return a seed from the operating system, of 31 bits: every library takes these."""
+    return int(np.random.default_rng().integers(2**31))
 
 
 def next_seed(seed: int) -> int:

@@ -245,8 +245,7 @@ class DMControlWrapper(GymLikeEnv):
                 f"{self!r} has no numpy RandomState that a seed could go to (task.random, or env.random_state): give "
                 "the seed to what makes the environment."
             )
-        # numpy takes 32 bits, and without a new seed its state would go on from the last one.
-        super()._set_seed(int(np.random.default_rng().integers(2**32)) if seed is None else seed % 2**32)
+        super()._set_seed(None if seed is None else seed % 2**32)  # numpy takes 32 bits
 
     # -- the library's own ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, group_agents
+from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, group_agents, system_seed
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Categorical, Composite, OneHot, Spec, Unbounded
@@ -296,7 +296,7 @@ class PettingZooWrapper(LibraryWrapper):
 
     def _set_seed(self, seed: int | None) -> None:
         # Without a new seed the library would go on from the last one.
-        self.__dict__["_pending_seed"] = int(np.random.default_rng().integers(2**31)) if seed is None else seed
+        self.__dict__["_pending_seed"] = system_seed() if seed is None else seed
 
     # -- random actions -------------------------------------------------------------------------------------------
 

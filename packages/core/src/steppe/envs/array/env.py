@@ -12,6 +12,7 @@ from steppe.envs.array.td_steps import RowSteps
 from steppe.envs.array.writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.env_info import native_info
+from steppe.envs.seeding import system_seed
 from steppe.envs.state import Unknown
 from steppe.errors import NotSupported
 
@@ -148,7 +149,8 @@ class ArrayEnv(EnvBase):
     # -- seeds ----------------------------------------------------------------------------------------------------
 
     def _set_seed(self, seed: int | None) -> None:
-        self._pending_seed = seed
+        # A reset without a seed goes on with the random numbers of the last one.
+        self._pending_seed = system_seed() if seed is None else seed
 
     def take_seed(self) -> int | None:
         """Return the seed that ``set_seed`` left for the next reset, once."""
