@@ -31,20 +31,26 @@ def test_packages_that_extend_it_are_listed():
     assert {"ALE/Pong-v5", "MiniGrid-Empty-5x5-v0"} <= set(GymEnv.available_envs)
 
 
-def test_the_command_lists_within_a_second_without_torch():
-    code = (
+def test_the_command_lists_without_torch_in_little_more_than_its_libraries_take():
+    pytest.importorskip("ale_py")
+    pytest.importorskip("minigrid")
+    listing = (
         "import sys, time; from steppe.cli import main; main(['envs', 'gym']);"
         "assert 'torch' not in sys.modules; print(time.process_time())"
     )
-    times = []
+    libraries = "import time, gymnasium, ale_py, minigrid; print('CartPole-v1 Pendulum-v1', time.process_time())"
+    times: dict[str, list[float]] = {listing: [], libraries: []}
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True)
-        *names, seconds = done.stdout.split()
-        assert {"CartPole-v1", "Pendulum-v1"} <= set(names)
-        # The time of the processor, from the start of Python on: other work on the machine does not count.
-        times.append(float(seconds))
+        for code, found in times.items():
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, timeout=CHILD, check=True
+            )
+            *names, seconds = done.stdout.split()
+            assert {"CartPole-v1", "Pendulum-v1"} <= set(names)
+            # The time of the processor, from the start of Python on: other work on the machine does not count.
+            found.append(float(seconds))
 
-    assert min(times) < 1
+    assert min(times[listing]) < 2 * min(times[libraries])
 
 
 @pytest.mark.parametrize(
