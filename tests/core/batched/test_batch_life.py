@@ -13,6 +13,7 @@ import torch
 from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv, env_creator, make_env
 from steppe.batched import readout
 from steppe.errors import SpecError, StateError, WorkerError
+from steppe.storage import LARGE
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, assert_equal_data
 from tests.limits import CHILD
 
@@ -225,3 +226,21 @@ def test_the_state_of_a_batch_is_what_its_environments_say(batch):
         found = env.step(env.rand_action(env.fake_tensordict().exclude("next")))["next", "observation"]
 
     assert expected.flatten().tolist() == found.flatten().tolist() == [4, 14]
+
+
+def test_rollouts_of_images_keep_their_data_beside_later_ones():
+    """Large entries are stacked into memory that is used again, once nobody holds it."""
+    make = partial(ArrayCountingEnv, 5, pixels=(256, 256))
+    with SerialEnv(4, make) as env:
+        steps = 32
+        held = env.rollout(steps, break_when_any_done=False)
+        expected = held.clone()
+        for _ in range(3):
+            env.rollout(steps, break_when_any_done=False)
+        later = env.rollout(steps, break_when_any_done=False)
+
+    assert held["pixels"].nbytes > LARGE
+    assert (held == expected).all()
+    ended = held["next", "done"].squeeze(-1)
+    assert torch.equal(held["pixels"][:, 1:][~ended[:, :-1]], held["next", "pixels"][:, :-1][~ended[:, :-1]])
+    assert held["pixels"].data_ptr() != later["pixels"].data_ptr()

@@ -8,7 +8,8 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.errors import NotSupported
-from steppe.storage import build_td, entries
+from steppe.specs import torch_to_numpy_dtype_dict
+from steppe.storage import LARGE, build_td, entries, large_array
 
 __all__ = ["Frames", "stack_frames"]
 
@@ -142,7 +143,7 @@ def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
             moved = _moved_from_next(name, column, following, out.get("next"), dim)
             if moved is None:
                 try:
-                    moved = torch.stack(column, dim)
+                    moved = torch.stack(column, dim, out=_room(column, dim))
                 except RuntimeError:  # shapes differ
                     return None
             out[name] = moved
@@ -156,6 +157,19 @@ def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
     return build_td(out, torch.Size(batch_size), first.device)
 
 
+def _room(column: list[torch.Tensor], dim: int) -> torch.Tensor | None:
+    """Memory for the steps of a large entry, used again after an earlier rollout; None to take what torch takes."""
+    head = column[0]
+    if head.numel() * head.element_size() * len(column) < LARGE or head.device.type != "cpu":
+        return None
+    wants_graph = torch.is_grad_enabled() and any(value.requires_grad for value in column)
+    dtype = torch_to_numpy_dtype_dict.get(head.dtype)
+    if wants_graph or dtype is None or any(value.dtype is not head.dtype for value in column):
+        return None
+    shape = (*head.shape[:dim], len(column), *head.shape[dim:])
+    return torch.from_numpy(large_array(shape, dtype))
+
+
 def _moved_from_next(
     name: str, column: list[torch.Tensor], following: list[Any] | None, stacked: Any, dim: int
 ) -> torch.Tensor | None:
@@ -167,7 +181,8 @@ def _moved_from_next(
     if len(others) * 4 > len(column):
         return None
     whole = entries(stacked)[name]
-    moved = torch.cat([column[0].unsqueeze(dim), whole.narrow(dim, 0, len(source))], dim)
+    parts = [column[0].unsqueeze(dim), whole.narrow(dim, 0, len(source))]
+    moved = torch.cat(parts, dim, out=_room(column, dim))
     for t in others:
         moved.select(dim, t).copy_(column[t])
     return moved

@@ -34,19 +34,21 @@ class TransformedRows:
         # Chains differ in their settings: one that may end a row is enough.
         layouts = [plan.layout for plan in plans]
         self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
-        self.inverts = base.inverts or any(plans[0].action_pairs)
+        chain = zip(reversed(plans[0].parts), reversed(plans[0].action_pairs), strict=True)
+        self._inverses = [(part, part.key_of_rows() is not None, pairs) for part, pairs in chain if pairs]
+        self.inverts = base.inverts or bool(self._inverses)
         self.on_arrays = base.on_arrays and all(
             hook.rows is not None or hook.does_nothing for plan in plans for hook in plan.hooks
         )
 
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
-        plan = self.plans[0]
-        if any(plan.action_pairs):
+        if self._inverses:
             actions = dict(actions)
-            for part, pairs in zip(reversed(plan.parts), reversed(plan.action_pairs), strict=True):
+            for part, takes_rows, pairs in self._inverses:
                 for out_key, key in pairs:
-                    actions[key] = _inverted(part, torch.from_numpy(actions.pop(out_key))).numpy()
+                    given = torch.from_numpy(actions.pop(out_key))
+                    actions[key] = _inverted(part, given, takes_rows=takes_rows).numpy()
             # What an inverse makes is an action of the base, and held against the rule for actions there.
             rules = self.base.layout.actions
             fitted = rules.fit({key: torch.from_numpy(actions[key]) for key in rules.keys})
@@ -63,10 +65,10 @@ class TransformedRows:
 
 
 @torch.no_grad()
-def _inverted(part: Transform, actions: torch.Tensor) -> torch.Tensor:
+def _inverted(part: Transform, actions: torch.Tensor, *, takes_rows: bool) -> torch.Tensor:
     """The inverse of actions ``[k, *shape]``, of rows or of steps: in one call where the transform takes rows."""
     given = actions if part.keeps_nothing else actions.clone()
-    if part.key_of_rows() is not None:
+    if takes_rows:
         inverted: torch.Tensor = part._inv_apply_transform(given)
         return inverted
     return torch.stack([part._inv_apply_transform(action) for action in given.unbind(0)])
