@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.ecosystem.installed import link_libraries
 from tests.limits import CHILD
 from tools.workspace import Package, package, packages
 
@@ -65,15 +66,8 @@ NAMES = {name: family for family in FAMILIES for name in names_of(family)}
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of installed packages: everything that is installed here but steppe's own."""
-    site = tmp_path_factory.mktemp("libraries")
-    for folder in map(Path, sys.path):
-        if folder.name not in ("site-packages", "dist-packages"):
-            continue
-        for entry in folder.iterdir():
-            ours = entry.name.startswith(("steppe-", "steppe_", "_steppe_", "_editable_impl_steppe"))
-            if not ours and entry.suffix != ".pth" and not (site / entry.name).exists():
-                (site / entry.name).symlink_to(entry)
-    return site
+    ours = ("steppe-", "steppe_", "_steppe_", "_editable_impl_steppe")
+    return link_libraries(tmp_path_factory.mktemp("libraries"), ours)
 
 
 def install(site: Path, one: Package) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.ecosystem.installed import link_libraries
 from tests.limits import CHILD
 from tools.workspace import package
 
@@ -16,14 +16,7 @@ from tools.workspace import package
 @pytest.fixture(scope="module")
 def uninstalled(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The PYTHONPATH of an interpreter that sees everything installed here but steppe's plugins."""
-    site = tmp_path_factory.mktemp("site")
-    for folder in map(Path, sys.path):
-        if folder.name not in ("site-packages", "dist-packages"):
-            continue
-        for entry in folder.iterdir():
-            hidden = entry.name.startswith(("steppe_", "_steppe_")) or entry.suffix == ".pth"
-            if not hidden and not (site / entry.name).exists():
-                (site / entry.name).symlink_to(entry)
+    site = link_libraries(tmp_path_factory.mktemp("site"), ("steppe_", "_steppe_"))
     return os.pathsep.join([str(package("steppe").path / "src"), str(site)])
 
 

@@ -1,0 +1,20 @@
+"""Folders that stand for environments with few of our packages installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+__all__ = ["link_libraries"]
+
+
+def link_libraries(site: Path, hidden: tuple[str, ...]) -> Path:
+    """Link everything that is installed here into a folder, but editable installs and what begins like ``hidden``."""
+    for folder in map(Path, sys.path):
+        if folder.name not in ("site-packages", "dist-packages"):
+            continue
+        for entry in folder.iterdir():
+            left_out = entry.name.startswith(hidden) or entry.suffix == ".pth"
+            if not left_out and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    return site
