@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -194,3 +196,29 @@ def test_the_class_of_a_policy_is_not_one():
 
     with pytest.raises(PolicyError, match=r"found the class Left: make one, Left\(\.\.\.\)"):
         CountingEnv().rollout(2, Left)
+
+
+@pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors of older Pythons take no notes")
+def test_what_a_policy_raises_says_what_it_was_called_with_and_misses(make):
+    policy = TensorDictModule(torch.nn.Linear(1, 3), in_keys=["observatoin"], out_keys=["action"])
+
+    with pytest.raises(KeyError) as caught:
+        make().rollout(2, policy)
+
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the policy TensorDictModule, which was called with ")
+    assert "'observation' [" in note
+    assert note.endswith("its in_keys ['observatoin'] are not there: did you mean 'observation'?")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors of older Pythons take no notes")
+def test_the_name_of_a_function_that_raises_is_told():
+    def greedy(observation):
+        return observation @ torch.ones(7)
+
+    with pytest.raises(RuntimeError) as caught:
+        ArrayCountingEnv().rollout(2, greedy)
+
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the policy greedy, which was called with ")

@@ -74,6 +74,11 @@ def test_unknown_namespace(gym, vmas):
     assert text_of(errors.PluginNotFound, "gmy:Pendulum-v1") == expected
 
 
+def test_a_word_that_is_only_a_little_like_a_known_package_is_not_taken_for_it(gym):
+    assert "Did you mean" not in text_of(errors.PluginNotFound, "vomis:a")
+    assert "Did you mean 'vmas:a'?" in text_of(errors.PluginNotFound, "vmass:a")
+
+
 def test_unknown_namespace_like_no_other(gym):
     expected = (
         "No plugin provides 'warehouse:' (asked for 'warehouse:a'). "

@@ -27,7 +27,9 @@ def plugin_not_installed(namespace: str, *, asked: str, package: str, extra: str
 def unknown_namespace(
     namespace: str, *, asked: str, name: str, candidates: Iterable[str], installed: Iterable[str]
 ) -> str:
-    close = suggestion(namespace, candidates)
+    installed = list(installed)
+    # What would have to be installed first, or is not there yet, is meant only where the names are nearly alike.
+    close = suggestion(namespace, installed) or suggestion(namespace, candidates, cutoff=0.75)
     hint = f"Did you mean '{close}:{name}'? " if close else ""
     return (
         f"No plugin provides '{namespace}:' (asked for {asked!r}). {hint}"
@@ -188,15 +190,15 @@ def unknown_class(kind: str, name: str, *, candidates: Iterable[str]) -> str:
     return f"module 'steppe.{kind}s' has no attribute {name!r}{hint}"
 
 
-def suggestion(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that looks most like `word`, or None where none does."""
+def suggestion(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The candidate that looks most like `word`, or None where none does by `cutoff` (0: any, 1: the same)."""
     from difflib import get_close_matches
 
     pool = list(dict.fromkeys(candidates))
-    if close := get_close_matches(word, pool, n=1):
+    if close := get_close_matches(word, pool, n=1, cutoff=cutoff):
         return close[0]
     folded = {candidate.lower(): candidate for candidate in pool}
-    close = get_close_matches(word.lower(), folded, n=1)
+    close = get_close_matches(word.lower(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
 

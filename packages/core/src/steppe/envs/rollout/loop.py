@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import any_done
-from steppe.envs.rollout.policies import Policy, as_policy, with_written
+from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import RandomActions, write_actions
 from steppe.envs.rollout.stacking import Frames
 from steppe.errors import SpecError
@@ -148,12 +148,24 @@ def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
         return RandomActions(env)
     device = plan.policy_device
     if device is None:
-        return lambda td: with_written(td, policy(td))
+
+        def act(td: TensorDictBase) -> TensorDictBase:
+            try:
+                return with_written(td, policy(td))
+            except Exception as error:
+                note_policy(error, policy, td)
+                raise
+
+        return act
     home = env.device if env.device is not None else CPU
 
     def cast(td: TensorDictBase) -> TensorDictBase:
         moved = td.to(device)
-        return with_written(td, with_written(moved, policy(moved)).to(home))
+        try:
+            return with_written(td, with_written(moved, policy(moved)).to(home))
+        except Exception as error:
+            note_policy(error, policy, moved)
+            raise
 
     return cast
 

@@ -14,7 +14,7 @@ from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
 from steppe.envs.rollout.loop import RolloutPlan, out_of_actions
-from steppe.envs.rollout.policies import Policy, with_written
+from steppe.envs.rollout.policies import Policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK, RandomActions, write_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite, is_private
@@ -206,7 +206,11 @@ class _Rollout:
             root: TensorDictBase = build_td(dict(rows), torch.Size([]), device) if flat else builder(rows)
             for key, value in carried.items():
                 root.set(key, value)
-            root = with_written(root, policy(root))
+            try:
+                root = with_written(root, policy(root))
+            except Exception as error:
+                note_policy(error, policy, root)
+                raise
             actions = rows_of(root)
             natives = decode(actions)
             for key in read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -10,14 +11,14 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 from tensordict.nn import TensorDictModuleBase
 
-from steppe.errors import PolicyError, SpecError
+from steppe.errors import PolicyError, SpecError, add_note
 from steppe.specs import Composite, Spec, conversion_hint, is_private
 from steppe.storage import entries
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["Policy", "RandomPolicy", "as_policy", "with_written"]
+__all__ = ["Policy", "RandomPolicy", "as_policy", "note_policy", "with_written"]
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -131,6 +132,28 @@ def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
     if isinstance(written, LazyStackedTensorDict) and not isinstance(root, LazyStackedTensorDict):
         root = lazy_stack(list(root.unbind(written.stack_dim)), written.stack_dim)
     return root.update(written)
+
+
+def note_policy(error: Exception, policy: Any, root: TensorDictBase) -> None:
+    """Add to what a policy has raised which one it was, what it was called with, and what it misses there.
+
+    Args:
+        error: what it has raised; the note is added to it.
+        policy: the policy.
+        root: data ``[*B]`` that it was called with.
+    """
+    policy = getattr(policy, "_orig_mod", policy)
+    policy = policy.function if isinstance(policy, _ObservationPolicy) else policy
+    name = getattr(policy, "__name__", type(policy).__name__)
+    found = [key for key in root.keys(True, True) if not is_private(key)]
+    shown = ", ".join(f"{key!r} {list(value.shape)}" for key in found if (value := root.get(key)) is not None)
+    note = f"in the policy {name}, which was called with {shown}"
+    missing = [key for key in getattr(policy, "in_keys", ()) if root.get(key, None) is None]
+    if missing:
+        close = difflib.get_close_matches(str(missing[0]), {str(key): key for key in found}, 1)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        note += f"; its in_keys {missing} are not there{hint}"
+    add_note(error, note)
 
 
 def _positional(policy: Any) -> list[inspect.Parameter] | None:
