@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from steppe.errors import SpecError
 from steppe.specs import OneHot, Spec
-from steppe.transforms import RowGenerators, as_key
+from steppe.transforms import EnvSpecs, Hooks, RowGenerators, as_key
 
 from .inverse import ActionInverse
 
@@ -49,9 +50,15 @@ class DiscreteActionProjection(ActionInverse):
         super().__init__(in_keys=keys if include_forward else [], in_keys_inv=keys)
         self.num_actions_effective, self.max_actions = num_actions_effective, max_actions
         self._draws = RowGenerators()
+        self._one_hot: tuple[torch.dtype, list[torch.Tensor]] | None = None
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        hooks = super().hooks(specs)
+        # One generator draws for all steps of an environment, in their order.
+        return replace(hooks, inverse_of_steps=lambda actions: self._projected(actions, 1))
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         if not isinstance(leaf, OneHot) or leaf.shape[-1] != self.num_actions_effective:
@@ -71,11 +78,32 @@ class DiscreteActionProjection(ActionInverse):
                 f"DiscreteActionProjection: actions have the shape [..., {self.max_actions}], found "
                 f"{tuple(value.shape)}."
             )
+        one = self._of_one(value) if value.ndim == 1 and value.is_cpu else None
+        # Each row draws for its own actions alone.
+        return self._projected(value, self.rows_of(value, 1)) if one is None else one
+
+    def _of_one(self, value: torch.Tensor) -> torch.Tensor | None:
+        """The same for one action, in a fraction of the time; None where it is not one-hot."""
+        row: list[Any] = value.tolist()
+        if row.count(0) != self.max_actions - 1 or 1 not in row:
+            return None
+        number = row.index(1)
+        if number >= self.num_actions_effective:
+            generator = self._draws.of(1)[0]
+            number = int(torch.randint(self.num_actions_effective, (1,), generator=generator, device="cpu"))
+        return self._rows_of(value.dtype)[number].clone()
+
+    def _rows_of(self, dtype: torch.dtype) -> list[torch.Tensor]:
+        """The one-hot rows of all actions of the environment."""
+        if self._one_hot is None or self._one_hot[0] is not dtype:
+            rows = torch.eye(self.num_actions_effective, dtype=dtype, device="cpu")
+            self._one_hot = dtype, list(rows.unbind(0))
+        return self._one_hot[1]
+
+    def _projected(self, value: torch.Tensor, rows: int) -> torch.Tensor:
         number = value.to(torch.uint8).argmax(-1)
         absent = number >= self.num_actions_effective
         if bool(absent.any()):
-            # Each row draws for its own actions alone.
-            rows = self.rows_of(value, 1)
             flat, missing = number.reshape(rows, -1), absent.reshape(rows, -1)
             for row, generator in enumerate(self._draws.of(rows)):
                 n = int(missing[row].sum())

@@ -125,6 +125,16 @@ class ActionCodec:
         columns = [self.decoders[key].many(arrays[key]) for key in self.keys]
         return [dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
+        """A function that holds one action ``[*shape]`` against its rule and decodes it; None for several keys."""
+        if self._only is None:
+            return None
+        rule, decoder = self.rules[self._only], self.decoders[self._only]
+        fit, one, dtype, shape = rule.fit, decoder.one, rule.dtype, rule.shape
+        if not decoder.judges:
+            return lambda action: one(fit(action))
+        return lambda action: one(action if action.dtype is dtype and action.shape == shape else fit(action))
+
     def fit(self, block: dict[Any, Any]) -> dict[Any, Any]:
         """Return rows ``{key: [k, *shape]}`` as the spec has them, converted where their dtype is another.
 

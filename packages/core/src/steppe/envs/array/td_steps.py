@@ -52,13 +52,20 @@ class RowSteps:
     def _single_action(self) -> tuple[Any, ...] | None:
         """The only action, at the root: what the shortest way through ``step`` needs to know of it."""
         keys = self.layout.action_keys
-        if self.writer.inverts or len(keys) != 1 or not isinstance(keys[0], str):
+        if len(keys) != 1 or not isinstance(keys[0], str):
             return None
         key, codec = keys[0], self.layout.actions
-        leaf, decoder = codec.spec[key], codec.decoders[key]
-        if codec.rules[key].allows is not None and not decoder.judges:
+        leaf, decoder, rule = codec.spec[key], codec.decoders[key], codec.rules[key]
+        decode = decoder.one
+        if self.writer.inverts:
+            find = getattr(self.writer, "decoder_of_one", None)
+            inverted = None if find is None else find()
+            if inverted is None:
+                return None
+            decode = inverted if rule.allows is None else lambda action: inverted(rule.fit(action))
+        elif rule.allows is not None and not decoder.judges:
             return None
-        return key, torch.Size(leaf.shape), leaf.dtype, decoder.one
+        return key, torch.Size(leaf.shape), leaf.dtype, decode
 
     def natives(self, tensordict: TensorDictBase) -> Any:
         """Return the native actions of all rows. What is of another dtype is converted in ``tensordict`` too.

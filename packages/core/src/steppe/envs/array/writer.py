@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from steppe.envs.array.layout import Key, RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
@@ -105,6 +106,10 @@ class EnvRows:
     def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> list[Any]:
         """Turn actions ``{key: [k, *shape]}`` into ``k`` native ones."""
         return self.layout.actions.decode(actions)
+
+    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
+        """A function that decodes the only action of the only row, a tensor ``[*shape]``; None where there are more."""
+        return self.layout.actions.decoder_of_one() if self.n == 1 else None
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""

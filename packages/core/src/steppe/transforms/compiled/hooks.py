@@ -159,6 +159,8 @@ class Hooks:
         reads_root: whether ``step`` looks at the root it is given.
         pairs: keys to read and to write, where ``step`` and ``reset`` do nothing but ``_apply_transform`` on these.
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
+        inverse_of_steps: ``_inv_apply_transform`` of actions ``[k, *shape]`` that one environment takes one after the
+            other, for what is random or has no ``shared_key``; None calls it for each of them.
         rows: the same on blocks of rows; None where TensorDicts are made of the rows.
         needs_tensordicts: why it does not run on rows at all, as what is said of it: ``"pins memory"``.
     """
@@ -171,6 +173,7 @@ class Hooks:
     reads_root: bool = True
     pairs: list[tuple[Any, Any]] | None = None
     inverse_pairs: list[tuple[Any, Any]] | None = None
+    inverse_of_steps: Callable[[torch.Tensor], torch.Tensor] | None = None
     rows: RowHooks | None = None
     needs_tensordicts: str | None = None
 
@@ -183,6 +186,12 @@ class Hooks:
     def converts(self) -> bool:
         """Whether it changes what a step is given on the way to rows."""
         return self.inverse is not None and not (self.rows is not None and self.rows.notices_calls)
+
+    @property
+    def only_inverts(self) -> bool:
+        """Whether all that it does is about single entries of what a step is given."""
+        others = (self.step, self.reset, self.before_reset, self.instead_of_reset)
+        return self.inverse_pairs is not None and not any(others)
 
     @property
     def does_nothing(self) -> bool:

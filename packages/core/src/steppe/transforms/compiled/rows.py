@@ -11,6 +11,7 @@ import torch
 from steppe.envs import BoundWriter, Ended, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
 from steppe.transforms.base import Transform
+from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan
 from steppe.transforms.compiled.stages import RowByRow, make_stage
 
@@ -34,26 +35,23 @@ class TransformedRows:
         # Chains differ in their settings: one that may end a row is enough.
         layouts = [plan.layout for plan in plans]
         self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
-        chain = zip(reversed(plans[0].parts), reversed(plans[0].action_pairs), strict=True)
-        self._inverses = [(part, part.key_of_rows() is not None, pairs) for part, pairs in chain if pairs]
+        self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts = base.inverts or bool(self._inverses)
         self.on_arrays = base.on_arrays and all(
-            hook.rows is not None or hook.does_nothing for plan in plans for hook in plan.hooks
+            hook.rows is not None or hook.does_nothing or hook.only_inverts for plan in plans for hook in plan.hooks
         )
 
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
         if self._inverses:
-            actions = dict(actions)
-            for part, takes_rows, pairs in self._inverses:
-                for out_key, key in pairs:
-                    given = torch.from_numpy(actions.pop(out_key))
-                    actions[key] = _inverted(part, given, takes_rows=takes_rows).numpy()
-            # What an inverse makes is an action of the base, and held against the rule for actions there.
-            rules = self.base.layout.actions
-            fitted = rules.fit({key: torch.from_numpy(actions[key]) for key in rules.keys})
-            actions = {key: value.numpy() for key, value in fitted.items()}
+            actions = self._inverses.of_rows(actions)
         return self.base.decode(actions)
+
+    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
+        """A function that does so with the only action of the only row, a tensor; None where there are more."""
+        find = getattr(self.base, "decoder_of_one", None)
+        decode: Callable[[torch.Tensor], Any] | None = None if find is None or self.n > 1 else find()
+        return self._inverses.decoder_of_one(decode) if decode is not None and self._inverses else decode
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""
@@ -62,16 +60,6 @@ class TransformedRows:
     def shares(self, stage: int) -> bool:
         """Whether one call of a transform serves all rows."""
         return shared(self.plans, stage)
-
-
-@torch.no_grad()
-def _inverted(part: Transform, actions: torch.Tensor, *, takes_rows: bool) -> torch.Tensor:
-    """The inverse of actions ``[k, *shape]``, of rows or of steps: in one call where the transform takes rows."""
-    given = actions if part.keeps_nothing else actions.clone()
-    if takes_rows:
-        inverted: torch.Tensor = part._inv_apply_transform(given)
-        return inverted
-    return torch.stack([part._inv_apply_transform(action) for action in given.unbind(0)])
 
 
 def shared(plans: Sequence[RowPlan], stage: int) -> bool:
