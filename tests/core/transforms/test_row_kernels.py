@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from steppe import SerialEnv, TransformedEnv, Unbounded
-from steppe.transforms import Hooks, RowHooks, WholeSpecs
-from steppe_testing import ArrayCountingEnv, CountingEnv
+from steppe.transforms import Compose, Hooks, RewardSum, RowHooks, StepCounter, SteppingTransform, WholeSpecs
+from steppe_testing import ArrayCountingEnv, ArrayDataEnv, CountingEnv, DataEnv, assert_equal_data
 
 
 class Doubled(WholeSpecs):
@@ -50,3 +50,46 @@ def test_a_kernel_finds_what_it_replaces(base):
     for env in (inside, around):
         env.check_env_specs()
         assert torch.equal(env.rollout(5, break_when_any_done=False)["observation"], expected)
+
+
+class Twice(SteppingTransform):
+    """Takes each action twice, and shows the mean of the rewards beside their sum."""
+
+    writes_done = True
+
+    def transform_observation_spec(self, spec):
+        spec["mean_reward"] = Unbounded((*spec.shape, 1))
+        return spec
+
+    def hooks(self, specs):
+        def bind(root, following):
+            def step():
+                np.multiply(following["reward"], 0.5, out=following["mean_reward"])
+                return False
+
+            return step, lambda at: root["mean_reward"].__setitem__(list(at), 0)
+
+        def step(td, following):
+            root = self.env.step_mdp(td.copy().set("next", following))
+            again = self.env.step(root.set("action", td["action"]))["next"]
+            again["reward"] = again["reward"] + following["reward"]
+            return again.set("mean_reward", 0.5 * again["reward"])
+
+        def reset(_, fresh):
+            return fresh.set("mean_reward", torch.zeros(*fresh.batch_size, 1))
+
+        return Hooks(step=step, reset=reset, rows=RowHooks(bind, repeats=2))
+
+
+def test_a_kernel_of_a_transform_that_repeats_runs_once_behind_the_steps():
+    def make(base):
+        env = base({"observation": Unbounded((3,))}, max_steps=8)
+        return TransformedEnv(env, Compose(StepCounter(), Twice(), RewardSum()))
+
+    envs = [make(base) for base in (ArrayDataEnv, DataEnv)]
+    assert envs[0].row_problem is None
+    envs[0].check_env_specs()
+    for env in envs:
+        env.set_seed(3)
+
+    assert_equal_data(*(env.rollout(20, break_when_any_done=False) for env in envs))

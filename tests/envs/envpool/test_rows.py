@@ -78,6 +78,20 @@ def test_a_transformed_pool_gives_the_same_data_on_rows_and_on_tensordicts(chain
         assert first["next", "done"].sum() >= 3
 
 
+def test_a_pool_whose_rows_end_together_is_stepped_again_by_a_frame_skip():
+    skipping = pytest.importorskip("steppe_time").FrameSkipTransform
+    datas = []
+    for cls in (TransformedEnv, OnTensorDicts):
+        env = cls(MultiThreadedEnv(2, "Pendulum-v1"), Compose(StepCounter(), skipping(3), RewardSum()))
+        env.set_seed(5)
+        datas.append((env.row_problem, play(env, 70)))
+    (problem, first), (_, second) = datas
+
+    assert problem is None
+    assert first["next", "step_count"][0, 65:68].flatten().tolist() == [198, 200, 3]
+    assert_equal(first, second)
+
+
 def test_dict_observations_and_whole_number_actions_go_through_rows():
     arguments = {"name": "MiniGrid-Empty-5x5-v0", "categorical_action_encoding": True}
     fast, slow = make(TransformedEnv, "all", **arguments), make(OnTensorDicts, "all", **arguments)

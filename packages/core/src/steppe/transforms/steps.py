@@ -323,6 +323,7 @@ def _alike(plans: list[Any]) -> bool:
         [type(part) for part in plan.parts] == [type(part) for part in first.parts]
         and plan.before == first.before
         and plan.after == first.after
+        and plan.repeating == first.repeating
         for plan in plans[1:]
     )
     # Actions are decoded in one call, for whatever rows.

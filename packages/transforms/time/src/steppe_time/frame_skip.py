@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, SteppingTransform
+from steppe.transforms import EnvSpecs, Hooks, RowHooks, SteppingTransform
 
 __all__ = ["FrameSkipTransform"]
 
@@ -38,7 +39,8 @@ class FrameSkipTransform(SteppingTransform):
         self.frame_skip = frame_skip
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        return Hooks() if self.frame_skip == 1 else super().hooks(specs)
+        rows = RowHooks(repeats=self.frame_skip)
+        return Hooks(rows=rows) if self.frame_skip == 1 else replace(super().hooks(specs), rows=rows)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         env = self.env

@@ -127,6 +127,10 @@ class RowHooks:
             more than notice the call too, and change nothing.
         before_reset: called before the environment resets rows, likewise.
         by_torch: whether the functions compute with torch, and are to be called as if nobody asked for gradients.
+        repeats: how often the environment, with the transforms before this one, takes the same action in one step, >=
+            1. A row whose episode ends is left alone from then on, and all rewards are added up: ``next`` holds their
+            sums and the last of everything else. What ``bind`` returns, and the transforms behind, follow once. None
+            for a transform that takes no steps of its own.
     """
 
     bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
@@ -137,6 +141,7 @@ class RowHooks:
     before_step: Callable[[], object] | None = None
     before_reset: Callable[[], object] | None = None
     by_torch: bool = False
+    repeats: int | None = None
 
     @property
     def notices_calls(self) -> bool:

@@ -58,6 +58,8 @@ class StagesOnBatch:
         plan, _ = plan_batch(RowLayout.of(base), EnvSpecs.of_row(base), parts, casts_in_write=False)
         if plan is None or any(hook.converts for hook in plan.hooks) or plan.writes_over:
             return None
+        if plan.repeating:
+            return None  # a step in storage resets what ended, and rows that go on are stepped again
         return cls(base, plan)
 
     def __init__(self, base: StepsInStorage, plan: RowPlan) -> None:

@@ -87,6 +87,7 @@ class RowPlan:
     Attributes:
         layout: what the caller's rows hold.
         values: for the base and behind each transform, the values by key.
+        repeating: which transforms have what is before them stepped several times in one step.
     """
 
     def __init__(
@@ -101,7 +102,8 @@ class RowPlan:
     ) -> None:
         self._casts_in_write = casts_in_write
         self.parts, self.hooks, self.before, self.after = parts, hooks, before, after
-        self.base_carried = base.carried
+        self.base_carried, self._base_reads_root = base.carried, base.reads_root
+        self.repeating = [i for i, hook in enumerate(hooks) if hook.rows is not None and hook.rows.repeats is not None]
         #: Of each transform's inverse the pairs of keys that are actions; others nobody on this way reads.
         self.action_pairs = [
             [pair for pair in hook.inverse_pairs or () if specs.action.get(pair[1], None) is not None]
@@ -112,7 +114,10 @@ class RowPlan:
         flag = np.dtype(bool)
         current |= {name: Value(shape, flag, True) for name, shape in base.done_shapes.items()}
         self.values = [current]
-        for hook, specs in zip(hooks, [*before[1:], after] if hooks else [], strict=True):
+        for i, (hook, specs) in enumerate(zip(hooks, [*before[1:], after] if hooks else [], strict=True)):
+            if i in self.repeating:
+                for key in self.rewards_before(i):
+                    current[key].is_read = True  # sums are of the dtype that is there
             current = self._behind(hook, current, specs)
             self.values.append(current)
         for key, value in current.items():
@@ -177,6 +182,34 @@ class RowPlan:
             for _, key in hook.pairs or ()
         )
 
+    def rewards_before(self, i: int) -> list[Any]:
+        """The keys of the rewards that transform ``i`` is given."""
+        return list(self.before[i].reward.keys(include_nested=True, leaves_only=True))
+
+    def carried_before(self, i: int) -> list[Any]:
+        """What a step of the environment with the first ``i`` transforms reads from its root."""
+        if self._reads_root_before(i):
+            return [key for key, value in self.values[i].items() if value.in_root]
+        own = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.carried]
+        return list(dict.fromkeys([*self.base_carried, *own]))
+
+    def _reads_root_before(self, i: int) -> bool:
+        return self._base_reads_root or any(hook.reads_all for hook in self.hooks[:i])
+
+    def _repeating_problem(self) -> str | None:
+        """Say why steps of some transforms cannot be repeated on rows, or return None."""
+        final = self.values[-1]
+        for i in self.repeating:
+            name = type(self.parts[i]).__name__
+            for part, pairs in zip(self.parts[:i], self.action_pairs[:i], strict=True):
+                if part.masks_actions or (pairs and part.key_of_rows() is None):
+                    return f"{name} has {type(part).__name__} look at the action again in each of the steps."
+            if self._reads_root_before(i):
+                for key, value in self.values[i].items():
+                    if value.in_root and final.get(key) is not value:
+                        return f"{name} repeats steps that read {key!r}, which a later transform changes."
+        return None
+
     def problem(self) -> str | None:
         """Say why the chain cannot run on rows although each transform could, or return None."""
         final = self.values[-1]
@@ -193,7 +226,7 @@ class RowPlan:
                 mine = self.values[i + 1].get(key)
                 if mine is None or final.get(key) is not mine:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
-        return None
+        return self._repeating_problem()
 
 
 def plan_batch(

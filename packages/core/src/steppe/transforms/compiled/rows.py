@@ -11,11 +11,14 @@ import torch
 from steppe.envs import BoundWriter, Ended, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
 from steppe.transforms.base import Transform
+from steppe.transforms.compiled.repeated import Repeated
 from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan
 from steppe.transforms.compiled.stages import RowByRow, make_stage
 
 __all__ = ["BoundStages", "TransformedRows", "shared"]
+
+_DONE = ("done", "terminated", "truncated")
 
 
 class TransformedRows:
@@ -55,7 +58,42 @@ class TransformedRows:
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""
-        return _BoundChain(self, rows, progress)
+        plan, memory = self.plans[0], Memory(rows)
+        base_values, layout = plan.values[0], self.base.layout
+        base_rows = Rows(
+            layout,
+            {
+                **{key: rows.root[key] for key in layout.root_keys if key in rows.layout.action_keys},
+                **{key: memory.root(value) for key, value in base_values.items() if value.in_root},
+            },
+            {key: memory.next(value) for key, value in base_values.items()},
+        )
+        bound: BoundWriter = self.base.bind(base_rows, progress)
+        first = 0
+        for i in plan.repeating:
+            counts = self._counts(i)
+            if max(counts) == 1:
+                continue
+            if i > first:
+                bound = self._chain(bound, memory, (rows, base_rows), progress, first, i)
+            values = plan.values[i]
+            carried = [(memory.root(values[key]), memory.next(values[key])) for key in plan.carried_before(i)]
+            bound = Repeated(bound, counts, carried, [memory.next(values[key]) for key in plan.rewards_before(i)])
+            first = i
+        return self._chain(bound, memory, (rows, base_rows), progress, first, len(plan.parts))
+
+    def _counts(self, i: int) -> list[int]:
+        """How often transform ``i`` has each row stepped."""
+        counts = [(rows.repeats or 1) if (rows := plan.hooks[i].rows) is not None else 1 for plan in self.plans]
+        return counts * self.n if len(counts) == 1 else counts
+
+    def _chain(
+        self, inner: BoundWriter, memory: Memory, rows: tuple[Rows, Rows], progress: Progress, first: int, end: int
+    ) -> BoundWriter:
+        """``inner`` with the transforms from ``first`` to ``end`` behind it."""
+        stages = BoundStages(self.plans, self.shares, memory, rows[0], progress, range(first, end))
+        done = {name: memory.next(value) for name, value in self.plans[0].values[end].items() if name in _DONE}
+        return _BoundChain(inner, stages, rows, done)
 
     def shares(self, stage: int) -> bool:
         """Whether one call of a transform serves all rows."""
@@ -71,43 +109,37 @@ def shared(plans: Sequence[RowPlan], stage: int) -> bool:
 
 
 class _BoundChain:
-    """The rows of a base writer, and the chain behind them."""
+    """A bound writer, and transforms behind it.
 
-    def __init__(self, writer: TransformedRows, rows: Rows, progress: Progress) -> None:
-        plan = writer.plans[0]
-        self.rows = rows
-        memory = Memory(rows)
-        base_values = plan.values[0]
-        self.base_rows = Rows(
-            writer.base.layout,
-            {
-                **{key: rows.root[key] for key in writer.base.layout.root_keys if key in rows.layout.action_keys},
-                **{key: memory.root(value) for key, value in base_values.items() if value.in_root},
-            },
-            {key: memory.next(value) for key, value in base_values.items()},
-        )
-        self.base = writer.base.bind(self.base_rows, progress)
-        self.chain = BoundStages(writer.plans, writer.shares, memory, rows, progress)
-        self.may_end = any(part.writes_done for one in writer.plans for part in one.parts)
+    Args:
+        inner: writes the rows before these transforms.
+        chain: what they do.
+        rows: those of the caller, and those of the base writer.
+        done: arrays ``[n, *shape]`` of the done entries of ``next`` behind these transforms.
+    """
+
+    def __init__(self, inner: BoundWriter, chain: BoundStages, rows: tuple[Rows, Rows], done: dict[str, Any]) -> None:
+        self.inner, self.chain, self.done = inner, chain, done
+        self.rows, self.base_rows = rows
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         chain = self.chain
         kept = None if at is None else [array.copy() for array in chain.kernel_written]
         chain.before_step()
-        ended = self.base.step(actions, at)
+        ended = self.inner.step(actions, at)
         more = chain.step(at)
         if kept is not None:
             others = np.ones(self.rows.n, bool)
             others[at] = False
             for array, before in zip(chain.kernel_written, kept, strict=True):
                 array[others] = before[others]
-        if more and self.may_end:
+        if more and chain.may_end:
             self.base_rows.flagged = self.rows.flagged = True
             return self._ended(at)
         return ended
 
     def _ended(self, at: Sequence[int] | None) -> Ended:
-        following, n = self.rows.next, self.rows.n
+        following, n = self.done, self.rows.n
         flags: list[Any] = [
             following[name].reshape(n, -1).any(-1).tolist() if name in following else [False] * n
             for name in ("terminated", "truncated")
@@ -118,7 +150,7 @@ class _BoundChain:
 
     def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
         self.chain.before_reset()
-        self.base.reset(at, env_info)
+        self.inner.reset(at, env_info)
         self.rows.begin(at)
         self.chain.reset(at)
 
@@ -132,6 +164,10 @@ class BoundStages:
         memory: where values are.
         rows: what the caller sees.
         progress: notes which row is at work.
+        part: which of the transforms; all of them by default.
+
+    Attributes:
+        may_end: whether one of these transforms may end a row.
     """
 
     def __init__(
@@ -141,9 +177,12 @@ class BoundStages:
         memory: Memory,
         rows: Rows,
         progress: Progress,
+        part: range | None = None,
     ) -> None:
         plan = plans[0]
+        part = range(len(plan.hooks)) if part is None else part
         self.progress = progress
+        self.may_end = any(one.parts[i].writes_done for one in plans for i in part)
         #: Whether some transform computes with torch, as if nobody asked for gradients: kernels need not be told.
         self._by_torch = False
         self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
@@ -151,7 +190,7 @@ class BoundStages:
         # The last transform is the first to know of a call.
         told = [
             told_of
-            for i in reversed(range(len(plan.hooks)))
+            for i in reversed(part)
             for one in (plans[:1] if shares(i) else plans)
             if (told_of := one.hooks[i].rows) is not None
         ]
@@ -159,7 +198,8 @@ class BoundStages:
         self._before_reset = [one.before_reset for one in told if one.before_reset is not None]
         #: Entries of ``next`` that kernels write over all rows, to be restored where a step leaves rows out.
         self.kernel_written: list[np.ndarray[Any, Any]] = []
-        for i, hook in enumerate(plan.hooks):
+        for i in part:
+            hook = plan.hooks[i]
             if hook.does_nothing and hook.rows is None:
                 continue
             before, behind = plan.values[i], plan.values[i + 1]
