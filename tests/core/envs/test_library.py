@@ -7,8 +7,9 @@ import copy
 import pytest
 import torch
 
-from steppe.envs import LibraryWrapper, base_arguments
-from steppe.errors import ClosedError
+from steppe import ParallelEnv
+from steppe.envs import LibraryWrapper, MadeByName, base_arguments
+from steppe.errors import ClosedError, SpecError
 
 
 class Library:
@@ -73,3 +74,27 @@ def test_arguments_of_the_base_are_taken_out_of_those_for_the_library():
 
     assert own == {"device": "cpu", "allow_done_after_reset": True}
     assert kwargs == {"time_limit": 3}
+
+
+class Named(MadeByName, Wrapper):
+    def __init__(self, level, *, num_workers=None, **kwargs):
+        super().__init__(Library(), **kwargs)
+        self.given = level, num_workers
+
+
+def test_several_workers_make_a_batch_and_nothing_in_this_process():
+    batch = Named("first", num_workers=3, auto_reset=True)
+
+    assert type(batch) is ParallelEnv
+    assert batch.num_workers == 3
+    assert batch.create_env_kwargs == [{"auto_reset": True}] * 3
+    batch.close()
+
+
+def test_one_worker_or_none_makes_the_environment():
+    assert [Named("first", num_workers=n).given for n in (0, 1, None)] == [("first", n) for n in (0, 1, None)]
+    copied = copy.deepcopy(Named("first"))
+    assert type(copied) is Named
+    assert copied.level == 3
+    with pytest.raises(SpecError, match=r"num_workers is a whole number >= 0, found 2\.5"):
+        Named("first", num_workers=2.5)

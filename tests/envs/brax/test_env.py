@@ -138,6 +138,21 @@ def test_parallel_environments_have_the_data_of_serial_ones(state_in_data: bool)
         parallel.close()
 
 
+def test_num_workers_makes_a_batch_of_batches_in_worker_processes() -> None:
+    found = []
+    for batch in (
+        BraxEnv("fast", batch_size=3, episode_length=LIMIT, num_workers=2),
+        SerialEnv(2, lambda: BraxEnv("fast", batch_size=3, episode_length=LIMIT)),
+    ):
+        with batch:
+            batch.set_seed(0)
+            found.append(batch.rollout(2 * LIMIT, break_when_any_done=False))
+
+    assert found[0].shape == (2, 3, 2 * LIMIT)
+    for key in found[1].keys(True, True):
+        torch.testing.assert_close(found[0][key], found[1][key])
+
+
 def test_workers_that_are_forked_from_this_process_are_refused() -> None:
     make_env("brax:fast").reset()
     batch = ParallelEnv(2, lambda: BraxEnv("fast"), mp_start_method="fork")

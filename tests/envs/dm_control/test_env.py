@@ -14,10 +14,11 @@ pytest.importorskip("dm_control")
 from dm_control import suite
 from dm_control.suite.wrappers import action_scale, pixels
 
-from steppe import TransformedEnv, list_envs, make_env
+from steppe import ParallelEnv, SerialEnv, TransformedEnv, list_envs, make_env
 from steppe.errors import EnvNotFound, NotSupported, SpecError
 from steppe.transforms import DoubleToFloat, RewardSum, StepCounter
 from steppe_dm_control import DMControlEnv, DMControlWrapper
+from steppe_testing import assert_equal_data
 from tests.forked import python
 from tests.limits import CHILD
 
@@ -216,11 +217,36 @@ def test_a_seed_of_any_size_is_taken_and_none_forgets_the_last_one():
     assert len({tuple(position.tolist()) for position in found[1:]}) == 3
 
 
+@pytest.mark.parametrize(
+    "several",
+    [
+        lambda: DMControlEnv("cheetah", "run", frame_skip=2, num_workers=2),
+        lambda: make_env("dm:cheetah-run", frame_skip=2, num_workers=2),
+    ],
+    ids=["class", "make_env"],
+)
+def test_num_workers_makes_a_batch_of_worker_processes(several):
+    env = several()
+    assert isinstance(env, ParallelEnv)
+    with env:
+        env.set_seed(1)
+        found = env.rollout(5)
+    same = SerialEnv(2, lambda: DMControlEnv("cheetah", "run", frame_skip=2))
+    same.set_seed(1)
+
+    assert_equal_data(found, same.rollout(5))
+
+
+def test_a_single_worker_is_no_batch():
+    assert all(type(DMControlEnv("cheetah-run", num_workers=n)) is DMControlEnv for n in (0, 1, None))
+    for wrong in (-1, 1.5, True, "2"):
+        with pytest.raises(SpecError, match="num_workers is a whole number >= 0, found"):
+            DMControlEnv("cheetah-run", num_workers=wrong)
+
+
 def test_wrong_arguments_are_answered():
     with pytest.raises(NotSupported, match=r"ParallelEnv\(n, 'dm:cheetah-run'\)"):
         DMControlEnv("cheetah", "run", batch_size=(2,))
-    with pytest.raises(NotSupported, match=r"ParallelEnv\(4, 'dm:cheetah/run'\)"):
-        DMControlEnv("cheetah", "run", num_workers=4)
     with pytest.raises(TypeError, match=r"does not take \['time_limit'\]"):
         make_env("dm:manipulation/reach_site_features", time_limit=3)
     with pytest.raises(TypeError, match=r"DMControlEnv\('cheetah', 'run'\)"):

@@ -38,7 +38,7 @@ from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.info_readers import BaseInfoDictReader, default_info_dict_reader
-from steppe.envs.library import LibraryWrapper, base_arguments
+from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
 from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
@@ -71,6 +71,7 @@ __all__ = [
     "GymLikeEnv",
     "LibraryWrapper",
     "Loop",
+    "MadeByName",
     "MarlGroupMapType",
     "ModelBasedEnvBase",
     "Module",

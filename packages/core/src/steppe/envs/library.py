@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
 from steppe.envs.base import EnvBase
+from steppe.errors import SpecError
 
-__all__ = ["LibraryWrapper", "base_arguments"]
+__all__ = ["LibraryWrapper", "MadeByName", "base_arguments"]
 
 _BASE_ARGUMENTS = tuple(inspect.signature(EnvBase).parameters)
 
@@ -43,6 +45,31 @@ class LibraryWrapper(EnvBase):
         close = getattr(vars(self).get("_env"), "close", None)
         if not was_closed and close is not None:
             close()
+
+
+class MadeByName(LibraryWrapper):
+    """Base of wrappers that make their environment by its name: ``num_workers=n`` makes a batch of n instead.
+
+    >>> env = DMControlEnv("cheetah", "run", num_workers=4)  # doctest: +SKIP
+    >>> type(env).__name__, env.batch_size  # doctest: +SKIP
+    ('ParallelEnv', torch.Size([4]))
+
+    All other arguments are those of each environment. Nothing is made in the caller's process. A subclass names
+    ``num_workers`` among the keyword arguments of its ``__init__``, which gets 0, 1 or None and has nothing to do
+    about it.
+
+    Raises:
+        SpecError: ``num_workers`` is no whole number, or below 0.
+    """
+
+    def __new__(cls, *args: Any, num_workers: int | None = None, **kwargs: Any) -> Any:
+        """Make the object, or of several workers a batch of environments."""
+        workers = 1 if num_workers is None else num_workers
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+            raise SpecError(f"num_workers is a whole number >= 0, found {num_workers!r}.")
+        if workers < 2:
+            return super().__new__(cls, *args, **kwargs)
+        return cls.make_parallel(functools.partial(cls, *args, **kwargs), num_envs=workers)
 
 
 def base_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:

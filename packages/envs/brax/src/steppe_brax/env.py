@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from steppe.envs import base_arguments
+from steppe.envs import MadeByName, base_arguments
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Bounded
@@ -93,13 +93,15 @@ class BraxWrapper(JaxEnv):
         return brax
 
 
-class BraxEnv(BraxWrapper):
+class BraxEnv(MadeByName, BraxWrapper):
     """Makes an environment of Brax by its name and wraps it; see :class:`BraxWrapper` for the data.
 
     Args:
         env_name: a name of ``BraxEnv.available_envs``.
         episode_length: truncates an episode after so many steps; None for no limit.
         action_repeat: steps of Brax with one action; rewards are summed.
+        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead,
+            each in a process with a JAX of its own; with ``batch_size``, of so many batches.
         batch_size, device, requires_grad, state_in_data, jit: see :class:`BraxWrapper`.
         **kwargs: for :class:`steppe.EnvBase`, and all others for the environment (``backend="spring"``, ...).
 
@@ -114,6 +116,7 @@ class BraxEnv(BraxWrapper):
         *,
         episode_length: int | None = 1000,
         action_repeat: int = 1,
+        num_workers: int | None = None,
         batch_size: Any = (),
         device: Any = None,
         requires_grad: bool = False,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from steppe.envs import base_arguments
-from steppe.errors import NotSupported
+from steppe.envs import MadeByName, base_arguments
 
 from .making import make
 from .wrapper import DMControlWrapper
@@ -14,7 +13,7 @@ from .wrapper import DMControlWrapper
 __all__ = ["DMControlEnv"]
 
 
-class DMControlEnv(DMControlWrapper):
+class DMControlEnv(MadeByName, DMControlWrapper):
     """Make an environment of dm_control by its name, and wrap it.
 
     >>> env = DMControlEnv("cheetah", "run", frame_skip=4)
@@ -30,12 +29,12 @@ class DMControlEnv(DMControlWrapper):
         task_kwargs: for the task: ``random`` (a seed or a numpy ``RandomState``), ``time_limit`` in seconds, ...
         environment_kwargs: of the suite, for its ``Environment``: ``control_timestep``, ``flat_observation``, ...
         visualize_reward: of the suite: colour the scene by the reward.
-        num_workers: 1; ``ParallelEnv(n, "dm:cheetah-run")`` makes several.
+        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead.
         **kwargs: for the task, like ``task_kwargs``; those of :class:`steppe.envs.EnvBase` go there.
 
     Raises:
         EnvNotFound: the library has no such environment.
-        NotSupported: several workers, or frames where MuJoCo cannot render.
+        NotSupported: frames where MuJoCo cannot render.
         TypeError: manipulation and locomotion take ``random`` alone.
     """
 
@@ -58,10 +57,6 @@ class DMControlEnv(DMControlWrapper):
         **kwargs: Any,
     ) -> None:
         name = env_name if task_name is None else f"{env_name}/{task_name}"
-        if num_workers is not None and num_workers != 1:
-            raise NotSupported(
-                f"DMControlEnv is one environment; ParallelEnv({num_workers}, 'dm:{name}') steps {num_workers} of them."
-            )
         own = base_arguments(kwargs)
         env = make(
             env_name,

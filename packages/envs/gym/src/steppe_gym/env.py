@@ -6,7 +6,7 @@ import functools
 from contextlib import nullcontext
 from typing import Any
 
-from steppe.errors import SpecError
+from steppe.envs import MadeByName
 from steppe.versions import set_gym_backend
 
 from .compat import Adapter, adapter_for
@@ -31,7 +31,7 @@ _OWN = (
 )
 
 
-class GymEnv(GymWrapper):
+class GymEnv(MadeByName, GymWrapper):
     """Make an environment of gym or gymnasium by its name, and wrap it.
 
     The library is the one that ``set_gym_backend`` chose: gymnasium where nobody chose and it is installed.
@@ -74,7 +74,7 @@ class GymEnv(GymWrapper):
         env_name: str,
         num_envs: int | None = 0,
         *,
-        num_workers: int = 1,
+        num_workers: int | None = None,
         backend: Any = None,
         categorical_action_encoding: bool = False,
         frame_skip: int | None = None,
@@ -106,16 +106,6 @@ class GymEnv(GymWrapper):
             **own,
         )
         self._remember(made_of, repeats)
-
-    def __new__(cls, *args: Any, num_workers: int = 1, **kwargs: Any) -> Any:
-        """Make the object, or of several workers a batch of environments."""
-        if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
-            raise SpecError(f"num_workers is a whole number >= 0, found {num_workers!r}.")
-        if num_workers < 2:
-            return super().__new__(cls, *args, **kwargs)
-        from steppe.batched import ParallelEnv  # most environments are made without
-
-        return ParallelEnv(num_workers, functools.partial(cls, *args, **kwargs))
 
     def _make(
         self,
