@@ -100,7 +100,8 @@ def run(libraries: Path, tmp_path: Path) -> Any:
         command = [sys.executable, "-S", *arguments]
         if arguments[0] == "-c" and len(families) == 1:
             # The core alone and all families are looked up in an interpreter of their own; the others soon.
-            standard = [folder for folder in sys.path if folder.startswith(sys.base_prefix) and "-packages" not in folder]
+            found = [folder for folder in sys.path if folder.startswith(sys.base_prefix)]
+            standard = [folder for folder in found if "-packages" not in folder]
             begin = WITH_PATH.format(path=["", *path, *standard])
             command = [*python(), "-c", f"{begin}\n{arguments[1]}", *arguments[2:]]
         done = subprocess.run(

@@ -80,7 +80,7 @@ class JumanjiWrapper(JaxEnv):
         super().__init__(
             EnvFunctions(*_functions(env), jax.ShapeDtypeStruct(tuple(native.shape), native.dtype)),
             action_spec=action_spec(native, categorical=categorical_action_encoding),
-            observation_specs=observation_specs(env.observation_spec, leaf_paths(first.observation)),
+            observation_specs=observation_specs(env, leaf_paths(first.observation)),
             batch_size=batch_size,
             device=device,
             state_in_data=state_in_data,

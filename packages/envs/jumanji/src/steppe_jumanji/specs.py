@@ -14,15 +14,19 @@ from steppe_jax import torch_dtype
 
 __all__ = ["action_spec", "observation_specs"]
 
+#: Lower bounds of entries that go below what Jumanji declares, by the class of the environment: a salesman is at no
+#: city, -1, until the first step.
+_LOWER = {("TSP", ("position",)): -1}
 
-def observation_specs(spec: Any, paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Spec]:
+
+def observation_specs(env: Any, paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Spec]:
     """The specs of those entries of an observation that have bounds, by path.
 
     Args:
-        spec: of the observation, as Jumanji has it.
-        paths: of its entries.
+        env: of Jumanji.
+        paths: of the observation's entries.
     """
-    found = {}
+    found, spec, name_of_env = {}, env.observation_spec, type(env.unwrapped).__name__
     for path in paths:
         leaf = spec
         for name in path:
@@ -30,7 +34,7 @@ def observation_specs(spec: Any, paths: Iterable[tuple[str, ...]]) -> dict[tuple
         # Bounds of unsigned numbers of 16 bits and more would be those of a dtype that the data does not have.
         kept = np.dtype(leaf.dtype) not in (np.dtype(bool), *map(np.dtype, ("uint16", "uint32", "uint64")))
         if isinstance(leaf, theirs.BoundedArray) and kept:
-            found[path] = _bounded(leaf)
+            found[path] = _bounded(leaf, _LOWER.get((name_of_env, path)))
     return found
 
 
@@ -53,9 +57,9 @@ def action_spec(spec: Any, *, categorical: bool) -> Spec:
     return _bounded(spec)
 
 
-def _bounded(spec: Any) -> Spec:
+def _bounded(spec: Any, lower: float | None = None) -> Spec:
     low, high = (
         torch.from_numpy(np.array(np.broadcast_to(np.asarray(bound), spec.shape)))
-        for bound in (spec.minimum, spec.maximum)
+        for bound in (spec.minimum if lower is None else lower, spec.maximum)
     )
     return Bounded(low, high, shape=tuple(spec.shape), dtype=torch_dtype(spec.dtype))
