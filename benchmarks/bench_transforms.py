@@ -57,7 +57,7 @@ from steppe.transforms import make_transform
 
 
 def _scaled(value: torch.Tensor, out: torch.Tensor) -> None:
-    out.copy_(value.movedim(-1, -3)).div_(255)
+    np.divide(value.movedim(-1, -3).numpy(), np.float32(255), out=out.numpy())
 
 
 def _grey_into(value: torch.Tensor, out: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ from tensordict.nn import TensorDictModule
 from steppe.envs import step_mdp
 from steppe.errors import ActionError, NotSupported, SpecError
 from steppe.specs import Binary, Composite, Unbounded
+from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
@@ -427,3 +428,65 @@ def test_a_shape_that_changes_late_makes_a_long_rollout_lazy():
     assert [step["next", "observation"].numel() for step in data.unbind(0)] == [1] * 69 + [2] * 31
     with pytest.raises(NotSupported, match="because the shape of"):
         env.rollout(100, return_contiguous=True)
+
+
+def test_rollouts_one_after_another_are_those_of_a_new_environment():
+    again = ArrayCountingEnv(3)
+    kept = [again.rollout(4, break_when_any_done=False), again.rollout(2), again.rollout(5, break_when_any_done=False)]
+
+    for data, steps in zip(kept, (4, 2, 5), strict=True):
+        new = ArrayCountingEnv(3).rollout(steps, actions=data["action"], break_when_any_done=False)
+        assert (data == new).all()
+
+
+def test_a_rollout_that_raised_leaves_nothing_behind_for_the_next_one():
+    env = ArrayCountingEnv(5)
+
+    def fails(td):
+        if td["observation"].item() == 2:
+            raise ArithmeticError("the policy")
+        return ones(td)
+
+    with pytest.raises(ArithmeticError, match="the policy"):
+        env.rollout(5, fails)
+    assert counts(env.rollout(5, ones)) == [0, 1, 2, 3, 4]
+
+
+def test_a_policy_may_begin_a_rollout_of_the_same_environment():
+    env = ArrayCountingEnv(3)
+    inner = []
+
+    def looks_ahead(td):
+        if not inner:
+            inner.append(env.rollout(2, ones))
+        return ones(td)
+
+    data = env.rollout(3, looks_ahead)
+
+    assert counts(inner[0]) == [0, 1]
+    assert counts(data)[0] == 0
+    assert counts(env.rollout(3, ones)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_step_into_that_is_assigned_is_the_one_that_is_called_from_then_on(counted):
+    base = ArrayCountingEnv(3)
+    env = TransformedEnv(base, StepCounter()) if counted else base
+    env.rollout(2)
+    env.step(env.rand_action(env.reset()))
+    calls = []
+    original = base.step_into
+
+    def noted(action, out):
+        calls.append(action)
+        return original(action, out)
+
+    base.step_into = noted
+    env.rollout(2)
+    assert len(calls) == 2
+    env.step(env.rand_action(env.reset()))
+    assert len(calls) == 3
+    del base.step_into
+    env.rollout(2)
+    env.step(env.rand_action(env.reset()))
+    assert len(calls) == 3

@@ -38,6 +38,21 @@ def test_a_new_storage_holds_zeros_in_the_specs_shapes(kind: str) -> None:
     assert not any(tensor.any() for tensor in storage.tensors.values())
 
 
+def test_entries_that_are_written_first_take_memory_as_it_is() -> None:
+    shape = (1 << 20,)
+    for _ in range(2):
+        storage = Storage(Composite(first=Unbounded(shape), others=Unbounded(shape)), (2,), unset=["first"])
+        before = storage.arrays["first"].ctypes.data
+        assert not storage.arrays["others"].any()
+        storage.arrays["first"][...] = 7
+        storage.arrays["others"][...] = 7
+        del storage
+    # The memory of the first storage, which nobody holds any more.
+    again = Storage(Composite(first=Unbounded(shape)), (2,), unset=["first"])
+    assert again.arrays["first"].ctypes.data == before
+    assert again.tensors["first"][0, 0] == 7
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_numpy_and_torch_see_the_same_memory(kind: str) -> None:
     storage = Storage(SPEC, (4,), kind=kind)

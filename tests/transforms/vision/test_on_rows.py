@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from steppe import Bounded, SerialEnv, TransformedEnv
+from steppe import Binary, Bounded, SerialEnv, TransformedEnv
 from steppe.transforms import CenterCrop, Compose, Crop, GrayScale, Resize, ToTensorImage
 from steppe_testing import ArrayDataEnv
 
@@ -23,6 +23,56 @@ def test_a_part_that_is_outside_of_the_image_is_zero_in_rollouts_and_steps(trans
 
     for found in (data, data["next"], stepped, stepped["next"]):
         assert torch.equal(found["part"], transform()(pixels=found["pixels"]))
+
+
+IMAGES = [
+    Bounded(0, 255, (6, 7, 3), dtype=torch.uint8),
+    Bounded(-1000, 2**31 - 1000, (6, 7, 3), dtype=torch.int64),
+    Binary(shape=(6, 7, 3), dtype=torch.bool),
+    Bounded(0.0, 255.0, (6, 7, 3), dtype=torch.float32),
+    Bounded(0.0, 255.0, (6, 7, 3), dtype=torch.float64),
+]
+
+
+@pytest.mark.parametrize("spec", IMAGES, ids=lambda spec: str(spec.dtype))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"unsqueeze": True},
+        {"dtype": torch.float64},
+        {"from_int": False},
+        {"from_int": True},
+        {"shape_tolerant": True},
+    ],
+    ids=str,
+)
+def test_images_of_any_dtype_are_scaled_the_same_to_the_bit(spec, settings):
+    def chain():
+        return Compose(
+            ToTensorImage(**settings, out_keys=["image"]), Resize(4, 5, in_keys=["image"], out_keys=["small"])
+        )
+
+    env = TransformedEnv(ArrayDataEnv({"pixels": spec}), chain())
+    assert env.row_problem is None
+    data = env.rollout(3, break_when_any_done=False)
+
+    for found in (data, data["next"]):
+        expected = chain()(found.select("pixels").clone())
+        assert torch.equal(found["image"], expected["image"])
+        torch.testing.assert_close(found["small"], expected["small"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_is_the_same_to_the_bit(dtype, channels):
+    spec = {"pixels": Bounded(0, 255, (channels, 6, 7), dtype=dtype)}
+    env = SerialEnv(2, lambda: TransformedEnv(ArrayDataEnv(spec), GrayScale(out_keys=["grey"])))
+    data = env.rollout(3, break_when_any_done=False)
+    env.close()
+
+    for found in (data, data["next"]):
+        assert torch.equal(found["grey"], GrayScale()(pixels=found["pixels"]))
 
 
 @pytest.mark.parametrize("size", [(4, 4), (5, 3), (9, 9), (6, 2)])

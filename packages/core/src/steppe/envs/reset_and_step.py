@@ -285,6 +285,7 @@ class ResetAndStep(EnvAttributes):
     def forget_way(self) -> None:
         """Find out anew which way steps take: something that decides it has changed."""
         self.base_state.row_steps = self.base_state.row_problem = Unknown
+        self.base_state.idle_loop = None
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 

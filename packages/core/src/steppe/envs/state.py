@@ -12,6 +12,7 @@ import torch
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
+    from steppe.envs.array.loop import Loop
     from steppe.envs.array.td_steps import RowSteps
     from steppe.envs.auto_reset import AutoResetMemory
 
@@ -23,7 +24,7 @@ class Unknown:
 
 
 # What a copy works out for itself, or must not share with what it was made from.
-_NOT_COPIED = ("cache", "row_steps", "row_problem", "collector")
+_NOT_COPIED = ("cache", "row_steps", "row_problem", "idle_loop", "collector")
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class BaseState:
         auto_reset: the memory of an environment that resets itself inside ``_step``.
         row_steps: steps on TensorDicts that go through rows; None where there are none.
         row_problem: why an array environment has no row writer; None where it has one.
+        idle_loop: the rows of the last rollout, prepared for the next one.
         collector: the collector that steps the environment.
     """
 
@@ -66,6 +68,7 @@ class BaseState:
     auto_reset: AutoResetMemory | None = None
     row_steps: RowSteps | type[Unknown] | None = Unknown
     row_problem: str | type[Unknown] | None = Unknown
+    idle_loop: Loop | None = None
     collector: ReferenceType[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:

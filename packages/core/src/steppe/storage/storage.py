@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from tensordict import TensorDict
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite
 from steppe.storage.build import TensorDictBuilder
+from steppe.storage.large_arrays import large_array
 from steppe.storage.layout import Field, Layout
 from steppe.systems import anonymous_file
 
@@ -45,21 +47,29 @@ class Storage:
             descriptor other processes may be given. ``"pinned"``: page-locked, for copies to a GPU. ``"cuda"``: on
             the GPU, without numpy views.
         device: the GPU of a ``"cuda"`` storage.
+        unset: keys of entries that are written before anybody reads them: in a plain storage their memory begins as it
+            is, and is that of earlier arrays where it is large.
 
     Attributes:
         arrays: key to numpy view, ``[*rows, *shape]``. Empty on a GPU; leaves without a numpy dtype are left out.
         tensors: key to torch view of the same memory.
         block: ``[nbytes]`` uint8, all leaves in one memory as ``layout`` says. Not of the ``"plain"`` kind.
 
-    A new storage holds zeros. Shared memory is given back when the last view of it is gone, and not before: closing
-    the mapping under a live tensor would end the process.
+    A new storage holds zeros, but for ``unset``. Shared memory is given back when the last view of it is gone, and not
+    before: closing the mapping under a live tensor would end the process.
 
     Raises:
         NotSupported: a leaf has no fixed shape or holds no tensor, or this machine lacks the kind.
     """
 
     def __init__(
-        self, spec: Composite, rows: tuple[int, ...], *, kind: Kind = "plain", device: torch.device | None = None
+        self,
+        spec: Composite,
+        rows: tuple[int, ...],
+        *,
+        kind: Kind = "plain",
+        device: torch.device | None = None,
+        unset: Collection[Any] = (),
     ) -> None:
         if kind not in _KINDS:
             raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(_KINDS)}.")
@@ -76,7 +86,7 @@ class Storage:
         if kind == "shared":
             self._share(anonymous_file(self.layout.nbytes))
         else:
-            self._allocate()
+            self._allocate(unset)
 
     @classmethod
     def attach(cls, handle: StorageHandle) -> Storage:
@@ -139,14 +149,15 @@ class Storage:
         # The mapping goes with its last view, and before that the lock.
         weakref.finalize(self._mapping, runtime.cudaHostUnregister, block.data_ptr())
 
-    def _allocate(self) -> None:
+    def _allocate(self, unset: Collection[Any]) -> None:
         if self.kind == "plain":
             for field in self.layout.fields:
                 shape = (*self.rows, *field.shape)
                 if field.numpy_dtype is None:
                     self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype, device=CPU)
                 else:
-                    self._view(field, np.zeros(shape, field.numpy_dtype))
+                    begun = large_array if field.key in unset else np.zeros
+                    self._view(field, begun(shape, field.numpy_dtype))
             return
         if not torch.cuda.is_available():
             raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")

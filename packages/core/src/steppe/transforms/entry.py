@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
-from steppe.transforms.compiled.entry_kernel import EntryKernel, by_torch
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.keys import names_of
+from steppe.transforms.row_kernels import RowKernels
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["EntryTransform"]
@@ -19,12 +16,13 @@ __all__ = ["EntryTransform"]
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class EntryTransform(WholeSpecs):
+class EntryTransform(RowKernels, WholeSpecs):
     """Base of transforms of single entries: observations, rewards and done entries; actions and states inverted.
 
     A subclass writes ``_apply_transform(value)``, and ``transform_leaf(leaf, batch_dims)``, the spec of what it
     returns. One that has an inverse writes ``_inv_apply_transform(value)``, and ``transform_leaf_inv`` where the spec
-    of what the caller writes is another one.
+    of what the caller writes is another one. ``row_kernel`` or ``apply_into`` beside ``_apply_transform`` make it
+    faster.
 
     Args:
         in_keys: entries to read after a step or reset; by default none, or all rewards of the environment for a class
@@ -78,20 +76,6 @@ class EntryTransform(WholeSpecs):
         """
         return self.transform_leaf(leaf, batch_dims)
 
-    def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
-        """Prepare ``_apply_transform`` for rows of arrays in numpy, which takes a fraction of the time.
-
-        Args:
-            source: an entry of rows ``[n, *shape]``.
-            target: where the results go, of the shape and dtype that the specs say; the same memory as ``source`` where
-                the entry keeps its key, shape and dtype.
-
-        Returns:
-            A function that reads ``source`` and writes ``target``, at each call; None where torch is to do it. Results
-            are those of ``_apply_transform``, to the bit.
-        """
-        return None
-
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
@@ -101,20 +85,7 @@ class EntryTransform(WholeSpecs):
             # An inverse may also be of what the environment sees of its observations in the root.
             inverted = [key for _, key in self._inverse_pairs]
             self._check_there(inverted, specs.action, specs.state, specs.observation)
-        hooks = super().hooks_in(specs)
-        if hooks.pairs and hooks.rows is None and not self.writes_done and self._has_kernel():
-            read, written = zip(*hooks.pairs, strict=True)
-            kernel = EntryKernel(hooks.pairs, self._prepared)
-            hooks.rows = RowHooks(kernel, reads=read, writes=written, by_torch=True)
-        return hooks
-
-    def _prepared(self, source: Any, target: Any) -> Callable[[], object]:
-        return self.row_kernel(source, target) or by_torch(self._apply_transform, source, target)
-
-    def _has_kernel(self) -> bool:
-        """Whether the class has written one, and no subclass another ``_apply_transform``; on rows of any number."""
-        owner = self._overrides.owner_of("row_kernel")
-        return owner is not EntryTransform and not self._writes("_apply_transform", owner) and bool(self.key_of_rows())
+        return super().hooks_in(specs)
 
     def _check_there(self, keys: list[Any], *specs: Composite) -> None:
         for key in keys:

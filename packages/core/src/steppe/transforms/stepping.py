@@ -6,8 +6,8 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.errors import NotSupported, StateError
 from steppe.transforms.base import Transform
+from steppe.transforms.unattached import no_environment, not_for_data
 
 __all__ = ["SteppingTransform"]
 
@@ -27,11 +27,7 @@ class SteppingTransform(Transform):
         """
         env = self.parent
         if env is None:
-            name = type(self).__name__
-            raise StateError(
-                f"{name} steps its environment, and belongs to none. Append it to one: "
-                f"env.append_transform({name}(...))."
-            )
+            raise no_environment(self, "steps its environment")
         return env
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -40,7 +36,4 @@ class SteppingTransform(Transform):
         Raises:
             NotSupported: always.
         """
-        raise NotSupported(
-            f"{type(self).__name__} steps an environment and cannot be applied to data that is there already. Append "
-            "it to the environment that collects the data."
-        )
+        raise not_for_data(self, "steps an environment")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
 import torch
 
 from steppe.errors import SpecError
@@ -38,17 +43,17 @@ class GrayScale(ImageTransform):
                 f"GrayScale takes images [*, 3, H, W] or [*, 1, H, W], found the shape {tuple(value.shape)}.{hint}"
             )
         # Integers are multiplied as floats.
-        return _gray(value, None).to(value.dtype).unsqueeze(-3)
+        return _gray(*value.unbind(-3)).to(value.dtype).unsqueeze(-3)
 
-    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        if value.is_floating_point() and value.ndim > 2 and value.shape[-3] == 3:
-            _gray(value, out.squeeze(-3))
-        else:
-            super().apply_into(value, out)
+    def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
+        image = torch.from_numpy(source)
+        if not image.is_floating_point() or image.ndim < 4 or image.shape[-3] != 3:
+            return None
+        red, green, blue = image.unbind(-3)
+        return partial(_gray, red, green, blue, torch.from_numpy(target).squeeze(-3))
 
 
-def _gray(image: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """The brightness ``[*, H, W]`` of ``[*, 3, H, W]``; into memory that is given, or new memory."""
-    red, green, blue = image.unbind(-3)
+def _gray(red: torch.Tensor, green: torch.Tensor, blue: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The brightness ``[*, H, W]``, in memory that is given, or in new memory."""
     red_weight, green_weight, blue_weight = _WEIGHTS
     return torch.mul(red, red_weight, out=out).add_(green, alpha=green_weight).add_(blue, alpha=blue_weight)

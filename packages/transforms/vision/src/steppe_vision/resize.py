@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
@@ -67,15 +69,22 @@ class Resize(ImageTransform):
         self._check(value)
         if value.shape[-2] == self.w and value.shape[-1] == self.h:
             return value
-        return self._resized(value)
+        shape = value.shape
+        images = self._resized(value.reshape(-1, *shape[-3:]), value.dtype)
+        return images.reshape(*shape[:-2], self.w, self.h)
 
-    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(self._apply_transform(value))
+    def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
+        if source.ndim < 4 or source.shape[-2:] == (self.w, self.h):
+            return None
+        images, out = (torch.from_numpy(rows).reshape(-1, *rows.shape[-3:]) for rows in (source, target))
+        resized, dtype = self._resized, images.dtype
+        if images.data_ptr() != source.ctypes.data or out.data_ptr() != target.ctypes.data:
+            return None  # their dimensions are not joined without a copy
+        return lambda: out.copy_(resized(images, dtype))
 
-    def _resized(self, value: torch.Tensor) -> torch.Tensor:
-        shape, dtype, mode = value.shape, value.dtype, self.interpolation
-        images = value.reshape(-1, *shape[-3:])
-        rounds = not dtype.is_floating_point
+    def _resized(self, images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Images ``[n, C, H, W]`` of this dtype in their new size."""
+        mode, rounds = self.interpolation, not dtype.is_floating_point
         if rounds:
             images = images.float()
         images = interpolate(images, (self.w, self.h), mode=mode, antialias=self.antialias and _MODES[mode])
@@ -84,7 +93,7 @@ class Resize(ImageTransform):
                 least = torch.iinfo(dtype)
                 images = images.clamp(least.min, least.max)
             images = images.round().to(dtype)
-        return images.reshape(*shape[:-2], self.w, self.h)
+        return images
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
         same = low.shape[-2] == self.w and low.shape[-1] == self.h

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe_vision.image import ImageTransform
@@ -60,11 +63,14 @@ class ToTensorImage(ImageTransform):
         value = value.to(self.dtype)
         return value.unsqueeze(-4) if self.unsqueeze else value
 
-    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        divides = not value.is_floating_point() and self.from_int is not False
-        if not divides or self.unsqueeze or self.dtype is not torch.get_default_dtype():
-            super().apply_into(value, out)
-            return
-        self._check(value, layout="H, W, C")
-        out.copy_(value.movedim(-1, -3) if not self.shape_tolerant or value.shape[-1] == 3 else value)
-        out.div_(255)
+    def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
+        whole = source.dtype.kind in "iub"
+        if not whole or self.from_int is False or source.ndim < 4 or self.dtype is not torch.get_default_dtype():
+            return None
+        if not self.shape_tolerant or source.shape[-1] == 3:
+            source = np.moveaxis(source, -1, -3)
+        if self.unsqueeze:
+            target = target.squeeze(-4)
+        # In one pass, where torch copies into the other order and then divides.
+        dtype = target.dtype
+        return partial(np.divide, source, dtype.type(255), out=target, dtype=dtype, casting="unsafe")

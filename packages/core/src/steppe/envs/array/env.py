@@ -29,6 +29,8 @@ _TENSORDICT_METHODS = (
     "_output_transform",
     "_reset_output_transform",
 )
+#: What a row writer calls, which is to be another one from then on.
+_METHODS = (*_TENSORDICT_METHODS, "step_into", "reset_into", "take_seed")
 
 
 class ArrayEnv(EnvBase):
@@ -138,13 +140,20 @@ class ArrayEnv(EnvBase):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in _TENSORDICT_METHODS:
+        if name in _METHODS:
             self.forget_way()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        if name in _TENSORDICT_METHODS:
+        if name in _METHODS:
             self.forget_way()
+
+    def forget_way(self) -> None:
+        super().forget_way()
+        cache = self.base_state.cache
+        if cache is not None:
+            cache.pop("row_writer", None)
+            cache.pop("forced_steps", None)
 
     # -- seeds ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from steppe.envs.rollout.policies import Policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK, RandomActions, write_actions
 from steppe.errors import PolicyError
 from steppe.specs import Composite, is_private
-from steppe.storage import LARGE, Storage, TensorDictBuilder, build_td, entries, large_array
+from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -37,7 +37,19 @@ def rollout_on_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Tenso
         rollout.with_blocks(_given_blocks(env, writer, plan) if plan.actions is not None else _random_blocks(env))
     else:
         rollout.with_policy(plan.policy)
+    env.base_state.idle_loop = rollout.loop
     return rollout.result()
+
+
+def _idle_loop(env: EnvBase, writer: RowWriter) -> Loop:
+    """A loop on rows of its own: that of the last rollout, where nothing has changed since.
+
+    To prepare a chain of transforms for new rows takes as long as many steps.
+    """
+    state = env.base_state
+    # One that raised, or is still running, does not put it back.
+    loop, state.idle_loop = state.idle_loop, None
+    return loop if loop is not None and loop.writer is writer else Loop(writer, Rows.new(writer.layout))
 
 
 def _random_blocks(env: EnvBase) -> Iterator[dict[Any, torch.Tensor]]:
@@ -68,8 +80,8 @@ class _Rollout:
         # A rollout that may end early starts small and grows, so that max_steps may be generous.
         self.stop_at_done = plan.break_any or plan.break_all
         self.capacity = min(plan.max_steps, _FIRST) if self.stop_at_done else plan.max_steps
-        self.rows = Rows.new(self.layout)
-        self.loop = Loop(writer, self.rows)
+        self.loop = _idle_loop(env, writer)
+        self.rows = self.loop.rows
         self.observed: list[Any] = [key for key, _, _ in self.layout.observations]
         #: What the result holds of these.
         self.kept = [key for key in self.observed if not is_private(key)]
@@ -92,20 +104,15 @@ class _Rollout:
         self._bind()
 
     def _storage(self, spec: Composite, capacity: int) -> Storage:
-        """Memory for these steps. Large observations, of which each row is written, need not begin as zeros."""
-        storage = Storage(spec, (capacity,))
-        for key in self.kept:
-            found = storage.arrays[key]
-            if found.nbytes >= LARGE:
-                storage.arrays[key] = large_array(found.shape, found.dtype)
-                storage.tensors[key] = torch.from_numpy(storage.arrays[key])
-        return storage
+        """Memory for these steps. Observations, of which each row is written, need not begin as zeros."""
+        return Storage(spec, (capacity,), unset=self.kept)
 
     def _write_start(self) -> None:
         start = self.plan.start
         assert start is not None
         for key, row in self.rows.root.items():
             if key in self.layout.action_keys:
+                row[...] = 0
                 continue
             value = start.get(key, None)
             if value is None and key in self.layout.carried:

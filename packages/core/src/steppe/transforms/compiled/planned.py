@@ -6,8 +6,8 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.errors import NotSupported, StateError
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.unattached import no_environment, not_for_data
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["PlannedTransform"]
@@ -31,10 +31,7 @@ class PlannedTransform(WholeSpecs):
         if bound is None:
             parent = self.parent
             if parent is None:
-                raise StateError(
-                    f"{type(self).__name__} works on the data of an environment, and belongs to none. Append it to "
-                    "one: env.append_transform(transform)."
-                )
+                raise no_environment(self, "works on the data of an environment")
             bound = self._bound_hooks = self.hooks(EnvSpecs.of(parent))
         return bound
 
@@ -56,10 +53,7 @@ class PlannedTransform(WholeSpecs):
         Raises:
             NotSupported: always.
         """
-        raise NotSupported(
-            f"{type(self).__name__} works on the steps of an environment and cannot be applied to data that is there "
-            "already. Append it to the environment that collects the data."
-        )
+        raise not_for_data(self, "works on the steps of an environment")
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         raise NotImplementedError(f"{type(self).__name__} does not define hooks(specs).")

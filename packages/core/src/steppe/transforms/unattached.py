@@ -1,0 +1,33 @@
+"""What is said of a transform that works with an environment and has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steppe.errors import NotSupported, StateError
+
+__all__ = ["no_environment", "not_for_data"]
+
+
+def no_environment(transform: Any, does: str) -> StateError:
+    """The error of a transform that belongs to no environment.
+
+    Args:
+        transform: the transform.
+        does: what it needs one for: ``"steps its environment"``.
+    """
+    name = type(transform).__name__
+    return StateError(f"{name} {does}, and belongs to none. Append it to one: env.append_transform({name}(...)).")
+
+
+def not_for_data(transform: Any, does: str) -> NotSupported:
+    """The error of a transform that is called on data that comes from no environment.
+
+    Args:
+        transform: the transform.
+        does: what it does in an environment: ``"steps an environment"``.
+    """
+    return NotSupported(
+        f"{type(transform).__name__} {does} and cannot be applied to data that is there already. Append it to the "
+        "environment that collects the data."
+    )
