@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from steppe import ArrayEnv, SerialEnv, TransformedEnv
 from steppe.errors import ActionError
-from steppe.specs import Bounded, Composite, OneHot, Unbounded
-from steppe.transforms import Compose, StepCounter
-from steppe_action import ActionDiscretizer, ActionScaling, DiscreteActionProjection, FlattenAction
+from steppe.specs import Binary, Bounded, Composite, OneHot, Unbounded
+from steppe.transforms import Compose, RewardSum, StepCounter
+from steppe_action import (
+    ActionDiscretizer,
+    ActionMask,
+    ActionScaling,
+    ConditionalPolicySwitch,
+    DiscreteActionProjection,
+    FlattenAction,
+)
+from steppe_testing import ArrayCountingEnv
 
 
 class ShowsAction(ArrayEnv):
@@ -115,3 +124,99 @@ def test_an_action_with_gradients_is_stepped():
     env = TransformedEnv(ShowsAction(BOX, (2, 3)), ActionScaling())
     td = env.step(env.reset().set("action", torch.zeros(2, 3, requires_grad=True)))
     assert not td["next", "observation"].requires_grad
+
+
+# -- ActionMask ------------------------------------------------------------------------------------------------------
+
+
+class Allows(ArrayEnv):
+    """Allows one of three actions: that of the number of its steps, halved, so that each mask comes twice."""
+
+    def __init__(self, dtype=torch.bool):
+        super().__init__()
+        self.observation_spec = Composite(action_mask=Binary(3, dtype=dtype))
+        self.reward_spec = Unbounded((1,))
+        self.action_spec = OneHot(3)
+        self.steps = 0
+
+    def _show(self, out):
+        out["action_mask"][...] = np.arange(3) == self.steps // 2 % 3
+
+    def reset_into(self, out, seed, env_info):
+        self.steps = 0
+        self._show(out)
+
+    def step_into(self, action, out):
+        self.steps += 1
+        out["reward"][...] = 1
+        self._show(out)
+        return self.steps == 5, False
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_the_spec_shows_the_mask_of_each_step(dtype):
+    env = TransformedEnv(Allows(dtype), ActionMask())
+    td, kept = env.reset(), []
+    for _ in range(7):
+        assert torch.equal(env.action_spec.mask, td["action_mask"].bool())
+        kept.append((env.action_spec.mask, td["action_mask"].bool()))
+        _, td = env.step_and_maybe_reset(env.rand_action(td))
+    assert all(torch.equal(mask, shown) for mask, shown in kept)  # what somebody has kept stays as it was
+
+
+@pytest.mark.parametrize("change", [lambda spec: spec.update_mask(None), lambda spec: spec.mask.fill_(True)])
+def test_a_mask_that_somebody_has_changed_is_that_of_the_data_after_a_step(change):
+    env = TransformedEnv(Allows(), ActionMask())
+    td = env.reset()
+    for _ in range(2):
+        _, td = env.step_and_maybe_reset(env.rand_action(td))
+    change(env.action_spec)
+    env.step(td.set("action", torch.tensor([1, 0, 0])))  # the mask of this step is that of the one before
+    assert env.action_spec.mask.tolist() == [False, True, False]
+
+
+def test_specs_that_are_made_anew_show_the_mask_too():
+    env = TransformedEnv(Allows(), ActionMask())
+    td = env.step(env.rand_action(env.reset()))
+    env.empty_cache()
+    env.step(env.rand_action(env.step_mdp(td)))
+    assert env.action_spec.mask.tolist() == [False, True, False]
+
+
+# -- ConditionalPolicySwitch -----------------------------------------------------------------------------------------
+
+
+def switching(policy, **kwargs):
+    """The opponent moves once the count is even; the action of the caller is flat."""
+    condition = lambda td: td["observation"] % 2 == 0  # noqa: E731
+    chain = Compose(StepCounter(), ConditionalPolicySwitch(policy, condition), ActionScaling(), RewardSum())
+    return TransformedEnv(ArrayCountingEnv(9, action="continuous"), chain, **kwargs)
+
+
+def test_another_policy_acts_alike_whichever_way_steps_take():
+    def make(**kwargs):
+        return switching(lambda td: td.set("action", torch.full((2,), 0.25)), **kwargs)
+
+    env = make()
+    assert env.row_steps is not None
+    actions = env.full_action_spec.rand((15,))
+    whole = env.rollout(15, actions=actions, break_when_any_done=False)["next"]
+    for data in (stepped(make(), actions["action"]), stepped(make(run_type_checks=True), actions["action"])):
+        for key in whole.keys():
+            assert torch.equal(data[key], whole[key]), key
+    assert whole["observation"].flatten().tolist() == [3, 5, 7, 9, 3, 5, 7, 9, 3, 5, 7, 9, 3, 5, 7]
+
+
+def test_another_policy_sees_what_the_caller_has_in_the_data():
+    seen = []
+
+    def policy(td):
+        seen.append(float(td["mine"]) if "mine" in td.keys() else None)
+        return td.set("action", torch.zeros(2))
+
+    env = switching(policy)
+    td = env.reset().set("mine", torch.tensor(7.0))
+    seen.clear()
+    for _ in range(3):
+        _, td = env.step_and_maybe_reset(env.rand_action(td))
+    assert seen == [7.0, 7.0, 7.0]

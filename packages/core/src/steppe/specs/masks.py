@@ -30,6 +30,8 @@ def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | No
         return None
     if -1 in full:
         raise SpecError(f"{name}: a mask needs static sizes, found shape {tuple(full[:-1])} and {full[-1]} categories.")
+    if type(mask) is torch.Tensor and mask.dtype is torch.bool and mask.shape == full and device in (None, mask.device):
+        return mask.clone()  # one that is right already: a transform sets one at each step
     given = mask.to(device) if isinstance(mask, torch.Tensor) else torch.as_tensor(mask, device=device or CPU)
     flags = given.to(torch.bool)
     if given.dtype is not torch.bool and bool((given != flags.to(given.dtype)).any()):

@@ -15,7 +15,7 @@ from steppe.transforms.base import Transform
 from steppe.transforms.batch_size import BatchSizeTransform
 from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
 from steppe.transforms.clipping import clip_kernel
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowArrays, RowHooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowArrays, RowHooks, asking, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.compose import Compose
 from steppe.transforms.conditional_skip import ConditionalSkip
@@ -74,6 +74,7 @@ __all__ = [
     "apply_to_composite_inv",
     "as_key",
     "as_keys",
+    "asking",
     "auto_unwrap_transformed_env",
     "clip_kernel",
     "make_transform",

@@ -73,7 +73,7 @@ class Overrides:
         hooks = transform.hooks(specs)
         if self.of_methods("hooks"):
             written = self.method_hooks(specs, self.owner_of("hooks"))
-            hooks = replace(hooks, rows=None, pairs=None, inverse_of_steps=None)
+            hooks = replace(hooks, rows=None, pairs=None, inverse_of_steps=None, asks=None, ends_whole=False)
             if written.step is not None:
                 hooks.step, hooks.reads_root = written.step, written.reads_root
             if written.inverse is not None:

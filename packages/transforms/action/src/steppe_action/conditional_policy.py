@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
-from steppe.transforms import SteppingTransform
+from steppe.transforms import EnvSpecs, Hooks, SteppingTransform, asking
 
 __all__ = ["ConditionalPolicySwitch"]
 
@@ -46,9 +47,17 @@ class ConditionalPolicySwitch(SteppingTransform):
         self.__dict__["policy"] = policy
         self.condition = condition
 
-    def _holds(self, data: TensorDictBase) -> torch.Tensor:
-        """In which rows, ``[*B]`` bool."""
-        found, size = self.condition(data), data.batch_size
+    def _holds(self, data: TensorDictBase) -> torch.Tensor | None:
+        """In which rows the condition holds, ``[*B]`` bool; None where in none of them."""
+        found = self.condition(data)
+        if type(found) is torch.Tensor and found.dtype is torch.bool and found.numel() == 1 and not bool(found):
+            return None
+        acting = self._of_rows(found, data)
+        return acting if bool(acting.any()) else None
+
+    @staticmethod
+    def _of_rows(found: Any, data: TensorDictBase) -> torch.Tensor:
+        size = data.batch_size
         if isinstance(found, bool):
             return torch.full(size, found, dtype=torch.bool, device=data.device or "cpu")
         if isinstance(found, torch.Tensor) and found.dtype is torch.bool:
@@ -78,10 +87,23 @@ class ConditionalPolicySwitch(SteppingTransform):
         root.set("_step", acting)
         return env.step(root)  # type: ignore[no-any-return]
 
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        hooks = super().hooks(specs)
+
+        def acts(td: TensorDictBase, following: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
+            return self._next_of(td.copy(), following, acting)
+
+        return replace(hooks, step=asking(self._holds, acts), asks=self._holds, acts=acts, ends_whole=True)
+
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env, acting = self.env, self._holds(next_tensordict)
-        if not bool(acting.any()):
-            return next_tensordict
+        acting = self._holds(next_tensordict)
+        return next_tensordict if acting is None else self._next_of(tensordict, next_tensordict, acting)
+
+    def _next_of(
+        self, tensordict: TensorDictBase, next_tensordict: TensorDictBase, acting: torch.Tensor
+    ) -> TensorDictBase:
+        """What ``next`` is where the other policy acts in some rows."""
+        env = self.env
         acting = acting & ~rows_ended(next_tensordict, env.done_groups)
         given = tensordict.pop("_step", None)
         if given is not None:
@@ -95,6 +117,8 @@ class ConditionalPolicySwitch(SteppingTransform):
         env, size = self.env, tensordict_reset.batch_size
         groups = env.done_groups
         acting = self._holds(tensordict_reset)
+        if acting is None:
+            return tensordict_reset
         masks = [] if tensordict is None else [tensordict.get(group.reset_key, None) for group in groups]
         begins = [mask.reshape(*size, -1).any(-1) for mask in masks if mask is not None]
         if begins:

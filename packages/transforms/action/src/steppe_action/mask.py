@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -99,21 +100,25 @@ class ActionMask(PlannedTransform):
 
     def _row_hooks(self) -> RowHooks:
         def bind(root: Any, following: Any) -> Any:
-            after, first = (torch.from_numpy(rows[self.mask_key]) for rows in (following, root))
             # Rows of a batch, or the one row of an environment without a batch.
             alone = not self.container.batch_size
+            after, first = (rows[self.mask_key] for rows in (following, root))
+            if alone:
+                after, first = after[0], first[0]
+            of_step, of_reset = torch.from_numpy(after), torch.from_numpy(first)
+            shown = _Shown(self)
 
             def step() -> bool:
-                self._update((after[0] if alone else after).clone())
+                shown.show(after.tobytes(), of_step)
                 return False
 
             def reset(at: Any) -> None:
                 if alone:
-                    self._update(first[0].clone())
+                    shown.show(first.tobytes(), of_reset)
                     return
                 mask = self.action_spec.mask  # type: ignore[attr-defined]
-                mask = after.clone() if mask is None else mask.clone()
-                mask[list(at)] = first[list(at)]
+                mask = of_step.clone() if mask is None else mask.clone()
+                mask[list(at)] = of_reset[list(at)].to(mask.dtype)
                 self._update(mask)
 
             return step, reset
@@ -130,3 +135,30 @@ class ActionMask(PlannedTransform):
 
     def _repr_keys(self) -> Any:
         return ("action_key", "mask_key")
+
+
+class _Shown:
+    """The mask that the spec shows, which is written where another one is to be shown, or somebody has changed it."""
+
+    def __init__(self, transform: ActionMask) -> None:
+        self._transform = transform
+        # Weakly: what is known of the environment has this in it, through the rows that it writes.
+        self._env = weakref.ref(transform.container)
+        self._specs: Any = None
+        self._leaf: Any = None
+        self._content = b""
+        self._mask: Any = None
+        self._version = 0
+
+    def show(self, content: bytes, mask: torch.Tensor) -> None:
+        """Show a mask of this content, by which it is told from others."""
+        specs = self._env().base_state.cache  # type: ignore[union-attr]
+        if specs is None or specs is not self._specs:
+            # There are other specs than before, or none that are kept.
+            self._leaf, self._mask, self._specs = self._transform.action_spec, None, specs
+        leaf, shown = self._leaf, self._mask
+        if content == self._content and shown is not None and leaf.mask is shown and shown._version == self._version:
+            return
+        leaf.update_mask(mask if mask.dtype is torch.bool else mask.to(torch.bool))
+        self._content, self._mask = content, leaf.mask
+        self._version = self._mask._version

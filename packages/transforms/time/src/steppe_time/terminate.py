@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, asking
 
 __all__ = ["TerminateTransform"]
 
@@ -43,19 +43,22 @@ class TerminateTransform(PlannedTransform):
         names = ("terminated", "done") if self.write_done else ("terminated",)
         keys = [group.key(name) for group in specs.groups for name in names if name in group.names]
 
-        def step(_: Any, following: TensorDictBase) -> TensorDictBase:
+        def asks(following: TensorDictBase) -> torch.Tensor | None:
             flag = self.stop(following)
             if not isinstance(flag, torch.Tensor):
                 flag = torch.as_tensor(flag, device=following.device)
-            flag = flag.bool()
-            if not bool(flag.any()):
-                return following
+            if flag.dtype is not torch.bool:
+                flag = flag.bool()
+            return flag if bool(flag if flag.numel() == 1 else flag.any()) else None
+
+        def acts(_: Any, following: TensorDictBase, flag: torch.Tensor) -> TensorDictBase:
             for key in keys:
                 value = following.get(key)
                 following.set(key, value | self._shaped(flag, value))
             return following
 
-        return Hooks(step=step, reads_root=False)
+        step = asking(asks, acts)
+        return Hooks(step=step, asks=asks, acts=acts, reads_root=False, ends_whole=self.write_done)
 
     @staticmethod
     def _shaped(flag: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

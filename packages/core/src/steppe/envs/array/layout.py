@@ -33,6 +33,7 @@ class RowLayout:
             that a step returns.
         action_keys: keys of the actions.
         carried: keys of the root that a step reads beside the action.
+        read_by_all: those of them that each step reads, whatever it begins from.
         reads_root: whether it may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step that ends no row.
         actions: decodes actions.
@@ -62,6 +63,7 @@ class RowLayout:
         self.action_keys = tuple(self.actions.keys)
         self.reads_root = reads_root
         self.flags_every_step = flags_every_step
+        self.read_by_all = carried
         self.carried = tuple(key for key, _, _ in self.observations) if reads_root else carried
         self.root_spec = union(observation, done)
         self.next_spec = union(observation, reward, done)

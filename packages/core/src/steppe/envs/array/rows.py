@@ -7,6 +7,7 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
+from tensordict import TensorDict
 
 from steppe.envs.array.layout import Key, RowLayout, fields_of
 from steppe.errors import SpecError
@@ -42,6 +43,8 @@ class Rows:
         self.root, self.next = root, following
         self.n = len(next(iter(following.values())))
         self.done = {name: (root[name], following[name]) for name in layout.done_keys}
+        #: The data that a single step was called with, where its caller has one: whoever reads the root may look there.
+        self.given: TensorDict | None = None
         #: Whether some done entry of ``next`` may be True.
         self.flagged = True
 

@@ -38,12 +38,14 @@ class RowSteps:
         self.rows = rows = Rows.new(layout, writer.n)
         self._loop = Loop(writer, rows)
         self._step = self._loop.step
+        self._shows_root = layout.reads_root
         self._all = tuple(range(writer.n))
         done = layout.done_keys
         part: Any = (...,) if batch_size else (0, ...)
         self._next = [(key, rows.next[key][part]) for key in (*(key for key, _, _ in layout.written), *done)]
         self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
-        self._carried = [(key, rows.root[key][part]) for key in layout.carried]
+        # Who reads more of the root is shown the caller's data.
+        self._carried = [(key, rows.root[key][part]) for key in layout.read_by_all]
         self._flat = not any(isinstance(child, Composite) for child in layout.next_spec.values())
         self._next_builder = TensorDictBuilder(layout.next_spec, batch_size, device=self.device)
         self._root_builder = TensorDictBuilder(layout.root_spec, batch_size, device=self.device)
@@ -93,7 +95,12 @@ class RowSteps:
             if value is None:
                 raise self._nothing_to_carry(key, tensordict)
             row[...] = value.detach().numpy()
-        ended = self._step(actions)
+        if self._shows_root:
+            self.rows.given = tensordict
+            ended = self._step(actions)
+            self.rows.given = None
+        else:
+            ended = self._step(actions)
         data = {key: _from_numpy(row.copy()) for key, row in self._next}
         return build_td(data, self.batch_size, self.device) if self._flat else self._next_builder(data), ended
 

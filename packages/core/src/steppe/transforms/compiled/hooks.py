@@ -19,6 +19,7 @@ __all__ = [
     "Hooks",
     "RowArrays",
     "RowHooks",
+    "asking",
     "at_level",
     "pair_hook",
     "read",
@@ -166,6 +167,10 @@ class Hooks:
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
         inverse_of_steps: ``_inv_apply_transform`` of actions ``[k, *shape]`` that one environment takes one after the
             other, for what is random or has no ``shared_key``; None calls it for each of them.
+        asks: given a copy of ``next``, returns what ``acts`` needs to know, or None where there is nothing to do in
+            this step. ``step`` then is :func:`asking` of both. On rows a TensorDict is made for the question alone.
+        acts: given the root, ``next``, and what ``asks`` has returned, writes into ``next`` and returns it.
+        ends_whole: whether ``step`` writes ``done`` wherever it writes another done entry.
         rows: the same on blocks of rows; None where TensorDicts are made of the rows.
         needs_tensordicts: why it does not run on rows at all, as what is said of it: ``"pins memory"``.
     """
@@ -179,6 +184,9 @@ class Hooks:
     pairs: list[tuple[Any, Any]] | None = None
     inverse_pairs: list[tuple[Any, Any]] | None = None
     inverse_of_steps: Callable[[torch.Tensor], torch.Tensor] | None = None
+    asks: Callable[[TensorDictBase], Any] | None = None
+    acts: Callable[[TensorDictBase, TensorDictBase, Any], TensorDictBase] | None = None
+    ends_whole: bool = False
     rows: RowHooks | None = None
     needs_tensordicts: str | None = None
 
@@ -202,6 +210,18 @@ class Hooks:
     def does_nothing(self) -> bool:
         """Whether there is nothing to do at all."""
         return not any((self.step, self.reset, self.inverse, self.before_reset, self.instead_of_reset))
+
+
+def asking(
+    asks: Callable[[TensorDictBase], Any], acts: Callable[[TensorDictBase, TensorDictBase, Any], TensorDictBase]
+) -> StepHook:
+    """Return the ``step`` of a transform that acts in some steps alone; see :class:`Hooks`."""
+
+    def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+        found = asks(shallow_copy(following))
+        return following if found is None else acts(td, following, found)
+
+    return step
 
 
 def pair_hook(

@@ -137,7 +137,10 @@ class RowPlan:
             carried=tuple(dict.fromkeys(carried)),
             reads_root=self.reads_root,
             flags_every_step=base.flags_every_step
-            or any(part.writes_done and hook.rows is None for part, hook in zip(parts, hooks, strict=True)),
+            or any(
+                part.writes_done and hook.rows is None and not hook.ends_whole
+                for part, hook in zip(parts, hooks, strict=True)
+            ),
             device=after.device,
         )
 

@@ -40,8 +40,11 @@ class TransformedRows:
         self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts = base.inverts or bool(self._inverses)
-        self.on_arrays = base.on_arrays and all(
-            hook.rows is not None or hook.does_nothing or hook.only_inverts for plan in plans for hook in plan.hooks
+        # What reads the root before this chain cannot be shown the caller's.
+        self.on_arrays = (base.on_arrays and not base.layout.reads_root) and all(
+            hook.rows is not None or hook.asks is not None or hook.does_nothing or hook.only_inverts
+            for plan in plans
+            for hook in plan.hooks
         )
 
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:

@@ -1,0 +1,108 @@
+"""Transforms of whole episodes, in single steps and rollouts of environments that write rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from steppe import TransformedEnv
+from steppe.errors import SpecError
+from steppe.transforms import Compose, StepCounter
+from steppe_testing import ArrayCountingEnv
+from steppe_time import TerminateTransform
+
+
+def stepped(env, actions):
+    """What a loop of steps collects."""
+    td, steps = env.reset(), []
+    for action in actions.unbind(0):
+        td["action"] = action
+        done, td = env.step_and_maybe_reset(td)
+        steps.append(done.exclude("next").update({"next": done["next"]}))
+    return torch.stack(steps)
+
+
+def alike(make, n=17):
+    """Whether rollouts on rows, steps on rows and steps on TensorDicts give the same data; returns it."""
+    env = make()
+    assert env.row_steps is not None  # no TensorDict between the transform and the environment
+    actions = env.full_action_spec.rand((n,))
+    whole = env.rollout(n, actions=actions, break_when_any_done=False)
+    for data in (stepped(make(), actions["action"]), stepped(make(run_type_checks=True), actions["action"])):
+        for key in whole.keys(include_nested=True, leaves_only=True):
+            assert torch.equal(data[key], whole[key]), key
+    return whole
+
+
+# -- TerminateTransform ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write_done", [True, False])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        lambda td: td["observation"] >= 3,
+        lambda td: (td["observation"] >= 3).float(),
+        lambda td: bool(td["observation"] >= 3),
+    ],
+)
+def test_episodes_terminate_alike_whichever_way_steps_take(stop, write_done):
+    def make(**kwargs):
+        chain = Compose(StepCounter(), TerminateTransform(stop, write_done=write_done), StepCounter(step_count_key="n"))
+        return TransformedEnv(ArrayCountingEnv(5), chain, **kwargs)
+
+    data = alike(make)
+    ends = (data["next", "observation"] >= 3).reshape(-1)
+    assert torch.equal(data["next", "terminated"].reshape(-1), ends | (data["next", "observation"] == 5).reshape(-1))
+    assert bool(data["next", "done"].any())
+
+
+def test_what_a_condition_has_kept_stays_as_it_was():
+    kept = []
+
+    def stop(td):
+        kept.append((td, td["observation"], td["observation"].clone()))
+        return False
+
+    env = TransformedEnv(ArrayCountingEnv(50), TerminateTransform(stop))
+    env.rollout(9)
+    stepped(env, env.full_action_spec.rand((9,))["action"])
+    assert len({float(was) for _, _, was in kept}) == 9
+    assert all(torch.equal(value, was) and torch.equal(td["observation"], was) for td, value, was in kept)
+
+
+def test_what_a_condition_writes_is_not_in_the_data():
+    def make(**kwargs):
+        def stop(td):
+            td["observation"] = td["observation"] + 100
+            return td["observation"] >= 103
+
+        return TransformedEnv(ArrayCountingEnv(9), TerminateTransform(stop), **kwargs)
+
+    assert int(alike(make)["next", "observation"].max()) == 3
+
+
+def test_an_error_of_a_condition_names_the_transform():
+    def stop(td):
+        raise ValueError("no such thing")
+
+    env = TransformedEnv(ArrayCountingEnv(9), TerminateTransform(stop))
+    for call in (lambda: env.rollout(2), lambda: env.step(env.rand_action(env.reset()))):
+        with pytest.raises(ValueError, match="no such thing") as caught:
+            call()
+        assert any("TerminateTransform" in note for note in caught.value.__notes__)
+
+
+def test_a_condition_of_another_shape_is_refused_in_a_step():
+    env = TransformedEnv(ArrayCountingEnv(4), TerminateTransform(lambda td: torch.ones(3, 2, dtype=torch.bool)))
+    with pytest.raises(SpecError, match=r"broadcasts to \(1,\) from the front; found one of shape \(3, 2\)"):
+        env.step(env.rand_action(env.reset()))
+
+
+def test_a_subclass_that_writes_its_own_step_is_followed():
+    class Never(TerminateTransform):
+        def _step(self, tensordict, next_tensordict):
+            return next_tensordict
+
+    env = TransformedEnv(ArrayCountingEnv(9), Never(lambda td: True))
+    assert not env.rollout(5)["next", "done"].any()
