@@ -1,6 +1,6 @@
-"""Microseconds of CPU time that transforms add to a step, over their bare tensor operations; and a chain for Atari.
+"""Microseconds of CPU time that transforms add to a step, over their bare tensor operations.
 
-    python benchmarks/bench_transforms.py [--names Resize VecNorm ...] [--n 1 64] [--rounds 7] [--no-atari]
+    python benchmarks/bench_transforms.py [--names Resize VecNorm ...] [--n 1 64] [--rounds 7]
                                           [--peer-python PYTHON]
 
 Each transform stands behind an environment that does nothing but copy one observation, alone and in a batch
@@ -16,19 +16,12 @@ names are measured in the same way, in rollouts.
 Transforms of actions have bare operations on the action alone. FrameSkipTransform is held against an environment that
 takes as many steps of its own, and what asks a user's function against the same call on a TensorDict that is there.
 
-The last table is about ToTensorImage, GrayScale, Resize to 84, CatFrames of 4, RewardClipping, RewardSum and
-StepCounter in ``ParallelEnv(8, ALE/Pong-v5)``: the CPU time of a frame in all processes, and frames a second, beside
-those of the raw library and the bare operations on all cores.
-
 Transforms of packages that are not installed are left out, with a line that says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,13 +38,10 @@ from steppe import (
     ArrayEnv,
     Binary,
     Bounded,
-    Compose,
     OneHot,
-    ParallelEnv,
     SerialEnv,
     TransformedEnv,
     Unbounded,
-    make_env,
 )
 from steppe.errors import TransformNotFound
 from steppe.transforms import make_transform
@@ -66,12 +56,12 @@ def _grey_into(value: torch.Tensor, out: torch.Tensor) -> None:
     torch.mul(red, 0.2989, out=out.squeeze(-3)).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
-def _grey(value: torch.Tensor) -> torch.Tensor:
+def grey(value: torch.Tensor) -> torch.Tensor:
     red, green, blue = value.unbind(-3)
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(-3)
 
 
-def _small(value: torch.Tensor) -> torch.Tensor:
+def small(value: torch.Tensor) -> torch.Tensor:
     images = value.reshape(-1, *value.shape[-3:])
     images = torch.nn.functional.interpolate(images, (84, 84), mode="bilinear", antialias=True)
     return images.reshape(*value.shape[:-2], 84, 84)
@@ -125,8 +115,8 @@ INTO: dict[str, Callable[[torch.Tensor, torch.Tensor], None]] = {"ToTensorImage"
 #: The bare operations of each transform: of a value with leading dimensions, what comes out.
 BARE: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "ToTensorImage": lambda value: value.movedim(-1, -3).div(255),
-    "GrayScale": _grey,
-    "Resize": _small,
+    "GrayScale": grey,
+    "Resize": small,
     "Crop": lambda value: value[..., :84, :84],
     "CenterCrop": lambda value: value[..., 63:147, 38:122],
     "ObservationNorm": lambda value: (value - LOC) / SCALE,
@@ -198,28 +188,25 @@ def main() -> None:
     parser.add_argument("--names", nargs="*", default=None)
     parser.add_argument("--n", nargs="*", type=int, default=[1, 64])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--atari", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--peer-python", default=None)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    rows, missing = [], []
+    rows, absent = [], []
     for name in args.names if args.names is not None else CASES:
-        why = _missing(name, CASES[name][0])
+        why = missing(name, CASES[name][0])
         if why:
-            missing.append(why)
+            absent.append(why)
             continue
         for n in args.n:
             rows.append(measured(name, n, args.rounds, args.peer_python if n == 1 else None))
     columns = ["transform", "rows", "bare", "rollout adds", "over bare", "loop adds", "over bare", "TorchRL adds"]
     show("CPU microseconds a step, of all rows", columns, rows)
-    for message in missing:
+    for message in absent:
         print(f"left out: {message}")
-    if args.atari:
-        atari(args.rounds)
 
 
-def _missing(name: str, arguments: dict[str, Any]) -> str:
+def missing(name: str, arguments: dict[str, Any]) -> str:
     """Why there is no such transform, or ""."""
     try:
         make_transform(name, **arguments)
@@ -407,131 +394,6 @@ def peer_figure(python: str, name: str, rounds: int) -> str:
     finally:
         peer.close()
     return f"{least['with'] - least['without']:.1f}"
-
-
-# -- Atari --------------------------------------------------------------------------------------------------------
-
-
-CHAIN: list[tuple[str, dict[str, Any]]] = [
-    ("ToTensorImage", {}),
-    ("GrayScale", {}),
-    ("Resize", {"w": 84}),
-    ("CatFrames", {"N": 4, "dim": -3}),
-    ("RewardClipping", {"clamp_min": -1.0, "clamp_max": 1.0}),
-    ("RewardSum", {}),
-    ("StepCounter", {}),
-]
-
-
-LIMIT = "raw step + bare operations"
-
-
-def make_chain() -> Any:
-    """Pong with those transforms of the chain that are installed."""
-    parts = []
-    for name, arguments in CHAIN:
-        try:
-            parts.append(make_transform(name, **arguments))
-        except TransformNotFound:
-            continue
-    return TransformedEnv(make_env("gym:ALE/Pong-v5"), Compose(*parts))
-
-
-def bare_chain() -> Callable[[np.ndarray[Any, Any], float, torch.Tensor], None]:
-    """The tensor operations of the chain for one frame, into a row that is given."""
-    stack = torch.zeros(4, 84, 84)
-    total, count = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
-    frames = not _missing("CatFrames", dict(CHAIN)["CatFrames"])
-
-    def run(frame: np.ndarray[Any, Any], reward: float, out: torch.Tensor) -> None:
-        grey = _small(_grey(torch.from_numpy(frame).movedim(-1, -3).div(255)))
-        if frames:
-            stack.copy_(torch.cat([stack[1:], grey]))
-            out.copy_(stack)
-        else:
-            out.copy_(grey)
-        total.add_(torch.tensor([reward]).clamp_(-1, 1))
-        count.add_(1)
-
-    return run
-
-
-def atari(rounds: int, steps: int = 60, n: int = 8) -> None:
-    """Print the table of the chain."""
-    if importlib.util.find_spec("ale_py") is None:
-        print("left out: the chain for Atari: pip install ale-py")
-        return
-    left_out = [message for name, arguments in CHAIN if (message := _missing(name, arguments))]
-    import ale_py
-    import gymnasium
-
-    gymnasium.register_envs(ale_py)
-    raw_env = gymnasium.make("ALE/Pong-v5")
-    raw_env.reset(seed=0)
-    actions = np.random.default_rng(0).integers(0, 6, 4 * steps).tolist()
-    operations = bare_chain()
-    shape = (1 if left_out and any("CatFrames" in message for message in left_out) else 4, 84, 84)
-
-    def raw(with_operations: bool) -> None:
-        out = torch.empty((len(actions), *shape))
-        for t, action in enumerate(actions):
-            frame, reward, terminated, truncated, _ = raw_env.step(action)
-            if terminated or truncated:
-                frame, _ = raw_env.reset()
-            if with_operations:
-                operations(frame, float(reward), out[t])
-
-    def timed(run: Callable[[], Any], frames: int, pids: list[int]) -> tuple[float, float]:
-        """CPU time of all processes, and time by the clock, in microseconds a frame."""
-        before, start = cpu_of(pids), time.perf_counter()
-        run()
-        return (cpu_of(pids) - before) / frames * 1e6, (time.perf_counter() - start) / frames * 1e6
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ParallelEnv(n, make_chain) as env:
-        env.set_seed(0)
-        given = env.full_action_spec.rand((steps,))
-
-        def step_loop() -> None:
-            root = env.reset()
-            for action in given.unbind(0):
-                root.update(action)
-                _, root = env.step_and_maybe_reset(root)
-
-        contestants: dict[str, tuple[Callable[[], Any], int, list[int]]] = {
-            "raw step": (lambda: raw(False), len(actions), []),
-            LIMIT: (lambda: raw(True), len(actions), []),
-            f"ParallelEnv({n}) with the chain, step loop": (step_loop, n * steps, env.worker_pids),
-            f"the same, a rollout that keeps {steps} steps": (
-                lambda: env.rollout(steps, actions=given, break_when_any_done=False),
-                n * steps,
-                env.worker_pids,
-            ),
-        }
-        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
-        for _ in range(rounds + 1):
-            for name, (run, frames, pids) in contestants.items():
-                figures[name].append(timed(run, frames, pids))
-    rows = []
-    # The machine's speed changes: what is compared was measured in the same round. The first one is to warm up.
-    limits = [used for used, _ in figures[LIMIT][1:]]
-    for name, found in figures.items():
-        used = statistics.median(each for each, _ in found[1:])
-        of_cpu = statistics.median(limit / each for limit, (each, _) in zip(limits, found[1:], strict=True))
-        of_clock = statistics.median(limit / cores / each for limit, (_, each) in zip(limits, found[1:], strict=True))
-        rows.append([name, f"{used:.0f}", f"{of_cpu:.2f}", f"{of_clock:.2f}" if contestants[name][2] else ""])
-    columns = ["what", "CPU us a frame", "of the limit, by CPU time", f"by the clock, on {cores} cores"]
-    show("ALE/Pong-v5, images of 84x84", columns, rows)
-    for message in left_out:
-        print(f"left out of the chain: {message}")
-
-
-def cpu_of(pids: list[int]) -> float:
-    """Seconds of CPU time of this process and of workers."""
-    import psutil
-
-    times = [psutil.Process(pid).cpu_times() for pid in [os.getpid(), *pids]]
-    return sum(each.user + each.system for each in times)
 
 
 if __name__ == "__main__":

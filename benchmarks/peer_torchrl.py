@@ -142,6 +142,52 @@ def transform_slices(name: str, steps: int) -> dict:
     return {"without": lambda: rollout(plain), "with": lambda: rollout(transformed)}
 
 
+def atari_slices(name: str, steps: int, n: int) -> dict:
+    """A loop of steps over workers that have the usual transforms of images, but for Resize."""
+    import torch
+    from torchrl.envs import ParallelEnv
+
+    torch.set_num_threads(1)
+    env = ParallelEnv(n, partial(atari_chain, name))
+    CLOSERS.append(env.close)
+    env.set_seed(0)
+    given = [env.full_action_spec.rand() for _ in range(steps)]
+
+    def loop() -> float:
+        start = time.perf_counter()
+        root = env.reset()
+        for action in given:
+            root.update(action)
+            _, root = env.step_and_maybe_reset(root)
+        return (time.perf_counter() - start) / (n * steps) * 1e6
+
+    return {"torchrl": loop}
+
+
+def atari_chain(name: str) -> object:
+    """A game of Atari with transforms."""
+    import ale_py
+    import gymnasium
+    import torch
+    from torchrl.envs import (
+        CatFrames,
+        Compose,
+        GrayScale,
+        GymEnv,
+        RewardClipping,
+        RewardSum,
+        StepCounter,
+        ToTensorImage,
+        TransformedEnv,
+    )
+
+    torch.set_num_threads(1)
+    gymnasium.register_envs(ale_py)
+    keys = ["pixels"]  # its name for an observation that is an image
+    images = [ToTensorImage(in_keys=keys), GrayScale(in_keys=keys), CatFrames(N=4, dim=-3, in_keys=keys)]
+    return TransformedEnv(GymEnv(name), Compose(*images, RewardClipping(-1.0, 1.0), RewardSum(), StepCounter()))
+
+
 def collect_slices(name: str, n: int, kind: str, batches: int, steps: int) -> dict:
     """The collector in this process, with a policy of one kind."""
     import torch
@@ -193,6 +239,7 @@ def main() -> None:
         "failure": failure_slices,
         "transform": transform_slices,
         "collect": collect_slices,
+        "atari": atari_slices,
     }[kind]
     slices = made(name, *(int(number) if number.isdecimal() else number for number in numbers))
     for line in sys.stdin:
