@@ -140,7 +140,9 @@ def portable(session: nox.Session) -> None:
 def torchrl(session: nox.Session) -> None:
     """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
     use_base(session)
-    install_local(session, "steppe", "steppe-gym", "steppe-testing", "steppe-torchrl", dependencies=False)
+    ours = ("steppe", "steppe-gym", "steppe-testing", "steppe-torchrl")
+    transforms = [found.name for found in packages() if found.path.parent.name == "transforms"]
+    install_local(session, *ours, *transforms, dependencies=False)
     # The newest TorchRL, with the tensordict that it asks for in place of that of the base.
     free = write_constraints(session, "torchrl", "tensordict")
     session.install("-c", free, "torchrl", "gymnasium[classic-control]")

@@ -21,8 +21,15 @@ pytest.importorskip("torchrl")
 PROGRAMS = Path(__file__).parent / "programs"
 # Where the names of TorchRL's users are.
 MODULES = {
-    "steppe": ["steppe", "steppe_gym"],
-    "torchrl": ["torchrl.envs", "torchrl.data", "torchrl.collectors", "torchrl.envs.utils", "torchrl._utils"],
+    "steppe": ["steppe", "steppe_gym", "steppe.transforms"],
+    "torchrl": [
+        "torchrl.envs",
+        "torchrl.envs.transforms",
+        "torchrl.data",
+        "torchrl.collectors",
+        "torchrl.envs.utils",
+        "torchrl._utils",
+    ],
 }
 
 
