@@ -206,12 +206,38 @@ def test_an_episode_terminates_where_a_condition_holds(base):
         assert torch.equal(data["next", "done"], data["next", "terminated"])
 
 
-def test_a_condition_may_be_written_to_terminated_alone():
-    env = TransformedEnv(CountingEnv(4), TerminateTransform(lambda td: True, write_done=False))
+@EACH_BASE
+def test_a_condition_may_be_written_to_terminated_alone(base):
+    env = TransformedEnv(base(4), TerminateTransform(lambda td: True, write_done=False))
     data = env.rollout(3)
 
     assert data["next", "terminated"].all()
     assert not data["next", "done"].any()
+
+
+@EACH_BASE
+def test_a_condition_sees_data_of_the_batch_size_of_its_environment_and_may_keep_it(base):
+    seen = []
+
+    def stop(td):
+        seen.append(td)
+        return td["observation"][..., 0] >= 3
+
+    sizes = {}
+    for name, env in {
+        "alone": TransformedEnv(base(9), TerminateTransform(stop)),
+        "inside": SerialEnv(2, lambda: TransformedEnv(base(9), TerminateTransform(stop))),
+        "around one": TransformedEnv(SerialEnv(1, partial(base, 9)), TerminateTransform(stop)),
+        "around two": TransformedEnv(SerialEnv(2, partial(base, 9)), TerminateTransform(stop)),
+    }.items():
+        seen.clear()
+        td = env.reset()
+        for _ in range(3):
+            _, td = env.step_and_maybe_reset(env.rand_action(td))
+        sizes[name] = seen[0].batch_size
+        each = seen[:: len(seen) // 3]
+        assert [int(one["observation"].flatten()[0]) for one in each] == [1, 2, 3]
+    assert sizes == {"alone": (), "inside": (), "around one": (1,), "around two": (2,)}
 
 
 def test_agents_are_terminated_with_the_root():

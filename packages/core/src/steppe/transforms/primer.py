@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
+from steppe.storage import entries
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_key
@@ -125,6 +126,8 @@ class TensorDictPrimer(PlannedTransform):
         leaves = self._specs(specs).items(include_nested=True, leaves_only=True)
         batch_dims = len(specs.batch_size)
         masks = [group.reset_key for group in specs.groups]
+        names = [key for key, _ in leaves]
+        plain = all(type(key) is str for key in names)
 
         def begins(td: TensorDictBase | None, data: TensorDictBase) -> list[bool] | None:
             """Which rows begin anew, where each draws for itself."""
@@ -137,6 +140,11 @@ class TensorDictPrimer(PlannedTransform):
             return [any(row) for row in zip(*(mask.reshape(rows, -1).any(-1).tolist() for mask in found), strict=True)]
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            if plain and type(td) is TensorDict and type(following) is TensorDict and not following.is_locked:
+                given = entries(td)
+                if "next" not in given and td.device == following.device and all(key in given for key in names):
+                    entries(following).update({key: given[key] for key in names})
+                    return following
             written = td.get("next", None)
             for key, _ in leaves:
                 value = None if written is None else written.get(key, None)

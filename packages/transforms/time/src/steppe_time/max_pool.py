@@ -75,13 +75,22 @@ class TimeMaxPool(OverHistory):
 
         if memory is None:
             return (lambda: np.copyto(result, value, casting="unsafe")), reset
-        older, newer, newest = memory[:, 1:], kept[:, :-1], kept[:, -1]
+        newest, only = kept[:, -1], memory[:, 0]
+
+        def step_of_two() -> None:
+            np.copyto(newest, value)
+            np.maximum(newest, only, out=result, casting="unsafe")
+
+        if self.T == 2:
+            return step_of_two, reset
+        older, newer, most = memory[:, 1:], kept[:, :-1], np.empty_like(newest)
 
         def step() -> None:
             np.copyto(newest, value)
             np.copyto(newer, older)
             # The oldest one is in ``memory`` alone, the others in ``kept`` too.
-            np.maximum(value, memory.max(1), out=result, casting="unsafe")
+            np.maximum.reduce(memory, 1, out=most)
+            np.maximum(newest, most, out=result, casting="unsafe")
 
         return step, reset
 

@@ -191,12 +191,13 @@ class RowPlan:
 
     def carried_before(self, i: int) -> list[Any]:
         """What a step of the environment with the first ``i`` transforms reads from its root."""
-        if self._reads_root_before(i):
+        if self.reads_root_before(i):
             return [key for key, value in self.values[i].items() if value.in_root]
         own = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.carried]
         return list(dict.fromkeys([*self.base_carried, *own]))
 
-    def _reads_root_before(self, i: int) -> bool:
+    def reads_root_before(self, i: int) -> bool:
+        """Whether a step of the environment with the first ``i`` transforms may read any entry of its root."""
         return self._base_reads_root or any(hook.reads_all for hook in self.hooks[:i])
 
     def _repeating_problem(self) -> str | None:
@@ -207,7 +208,7 @@ class RowPlan:
             for part, pairs in zip(self.parts[:i], self.action_pairs[:i], strict=True):
                 if part.masks_actions or (pairs and part.key_of_rows() is None):
                     return f"{name} has {type(part).__name__} look at the action again in each of the steps."
-            if self._reads_root_before(i):
+            if self.reads_root_before(i):
                 for key, value in self.values[i].items():
                     if value.in_root and final.get(key) is not value:
                         return f"{name} repeats steps that read {key!r}, which a later transform changes."

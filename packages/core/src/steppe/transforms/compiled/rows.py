@@ -46,6 +46,8 @@ class TransformedRows:
             for plan in plans
             for hook in plan.hooks
         )
+        if any(plan.reads_root_before(i) for plan in plans for i in plan.repeating):
+            self.on_arrays = False  # the steps that are repeated begin at other roots
 
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""

@@ -19,6 +19,7 @@ from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
 
 __all__ = ["RowByRow", "make_stage"]
 
+_DONE = ("done", "terminated", "truncated")
 _from_numpy = torch.from_numpy
 
 
@@ -159,7 +160,7 @@ class _OnTensorDicts:
         self.n = len(next(iter(following.values())))
         self.takes_rows = self.part.key_of_rows() is not None
         takes, device = self.takes_rows, plan.layout.device
-        copies = not self.part.keeps_nothing
+        copies = self._copies = not self.part.keeps_nothing
         observed, done = specs.observation, specs.done
         seen = _Wrapped(union(observed, specs.reward, done), following, takes_rows=takes, copies=copies, device=device)
         first = _Wrapped(union(observed, done), root, takes_rows=takes, copies=copies, device=device)
@@ -180,8 +181,7 @@ class _OnTensorDicts:
         assert self.hook.step is not None
         at = at if self.takes_rows else None
         following, given = self._next(at)
-        self._write(self.hook.step(self._root_of(at), following), given, self._behind, at)
-        return self.part.writes_done
+        return self._write(self.hook.step(self._root_of(at), following), given, self._behind, at)
 
     def _root_of(self, at: Sequence[int] | None) -> TensorDictBase:
         """What a step sees of its root: nothing where it does not look at it."""
@@ -204,20 +204,22 @@ class _OnTensorDicts:
 
     def _write(
         self, data: TensorDictBase, given: dict[Any, torch.Tensor], targets: _Targets, at: Sequence[int] | None
-    ) -> None:
-        """Copy what was replaced, or written into, to the rows behind the transform."""
+    ) -> bool:
+        """Copy what was replaced, or written into, to the rows behind the transform; whether a row may have ended."""
+        ends = not self._copies  # what is written into the rows themselves is not noticed
         if not isinstance(data, TensorDictBase):
             raise SpecError(f"{type(self.part).__name__} must return a TensorDict, found {type(data).__name__}.")
         level = entries(data) if type(data) is TensorDict else None
-        for key, target, stays in targets.columns:
+        for key, target, source in targets.columns:
             value = level.get(key) if level is not None and type(key) is str else data.get(key, None)
+            if source is not None and (value is source or (value is given[key] and _untouched(value))):
+                continue
             if value is None:
                 found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
                 raise SpecError(
                     f"{type(self.part).__name__} left out the entry {key!r}, which its specs have. Found {found}."
                 )
-            if stays and value is given[key] and (value is targets.sources[key] or _untouched(value)):
-                continue
+            ends = ends or key in _DONE
             shape = target.shape if at is None else (len(at), *target.shape[1:])
             _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
             if key == "done" and targets is self._behind and not self.part.writes_done:
@@ -226,6 +228,7 @@ class _OnTensorDicts:
                 target.copy_(value)
             else:
                 target[list(at)] = value
+        return ends and self.part.writes_done
 
     def _check_done(self, value: torch.Tensor, before: torch.Tensor) -> None:
         if not torch.equal(value, before):
@@ -251,8 +254,7 @@ class _Asking(_OnTensorDicts):
             return False
         with torch.no_grad():
             following, given = self._next(at)  # whatever became of the first one
-            self._write(acts(self._root_of(at), following, found), given, self._behind, at)
-        return self.part.writes_done
+            return self._write(acts(self._root_of(at), following, found), given, self._behind, at)
 
 
 class _Wrapped:
@@ -293,17 +295,16 @@ class _Targets:
     """Where entries go behind a transform.
 
     Attributes:
-        columns: key, memory, and whether it is that of the entry before the transform.
-        sources: entries before the transform.
+        columns: key, memory, and the entry before the transform where that is in the same memory.
     """
 
     def __init__(self, arrays: Arrays, before: _Wrapped, *, takes_rows: bool) -> None:
-        self.sources = before.tensors
-        self.columns: list[tuple[Any, torch.Tensor, bool]] = []
+        self.columns: list[tuple[Any, torch.Tensor, torch.Tensor | None]] = []
         for key, array in arrays.items():
-            target, source = torch.from_numpy(array), self.sources.get(key)
+            target, source = torch.from_numpy(array), before.tensors.get(key)
             target = target if takes_rows else target[0]
-            self.columns.append((key, target, source is not None and source.data_ptr() == target.data_ptr()))
+            same = source is not None and source.data_ptr() == target.data_ptr()
+            self.columns.append((key, target, source if same else None))
 
 
 def _untouched(copy: torch.Tensor) -> bool:
