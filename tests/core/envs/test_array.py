@@ -44,6 +44,38 @@ OVERRIDES = (
 )
 
 
+class Listening(ArrayEnv):
+    """Keeps the action that it was given."""
+
+    def __init__(self, shape, dtype):
+        super().__init__()
+        self.observation_spec = Composite(observation=Unbounded(shape=(1,)))
+        self.action_spec = Unbounded(shape=shape, dtype=dtype)
+
+    def reset_into(self, out, seed, env_info):
+        out["observation"][0] = 0
+
+    def step_into(self, action, out):
+        self.heard = action.copy()
+        out["observation"][0], out["reward"][0] = 1, 1
+        return False, False
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 2), (2, 0), (40,)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.uint8, torch.int64, torch.bool], ids=str)
+def test_an_action_array_has_the_bits_of_the_tensor(shape, dtype):
+    env = Listening(shape, dtype)
+    values = [0.1, float("nan"), float("-inf"), -0.0] if dtype.is_floating_point else [1, 0, 127]
+    action = torch.tensor(values, dtype=dtype).repeat(20)[: torch.Size(shape).numel()].reshape(shape)
+    td = env.reset()
+    td["action"] = action.requires_grad_(dtype.is_floating_point)
+    env.step(td)
+
+    expected = action.detach().numpy()
+    assert (env.heard.dtype, env.heard.shape) == (expected.dtype, expected.shape)
+    assert env.heard.tobytes() == expected.tobytes()
+
+
 def pair(**kwargs):
     return ArrayCountingEnv(3, **kwargs), ArrayCountingEnv(3, array_path=False, **kwargs)
 

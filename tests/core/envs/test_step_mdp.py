@@ -43,6 +43,27 @@ def test_next_becomes_the_root():
     assert set(root.keys()) == {"observation", "done", "terminated", "hidden"}
 
 
+def test_entries_that_come_and_go_between_steps_are_kept_in_each_root_that_they_are_in():
+    env = CountingEnv(max_steps=9)
+    td = env.reset()
+    found = []
+    for step in range(6):
+        td = env.rand_action(td)
+        if step % 2:
+            td["hidden"] = torch.full((1,), float(step))
+        elif "hidden" in td:
+            del td["hidden"]
+        extra = {"note": torch.zeros(1)} if step == 3 else {}
+        stepped = env.step(td)
+        stepped["next"].update(extra)
+        td = env.step_mdp(stepped)
+        found.append({"hidden", "note"} & set(td.keys()))
+        assert {"observation", "action", "done", "terminated"} <= set(td.keys())
+        assert "reward" not in td
+
+    assert found == [set(), {"hidden"}, set(), {"hidden", "note"}, {"note"}, {"hidden", "note"}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "added", "removed"),
     [

@@ -11,11 +11,26 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from steppe.envs.action_rules import ActionRule, missing_action
 from steppe.errors import ActionError
-from steppe.specs import Binary, Categorical, Composite, MultiCategorical, MultiOneHot, NonTensor, OneHot, Spec
+from steppe.specs import (
+    Binary,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    Spec,
+    torch_to_numpy_dtype_dict,
+)
 
 __all__ = ["ActionCodec"]
 
 _NO_BATCH = torch.Size([])
+
+#: An action of up to so many numbers is handed over number by number.
+_FEW = 16
+
+_new_array = np.array
 
 
 class _Decoder:
@@ -84,7 +99,11 @@ def _array(leaf: Spec) -> _Decoder:
         # Detaching makes another tensor, which costs as much again.
         return action.detach().numpy() if action.requires_grad else action.numpy()
 
-    return _Decoder(one, list)
+    dtype = None if leaf.dtype is None else torch_to_numpy_dtype_dict.get(leaf.dtype)
+    if dtype is None or not 0 < leaf.shape.numel() <= _FEW:
+        return _Decoder(one, list)
+    # A few numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
+    return _Decoder(lambda action: _new_array(action.tolist(), dtype), list)
 
 
 def _non_tensor(leaf: Spec) -> _Decoder:
