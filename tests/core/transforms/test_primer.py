@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Unbounded
-from steppe.transforms import Compose, StepCounter, TensorDictPrimer, TransformedEnv
+from steppe.transforms import Compose, StepCounter, TensorDictPrimer, Transform, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
 BASES = pytest.mark.parametrize(
@@ -242,3 +242,62 @@ def test_a_pickle_goes_on_drawing():
     again = pickle.loads(pickle.dumps(env))
 
     assert torch.equal(again.reset()["z"], env.reset()["z"])
+
+
+class Halved(Transform):
+    """Changes what a transform before it hands on."""
+
+    def _apply_transform(self, value):
+        return value / 2
+
+
+def primed(*others, **kwargs):
+    """Array environments of three steps, whose hidden state a policy may hand on."""
+    chain = Compose(TensorDictPrimer({("rnn", "hidden"): Unbounded((2,))}, random=True), *others)
+    env = TransformedEnv(ArrayCountingEnv(3), chain, **kwargs)
+    env.set_seed(1)
+    return env
+
+
+def handed_on(env, steps=7):
+    """Hidden states under ``next`` of steps of which every second one has one of its own."""
+    td, found = env.reset(), []
+    for t in range(steps):
+        td["action"] = torch.tensor([1, 0, 0])
+        if t % 2:
+            td["next", "rnn", "hidden"] = td["rnn", "hidden"] + 1
+        done, td = env.step_and_maybe_reset(td)
+        found.append(done["next", "rnn", "hidden"])
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(
+    ("others", "on_rows"),
+    [([], True), ([StepCounter()], True), ([Halved([("rnn", "hidden")])], False)],
+)
+def test_steps_on_rows_hand_on_what_steps_on_tensordicts_do(others, on_rows):
+    env = primed(*(other.clone() for other in others))
+    assert (env.row_steps is not None) is on_rows
+    assert torch.equal(handed_on(env), handed_on(primed(*(other.clone() for other in others), run_type_checks=True)))
+
+
+def test_a_step_hands_on_gradients():
+    env = primed()
+    td = env.rand_action(env.reset())
+    hidden = torch.zeros(2, requires_grad=True)
+    for write in (lambda td: td.set(("rnn", "hidden"), hidden), lambda td: td.set(("next", "rnn", "hidden"), hidden)):
+        env.step(write(td.clone()))["next", "rnn", "hidden"].sum().backward()
+    assert hidden.grad.tolist() == [2, 2]
+
+
+def test_a_step_without_the_entry_says_which_is_missing():
+    env = primed()
+    with pytest.raises(KeyError, match=r"no \('rnn', 'hidden'\) in the data given to step"):
+        env.step(env.rand_action(env.reset()).exclude("rnn"))
+
+
+def test_a_primed_action_is_the_one_that_was_taken():
+    env = TransformedEnv(ArrayCountingEnv(3, action="continuous"), TensorDictPrimer(action=Unbounded((2,))))
+    data = env.rollout(2)
+    assert torch.equal(data["next", "action"], data["action"])
+    assert not torch.equal(data["action"][0], data["action"][1])

@@ -7,9 +7,9 @@ import torch
 
 from steppe import TransformedEnv
 from steppe.errors import SpecError
-from steppe.transforms import Compose, StepCounter
+from steppe.transforms import Compose, StepCounter, Transform
 from steppe_testing import ArrayCountingEnv
-from steppe_time import TerminateTransform
+from steppe_time import TerminateTransform, gSDENoise
 
 
 def stepped(env, actions):
@@ -106,3 +106,36 @@ def test_a_subclass_that_writes_its_own_step_is_followed():
 
     env = TransformedEnv(ArrayCountingEnv(9), Never(lambda td: True))
     assert not env.rollout(5)["next", "done"].any()
+
+
+# -- gSDENoise -------------------------------------------------------------------------------------------------------
+
+
+class ShownNoise(Transform):
+    """Batches of data leave the noise out: its name begins with an underscore."""
+
+    def __init__(self):
+        super().__init__(["_eps_gSDE"], ["noise"])
+
+    def _apply_transform(self, value):
+        return value.clone()
+
+    def transform_observation_spec(self, observation_spec):
+        observation_spec["noise"] = observation_spec["_eps_gSDE"].clone()
+        return observation_spec
+
+
+def test_noise_is_drawn_alike_whichever_way_steps_take():
+    def make(*others, **kwargs):
+        env = TransformedEnv(ArrayCountingEnv(4), Compose(gSDENoise(3, 2), *others), **kwargs)
+        env.set_seed(3)
+        return env
+
+    env = make(ShownNoise())
+    assert env.row_problem is None
+    actions = env.full_action_spec.rand((17,))
+    drawn = env.rollout(17, actions=actions, break_when_any_done=False)["next", "noise"]
+    assert len(drawn[:, 0, 0].unique()) == 5  # one an episode
+    assert make().row_steps is not None
+    for other in (make(), make(run_type_checks=True)):
+        assert torch.equal(stepped(other, actions["action"])["next", "_eps_gSDE"], drawn)

@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
 from steppe.storage import entries
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, set_beside
+from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
 from steppe.transforms.keys import as_key
 from steppe.transforms.row_generators import RowGenerators
@@ -167,7 +167,32 @@ class TensorDictPrimer(PlannedTransform):
             self._write(data, td, leaves, batch_dims, begins(td, data))
             return data
 
-        return Hooks(step=step, reset=reset, before_reset=before if self.call_before_env_reset else None)
+        # An action that is primed is the one that was taken.
+        alone = not batch_dims and all(specs.action.get(key, None) is None for key, _ in leaves)
+        rows = self._row_hooks(leaves) if alone else None
+        return Hooks(step=step, reset=reset, before_reset=before if self.call_before_env_reset else None, rows=rows)
+
+    def _row_hooks(self, leaves: list[tuple[Any, Spec]]) -> RowHooks:
+        keys = [key for key, _ in leaves]
+
+        def bind(root: Any, following: Any) -> Any:
+            columns = [(following[key], root[key]) for key in keys]
+            begins = {"_reset": torch.ones(1, dtype=torch.bool, device=CPU)}
+
+            def step() -> bool:
+                for target, source in columns:
+                    target[...] = source
+                return False
+
+            def reset(at: Any) -> None:
+                fresh = TensorDict({})
+                self._write(fresh, TensorDict(begins), leaves, 0)
+                for key in keys:
+                    root[key][0] = fresh.get(key).detach().numpy()
+
+            return step, reset
+
+        return RowHooks(bind, carried=keys, handed_on=keys, alone=True)
 
     def _write(
         self,

@@ -34,6 +34,7 @@ class RowLayout:
         action_keys: keys of the actions.
         carried: keys of the root that a step reads beside the action.
         read_by_all: those of them that each step reads, whatever it begins from.
+        handed_on: those of them that a step does no more than copy to ``next``, unless a caller has written them there.
         reads_root: whether it may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step that ends no row.
         actions: decodes actions.
@@ -50,6 +51,7 @@ class RowLayout:
         done: Composite,
         action: Composite,
         carried: tuple[Key, ...] = (),
+        handed_on: tuple[Key, ...] = (),
         reads_root: bool = False,
         flags_every_step: bool = False,
         device: torch.device | None = None,
@@ -63,7 +65,7 @@ class RowLayout:
         self.action_keys = tuple(self.actions.keys)
         self.reads_root = reads_root
         self.flags_every_step = flags_every_step
-        self.read_by_all = carried
+        self.read_by_all, self.handed_on = carried, handed_on
         self.carried = tuple(key for key, _, _ in self.observations) if reads_root else carried
         self.root_spec = union(observation, done)
         self.next_spec = union(observation, reward, done)

@@ -42,10 +42,13 @@ class RowSteps:
         self._all = tuple(range(writer.n))
         done = layout.done_keys
         part: Any = (...,) if batch_size else (0, ...)
-        self._next = [(key, rows.next[key][part]) for key in (*(key for key, _, _ in layout.written), *done)]
+        written = [key for key, _, _ in layout.written if key not in layout.handed_on]
+        self._next = [(key, rows.next[key][part]) for key in (*written, *done)]
         self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
         # Who reads more of the root is shown the caller's data.
-        self._carried = [(key, rows.root[key][part]) for key in layout.read_by_all]
+        read = [key for key in layout.read_by_all if key not in layout.handed_on]
+        self._carried = [(key, _from_numpy(rows.root[key][part])) for key in read]
+        self._handed_on = [(key, _from_numpy(rows.root[key][part])) for key in layout.handed_on]
         self._flat = not any(isinstance(child, Composite) for child in layout.next_spec.values())
         self._next_builder = TensorDictBuilder(layout.next_spec, batch_size, device=self.device)
         self._root_builder = TensorDictBuilder(layout.root_spec, batch_size, device=self.device)
@@ -94,7 +97,8 @@ class RowSteps:
             value = tensordict.get(key, None)
             if value is None:
                 raise self._nothing_to_carry(key, tensordict)
-            row[...] = value.detach().numpy()
+            row.copy_(value.detach() if value.requires_grad else value)
+        handed_on = self._take_handed_on(tensordict) if self._handed_on else None
         if self._shows_root:
             self.rows.given = tensordict
             ended = self._step(actions)
@@ -102,7 +106,26 @@ class RowSteps:
         else:
             ended = self._step(actions)
         data = {key: _from_numpy(row.copy()) for key, row in self._next}
+        if handed_on is not None:
+            data.update(handed_on)
         return build_td(data, self.batch_size, self.device) if self._flat else self._next_builder(data), ended
+
+    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
+        """What goes from the root to ``next`` as it is, with its gradients: as the caller has written it there, or not.
+
+        Rows get the values, for those who look at them.
+        """
+        written = tensordict.get("next", None)
+        found = {}
+        for key, row in self._handed_on:
+            value = None if written is None else written.get(key, None)
+            if value is None:
+                value = tensordict.get(key, None)
+            if value is None:
+                raise self._nothing_to_carry(key, tensordict)
+            row.copy_(value.detach() if value.requires_grad else value)
+            found[key] = value
+        return found
 
     def _nothing_to_carry(self, key: Any, tensordict: TensorDictBase) -> KeyError:
         return KeyError(

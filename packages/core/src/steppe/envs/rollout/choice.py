@@ -42,7 +42,7 @@ def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     others = set(start.keys(include_nested=True, leaves_only=True)) - known
     if others:
         return f"the data to start from has entries that are not the environment's: {sorted(map(str, others))}."
-    if plan.policy is not None and writer.layout.reads_root:
+    if plan.policy is not None and (writer.layout.reads_root or writer.layout.handed_on):
         return "a transform reads the root, where the policy may write entries of its own."
     if plan.policy is None and plan.actions is None and not draws_in_blocks(env):
         return "random actions depend on the state."

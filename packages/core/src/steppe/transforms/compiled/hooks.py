@@ -121,12 +121,15 @@ class RowHooks:
             entries of the root. The arrays are the same at each step. Both are given as :class:`RowArrays`: an entry
             of another shape, which the transform replaces, is in its ``before``.
         carried: entries of the root that the first function reads. They are states of the transform.
+        handed_on: those of them that it does no more than copy to ``next``: a caller of a step may have written others
+            there, which then hold.
         reads: entries of ``next`` that it reads.
         writes: entries of ``next`` that were there before, and that it writes over.
         casts: entries whose dtype the transform changes: numpy casts them when they are written.
         before_step: called before the environment steps. ``inverse`` and ``before_reset`` of the transform then do no
             more than notice the call too, and change nothing.
         before_reset: called before the environment resets rows, likewise.
+        alone: whether they are for one environment: not for the rows of a batch that the transform is behind.
         by_torch: whether the functions compute with torch, and are to be called as if nobody asked for gradients.
         repeats: how often the environment, with the transforms before this one, takes the same action in one step, >=
             1. A row whose episode ends is left alone from then on, and all rewards are added up: ``next`` holds their
@@ -136,11 +139,13 @@ class RowHooks:
 
     bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
     carried: Iterable[Any] = ()
+    handed_on: Iterable[Any] = ()
     reads: Iterable[Any] = ()
     writes: Iterable[Any] = ()
     casts: Iterable[Any] = ()
     before_step: Callable[[], object] | None = None
     before_reset: Callable[[], object] | None = None
+    alone: bool = False
     by_torch: bool = False
     repeats: int | None = None
 

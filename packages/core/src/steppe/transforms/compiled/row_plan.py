@@ -123,10 +123,12 @@ class RowPlan:
         for key, value in current.items():
             value.place.row_key = key
         carried: list[Any] = list(base.carried)
+        handed_on: list[Any] = list(base.handed_on)
         self.reads_root = base.reads_root
         for hook in hooks:
             if hook.rows is not None:
                 carried += hook.rows.carried
+                handed_on += hook.rows.handed_on
             elif hook.reads_all:
                 self.reads_root = True
         self.layout = RowLayout(
@@ -135,6 +137,7 @@ class RowPlan:
             done=after.done,
             action=after.action,
             carried=tuple(dict.fromkeys(carried)),
+            handed_on=tuple(dict.fromkeys(handed_on)),
             reads_root=self.reads_root,
             flags_every_step=base.flags_every_step
             or any(
@@ -174,6 +177,21 @@ class RowPlan:
                     old.same_as = value
                 behind.setdefault(field.key, value)
         return behind
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether what is handed on from the root to ``next`` is there behind the chain as the caller has given it."""
+        keys = set(self.layout.handed_on)
+        return not keys or all(
+            hook.does_nothing
+            or hook.only_inverts
+            or (
+                hook.rows is not None
+                and keys.isdisjoint((*hook.rows.writes, *hook.rows.casts))
+                and keys.intersection(hook.rows.carried) <= set(hook.rows.handed_on)
+            )
+            for hook in self.hooks
+        )
 
     @property
     def writes_over(self) -> bool:
@@ -253,7 +271,7 @@ def plan_batch(
     found: list[Hooks] = []
     for part in parts:
         hook, after = part.hooks_in(specs), part.specs_behind(specs)
-        if hook.rows is None and not hook.does_nothing:
+        if (hook.rows is None or hook.rows.alone) and not hook.does_nothing:
             return None, f"{type(part).__name__} is not written for rows of a batch."
         problem = row_problem(part, hook, specs, after)
         if problem is not None:

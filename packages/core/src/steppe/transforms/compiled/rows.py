@@ -41,7 +41,8 @@ class TransformedRows:
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts = base.inverts or bool(self._inverses)
         # What reads the root before this chain cannot be shown the caller's.
-        self.on_arrays = (base.on_arrays and not base.layout.reads_root) and all(
+        seen = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
+        self.on_arrays = seen and all(
             hook.rows is not None or hook.asks is not None or hook.does_nothing or hook.only_inverts
             for plan in plans
             for hook in plan.hooks
