@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -318,6 +319,9 @@ class TransformedEnv(TransformedSteps):
                 self.forget_way()
 
     # The environments that a transform sees as its parents are made on the same base.
+
+    def meanwhile(self, work: Callable[[], object] | None) -> None:
+        self._base.meanwhile(work)
 
     def register_collector(self, collector: Any) -> None:
         """Remember, weakly, the collector that steps this environment: ``transform.parent.collector``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from steppe.batched.flags import Flags
@@ -20,8 +21,10 @@ class Backend(Protocol):
         outlives: whether something is left (processes, threads) when nobody holds the batch any more, unless it is
             stopped.
         stopped: whether ``stop`` was called, or an error ended it.
+        meanwhile: what the caller does while others carry out an operation on all rows.
     """
 
+    meanwhile: Callable[[], object] | None
     reports: list[EnvReport]
     outlives: ClassVar[bool]
     stopped: bool

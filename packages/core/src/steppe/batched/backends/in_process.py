@@ -27,6 +27,7 @@ class InProcess:
     """
 
     outlives: ClassVar[bool] = False
+    meanwhile: Callable[[], object] | None = None  # nobody else steps, so there is no such time
 
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
         self.stopped = False

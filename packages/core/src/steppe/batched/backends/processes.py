@@ -40,6 +40,7 @@ class Processes:
     """
 
     outlives: ClassVar[bool] = True
+    meanwhile: Callable[[], object] | None = None
 
     def __init__(
         self,
@@ -95,6 +96,8 @@ class Processes:
         try:
             meanwhile = self._share.stepper(op, rows) if self._share is not None else None
             if rows is None:
+                if self.meanwhile is not None:
+                    meanwhile = _both(self.meanwhile, meanwhile)
                 return self.pool.round(op, timeout=self._step_timeout, meanwhile=meanwhile)
             active = self._flags.active
             active[:] = False
@@ -156,6 +159,17 @@ class Processes:
         # The environments of a forked child are copies of those of its parent.
         if self._share is not None and self.pool.is_ours:
             self._share.stop(0.0)
+
+
+def _both(work: Callable[[], object], stepper: Callable[[], int] | None) -> Callable[[], int]:
+    """What the caller does beside its workers: its own share of the steps, and something else."""
+
+    def run() -> int:
+        total = 0 if stepper is None else stepper()
+        work()
+        return total
+
+    return run
 
 
 class AsyncProcesses(Processes):

@@ -38,6 +38,7 @@ class Threads:
     """
 
     outlives: ClassVar[bool] = True
+    meanwhile: Callable[[], object] | None = None
 
     def __init__(
         self, change: threading.Condition, factories: list[Callable[[], Any]], *, step_timeout: float | None = None
@@ -145,6 +146,8 @@ class Threads:
         futures: dict[int, Future[Any]] = {}
         try:
             futures.update((row, self._submit(row, call)) for row, call in calls.items())
+            if self.meanwhile is not None:
+                self.meanwhile()
             until = ALL_COMPLETED if survives else FIRST_EXCEPTION
             pending = wait(futures.values(), self._step_timeout, until).not_done
             for row, future in futures.items():

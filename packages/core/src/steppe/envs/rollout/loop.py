@@ -111,30 +111,35 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     act = _actor(env, plan)
     keep_going = not plan.break_any and not plan.break_all
     root: TensorDictBase = plan.start
-    frames = Frames(plan.batch_dims)
+    whole = keep_going and plan.callback is None and plan.storing_device is None
+    frames = Frames(plan.batch_dims, steps=plan.max_steps if whole else None)
     edits = env.edits_frames
     following: TensorDictBase | None
-    for step in range(plan.max_steps):
-        root = act(root)
-        last = step == plan.max_steps - 1
-        if keep_going and not last:
-            frame, following = env.step_and_maybe_reset(root)
-        else:
-            if plan.break_all and step:
-                _skip_ended(env, root)
-            frame = env.step(root)
-            following = env.step_mdp(frame) if edits else None
-        if plan.callback is not None or plan.storing_device is not None:
-            frames.append(_stored(frame, plan.storing_device))
-        else:
-            frames.append(frame)
-        if plan.callback is not None:
-            plan.callback(env, frame)
-        if last:
-            break
-        if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
-            break
-        root = env.step_mdp(frame) if following is None else following
+    env.meanwhile(frames.catch_up)
+    try:
+        for step in range(plan.max_steps):
+            root = act(root)
+            last = step == plan.max_steps - 1
+            if keep_going and not last:
+                frame, following = env.step_and_maybe_reset(root)
+            else:
+                if plan.break_all and step:
+                    _skip_ended(env, root)
+                frame = env.step(root)
+                following = env.step_mdp(frame) if edits else None
+            if plan.callback is not None or plan.storing_device is not None:
+                frames.append(_stored(frame, plan.storing_device))
+            else:
+                frames.append(frame)
+            if plan.callback is not None:
+                plan.callback(env, frame)
+            if last:
+                break
+            if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
+                break
+            root = env.step_mdp(frame) if following is None else following
+    finally:
+        env.meanwhile(None)
     result = frames.stacked(contiguous=plan.contiguous)
     private = plan.private_keys
     return result.exclude(*private, *(below_next(key) for key in private)) if private else result

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
+from steppe.envs.rollout.copied_frames import Columns, CopiedFrames
 from steppe.errors import NotSupported
 from steppe.specs import torch_to_numpy_dtype_dict
 from steppe.storage import LARGE, build_td, entries, large_array
@@ -18,22 +19,28 @@ __all__ = ["Frames", "stack_frames"]
 _CHUNK = 64
 _LITTLE = 4096  # bytes of a step
 
+_NONE: Columns = {}
+
 
 class Frames:
     """The steps of a rollout, stacked as they come.
 
     Args:
         dim: where the time dimension goes: behind the batch.
+        steps: how many there will be, where that is known: large entries are then copied one step later.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, *, steps: int | None = None) -> None:
         self.dim = dim
+        self._copied = None if steps is None or steps < 2 else CopiedFrames(dim, steps)
         self._loose: list[TensorDictBase] = []
         self._chunks: list[TensorDict] = []
         self._limit: float = _CHUNK
 
     def append(self, frame: TensorDictBase) -> None:
         """Add a step."""
+        if self._copied is not None:
+            frame = self._copied.add(frame)
         loose = self._loose
         loose.append(frame)
         if len(loose) >= self._limit:
@@ -44,10 +51,16 @@ class Frames:
                 self._chunks.append(chunk)
                 self._loose = []
 
+    def catch_up(self) -> None:
+        """Copy what can be copied by now: for while the environment is busy elsewhere."""
+        if self._copied is not None:
+            self._copied.catch_up()
+
     def stacked(self, *, contiguous: bool | None) -> TensorDictBase:
         """All steps; see :func:`stack_frames`."""
         if not self._chunks:
-            return stack_frames(self._loose, self.dim, contiguous=contiguous)
+            known = {} if self._copied is None else self._copied.columns(len(self._loose))
+            return stack_frames(self._loose, self.dim, contiguous=contiguous, known=known)
         last = _stack_plain(self._loose, self.dim) if self._loose else None
         if last is not None or not self._loose:
             whole = _joined([*self._chunks, *([last] if last is not None else [])], self.dim)
@@ -88,18 +101,21 @@ def _joined(chunks: list[TensorDict], dim: int) -> TensorDict | None:
     return build_td(out, torch.Size(batch_size), first.device)
 
 
-def stack_frames(frames: list[TensorDictBase], dim: int, *, contiguous: bool | None = False) -> TensorDictBase:
+def stack_frames(
+    frames: list[TensorDictBase], dim: int, *, contiguous: bool | None = False, known: Columns | None = None
+) -> TensorDictBase:
     """Stack steps along a new time dimension.
 
     Args:
         frames: data of single steps.
         dim: where the time dimension goes: behind the batch.
         contiguous: True stacks or raises; False falls back on a lazy stack where shapes or keys differ.
+        known: entries that are stacked already, by their path.
 
     Raises:
         NotSupported: ``contiguous`` and the frames cannot be stacked; the text names an entry.
     """
-    stacked = _stack_plain(frames, dim)
+    stacked = _stack_plain(frames, dim, known or {})
     if stacked is not None:
         return stacked
     try:
@@ -116,7 +132,9 @@ def stack_frames(frames: list[TensorDictBase], dim: int, *, contiguous: bool | N
     return lazy
 
 
-def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
+def _stack_plain(
+    frames: list[TensorDictBase], dim: int, known: Columns = _NONE, above: tuple[str, ...] = ()
+) -> TensorDict | None:
     """Stack plain TensorDicts with equal keys and shapes leaf by leaf: 4 times faster than the general way."""
     first = frames[0]
     if type(first) is not TensorDict:
@@ -133,13 +151,15 @@ def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
     columns: dict[str, list[Any]] = {name: [level[name] for level in levels] for name in names}
     following = columns.pop("next", None)
     if following is not None:
-        nested = _stack_plain(following, dim)
+        nested = _stack_plain(following, dim, known, (*above, "next"))
         if nested is None:
             return None
         out["next"] = nested
     for name, column in columns.items():
         head = column[0]
-        if isinstance(head, torch.Tensor):
+        if (path := (*above, name)) in known:
+            out[name] = known[path]
+        elif isinstance(head, torch.Tensor):
             moved = _moved_from_next(name, column, following, out.get("next"), dim)
             if moved is None:
                 try:
@@ -148,7 +168,7 @@ def _stack_plain(frames: list[TensorDictBase], dim: int) -> TensorDict | None:
                     return None
             out[name] = moved
         else:
-            nested = _stack_plain(column, dim)
+            nested = _stack_plain(column, dim, known, path)
             if nested is None:
                 return None
             out[name] = nested

@@ -1,0 +1,117 @@
+"""Rollouts that keep many large entries: each step is copied to where the result is during the next one."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
+
+from steppe import Bounded, SerialEnv, Unbounded
+from steppe.envs import EnvBase
+from steppe_testing import ArrayDataEnv, DataEnv
+
+STEPS = 30
+#: More than is worth a copy of its own in each step, and in all of them more than the memory that is used again.
+LARGE = (6, 100, 80)
+
+
+def images(base=DataEnv):
+    return base({"pixels": Bounded(0.0, 1.0, LARGE), "observation": Bounded(0.0, 1.0, (2,))})
+
+
+def rollout(env, policy=None, **arguments):
+    env.set_seed(0)
+    torch.manual_seed(0)
+    return env.rollout(STEPS, policy, break_when_any_done=False, **arguments)
+
+
+def stacked_at_the_end(env, policy=None):
+    return rollout(env, policy, callback=lambda *_: None)
+
+
+@pytest.mark.parametrize("base", [DataEnv, lambda specs: SerialEnv(2, lambda: ArrayDataEnv(specs))])
+def test_the_data_is_that_of_steps_that_are_stacked_at_the_end(base):
+    env = images(base)
+    data, expected = rollout(env), stacked_at_the_end(env)
+
+    assert data["next", "done"].any()
+    assert data.names == expected.names
+    assert (data == expected).all()
+    assert data["pixels"].data_ptr() != data["next", "pixels"].data_ptr()
+
+
+def test_the_memory_of_a_step_is_free_while_the_rollout_goes_on():
+    seen = []
+
+    def policy(td):
+        seen.append(weakref.ref(td["pixels"]))
+        assert sum(one() is not None for one in seen) <= 4
+        return td.set("action", env.full_action_spec.rand()["action"])
+
+    env = images()
+    rollout(env, policy)
+
+    assert len(seen) == STEPS
+
+
+def test_what_a_policy_writes_into_an_observation_is_seen_as_before():
+    def policy(td):
+        td["pixels"].mul_(2)
+        return td.set("action", env.full_action_spec.rand()["action"])
+
+    env = images()
+
+    assert (rollout(env, policy) == stacked_at_the_end(env, policy)).all()
+
+
+class Changing(EnvBase):
+    """Its images change in step 10: their size, their dtype, or whether they require a gradient; or it raises."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what, self.count = what, 0
+        self.full_observation_spec["pixels"] = Unbounded((-1, *LARGE[1:]) if what == "size" else LARGE)
+        self.action_spec = Unbounded((1,))
+
+    def _reset(self, tensordict=None):
+        self.count = 0
+        return TensorDict({"pixels": torch.zeros(LARGE)}, [])
+
+    def _step(self, tensordict):
+        self.count += 1
+        pixels = torch.full(LARGE, float(self.count))
+        if self.count >= 10:
+            if self.what == "size":
+                pixels = pixels[:1]
+            elif self.what == "error":
+                raise ArithmeticError("the tenth step")
+            else:
+                pixels.requires_grad_()
+        return TensorDict({"pixels": pixels, "reward": torch.zeros(1), "done": torch.zeros(1, dtype=torch.bool)}, [])
+
+    def _set_seed(self, seed):
+        pass
+
+
+def test_images_that_change_their_size_are_kept_as_they_are():
+    data = Changing("size").rollout(STEPS, break_when_any_done=False, return_contiguous=False)
+
+    assert isinstance(data, LazyStackedTensorDict)
+    for t in range(STEPS):
+        assert data[t]["next", "pixels"].shape == (LARGE if t < 9 else (1, *LARGE[1:]))
+        assert (data[t]["next", "pixels"] == t + 1).all()
+        assert (data[t]["pixels"] == t).all()
+
+
+def test_gradients_pass_through_images():
+    data = Changing("gradient").rollout(STEPS, break_when_any_done=False)
+
+    assert data["next", "pixels"].requires_grad
+    assert data["next", "pixels"][:, 0, 0, 0].tolist() == list(range(1, STEPS + 1))
+
+
+def test_more_steps_than_memory_holds_can_be_begun():
+    with pytest.raises(ArithmeticError, match="the tenth step"):
+        Changing("error").rollout(10**12, break_when_any_done=False)
