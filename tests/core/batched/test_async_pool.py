@@ -37,6 +37,7 @@ from steppe.errors import (
     WorkerError,
     WorkerTimeout,
 )
+from steppe.workers import Pool
 from steppe_gym import GymEnv
 from steppe_testing import (
     ArrayCountingEnv,
@@ -657,6 +658,33 @@ def test_ctrl_c_ends_a_wait_and_loses_nothing(run_script: Any, tmp_path: Path) -
     out, err = process.communicate(timeout=CHILD)
 
     assert (out, err) == ("caught\n[[1.0], [1.0]]\n" * 2, "")
+
+
+def test_ctrl_c_right_after_an_answer_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Text has no place in memory that processes share: it comes in messages.
+    env = AsyncEnvPool([TextCountingEnv] * 2, backend="multiprocessing")
+    root = env.reset()
+    receive = Pool.receive
+
+    def receive_and_press(own: Pool, worker: int) -> Any:
+        told = receive(own, worker)
+        signal.raise_signal(signal.SIGINT)
+        return told
+
+    env.async_step_send(env.rand_action(root))
+    interrupts = 0
+    with monkeypatch.context() as patched:
+        patched.setattr(Pool, "receive", receive_and_press)
+        while True:
+            try:
+                found = env.async_step_recv(min_get=2)
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+
+    assert interrupts == 2
+    assert found["env_index"].tolist() == [0, 1]
+    env.close()
 
 
 # -- what goes wrong

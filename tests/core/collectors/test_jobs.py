@@ -19,7 +19,8 @@ from steppe import (
     Trajectories,
 )
 from steppe.errors import StateError, WorkerError
-from steppe_testing import CountingEnv
+from steppe.workers import Pool
+from steppe_testing import CountingEnv, assert_equal_data
 from tests.core.collectors.counters_and_walks import (
     CountTo,
     counters,
@@ -365,6 +366,33 @@ def test_ctrl_c_in_a_job_leaves_the_collector_usable(workers: int, tmp_path: Any
             assert collector.get().length.tolist() == [20], "its worker has gone on"
         collector.execute(env_info=told([2, 3]))
         assert collector.get().length.tolist() == [2, 3]
+
+
+def test_ctrl_c_right_after_any_message_of_a_job_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, presses = Pool.receive, 0
+
+    def receive_and_press(pool: Pool, worker: int) -> Any:
+        nonlocal presses
+        told, presses = receive(pool, worker), presses + 1
+        signal.raise_signal(signal.SIGINT)
+        return told
+
+    with make(2, lambda: SerialEnv(1, CountTo), echo) as collector:
+        expected = collector.execute(env_info=told([3, 9, 4, 7])).result()
+        job = collector.execute(env_info=told([3, 9, 4, 7]))
+        interrupts = 0
+        with monkeypatch.context() as patched:
+            patched.setattr(Pool, "receive", receive_and_press)
+            while collector.job is not None:
+                try:
+                    found = collector.get()
+                except KeyboardInterrupt:
+                    interrupts += 1
+
+        assert interrupts == presses >= 2
+        assert found.length.tolist() == [3, 9, 4, 7]
+        assert_equal_data(found.steps.exclude("collector"), expected.steps.exclude("collector"))
+        assert job.progress() == (4, 4)
 
 
 def let_go_and_get(collector: Any, file: Any) -> None:

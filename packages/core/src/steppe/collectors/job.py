@@ -9,6 +9,7 @@ import torch
 
 from steppe.collectors.record import Trajectories
 from steppe.errors import StateError
+from steppe.workers import uninterrupted
 
 if TYPE_CHECKING:
     from steppe.collectors.requests import Requests
@@ -42,11 +43,20 @@ class Job:
                     self._over = True
                     self._requests.ended()
                 raise
-            taken, self._requests.runner.parts = self._requests.runner.parts, []
-            self._parts += taken
+            with uninterrupted():
+                taken, self._requests.runner.parts = self._requests.runner.parts, []
+                self._parts += taken
             if self._over:
                 self._requests.ended()
         return self._over
+
+    @property
+    def waits_to_be_taken(self) -> bool:
+        """Whether all rows have ended, and some have not been taken."""
+        return bool(self._parts) and self._ended_rows() == self.total
+
+    def _ended_rows(self) -> int:
+        return self._fetched + sum(part.length.numel() for part in self._parts)
 
     def done(self) -> bool:
         """Whether all rows have ended; never waits."""
@@ -55,7 +65,7 @@ class Job:
     def progress(self) -> tuple[int, int]:
         """How many rows have ended, and how many there are; never waits."""
         self._advance(0)
-        return self._fetched + sum(part.length.numel() for part in self._parts), self.total
+        return self._ended_rows(), self.total
 
     def result(self, timeout: float | None = None) -> Trajectories:
         """Wait for all rows, and return those that ``partial`` has not; in request order, and in its shape.
@@ -87,9 +97,9 @@ class Job:
             self._advance(0)
         if not self._parts:
             return None
-        parts, self._parts = self._parts, []
-        found: Any = Trajectories.cat(parts)
+        found: Any = Trajectories.cat(self._parts)
         found = found[found.row.argsort()]
+        self._parts = []
         self._fetched += len(found)
         return found  # type: ignore[no-any-return]
 

@@ -155,7 +155,7 @@ class Requests:
         try:
             return job.result(timeout)
         except BaseException:
-            if self._running:  # it took too long, or was interrupted: it can be asked again
+            if self._running or job.waits_to_be_taken:  # it took too long, or was interrupted: it can be asked again
                 self.job = job
             raise
 

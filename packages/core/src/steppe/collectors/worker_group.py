@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -14,7 +14,7 @@ from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.slots import Slots
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
-from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
+from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process, uninterrupted
 
 __all__ = ["WorkerGroup"]
 
@@ -215,9 +215,10 @@ class WorkerGroup:
     def _look(self) -> None:
         for worker, ticket in list(self._tickets.items()):
             if self.pool.ended(ticket):
-                found = self.pool.result(ticket)
-                del self._tickets[worker]
-                self._ready[worker] = (found, None) if ticket.order is not None else (found[1], found[0])
+                with uninterrupted():
+                    found = self.pool.result(ticket)
+                    del self._tickets[worker]
+                    self._ready[worker] = (found, None) if ticket.order is not None else (found[1], found[0])
 
     def take(self, workers: list[int]) -> tuple[list[TensorDictBase], list[int]]:
         """Take the batches of workers that have one: as they lie in shared memory, to be copied, and their steps."""
@@ -289,38 +290,39 @@ class WorkerGroup:
             self.pool.call(worker, message)
             self._requested.add(worker)
 
-    def hear(self, timeout: float | None) -> list[tuple[int, Any]]:
-        """What workers with a request have told, once one has: ``(kind, ...)``, the last of kind ``"end"``.
+    def hear(self, timeout: float | None, keep: Callable[[int, Any], None]) -> None:
+        """Have what workers with a request have told kept, once one has told something.
 
         Args:
             timeout: seconds to wait at most.
+            keep: called with a worker and ``(kind, ...)``, the last of kind ``"end"``. Ctrl-C comes before or after.
 
         Raises:
             WorkerError: one raised, or ended; all are stopped then.
         """
         try:
-            heard = self._heard()
-            if not heard and self._requested:
+            if not self._heard(keep) and self._requested:
                 for worker in self.pool.wait_any(timeout):
                     if worker not in self._requested:
                         self.pool.unexpected(worker)
-                heard = self._heard()
+                self._heard(keep)
         except WorkerError:
             self.stop(PATIENCE_AFTER_FAILURE, "after an error")
             raise
-        return heard
 
-    def _heard(self) -> list[tuple[int, Any]]:
-        heard = []
+    def _heard(self, keep: Callable[[int, Any], None]) -> bool:
+        found = False
         for worker in sorted(self._requested):
             while worker in self._requested and self.pool.ended(Ticket(worker, None)):
-                told = self.pool.receive(worker)
-                heard.append((worker, told))
-                if told[0] == "end":
-                    self._requested.discard(worker)
+                with uninterrupted():
+                    told = self.pool.receive(worker)
+                    keep(worker, told)
+                    if told[0] == "end":
+                        self._requested.discard(worker)
+                found = True
         if not self._requested:
             self.pool.in_step = True
-        return heard
+        return found
 
     def interrupt_requests(self) -> None:
         """Let the workers end their requests at the next step; they tell of that."""

@@ -11,6 +11,7 @@ from steppe.collectors.chunk import Chunk
 from steppe.collectors.runners import Runner
 from steppe.collectors.slots import Assembly, Slots
 from steppe.collectors.worker_group import WorkerGroup
+from steppe.workers import uninterrupted
 
 __all__ = ["WorkerRunner"]
 
@@ -86,20 +87,22 @@ class WorkerRunner(Runner):
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            for worker, told in self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0)):
-                if told[0] == "end":
-                    self._live[worker] = told[2]
-                    told = told[1]
-                if told is not None:
-                    self._take(*told)
-            if self._assembly is not None and (part := self._assembly.take()) is not None:
-                self.parts.append(part)
+            self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0), self._keep)
+            with uninterrupted():
+                if self._assembly is not None and (part := self._assembly.take()) is not None:
+                    self.parts.append(part)
             if not self.worker_group.requested:
                 return True
             if end is not None and time.monotonic() >= end:
                 return False
 
-    def _take(self, kind: str, data: Any, version: int) -> None:
+    def _keep(self, worker: int, told: Any) -> None:
+        if told[0] == "end":
+            self._live[worker] = told[2]
+            told = told[1]
+        if told is None:
+            return
+        kind, data, version = told
         if kind == "pieces":
             assert self._assembly is not None
             self._assembly.add(data, version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from steppe.workers.channel import SpinGate
 from steppe.workers.commands import Words
 from steppe.workers.failures import Failure, SubjectError
+from steppe.workers.interrupts import uninterrupted
 from steppe.workers.pickling import pickled
 from steppe.workers.pool import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
 from steppe.workers.sharing import SharedLock
@@ -34,4 +35,5 @@ __all__ = [
     "fork_server",
     "other_process",
     "pickled",
+    "uninterrupted",
 ]

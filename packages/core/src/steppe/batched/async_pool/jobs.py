@@ -13,6 +13,7 @@ from tensordict import TensorDictBase
 from steppe.batched.backends.base import AsyncBackend
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.errors import StateError, WorkerTimeout
+from steppe.workers import uninterrupted
 
 __all__ = ["NAMES", "AsyncWork", "Job", "Order"]
 
@@ -164,12 +165,13 @@ class AsyncWork:
             return
         for job in self.jobs.values():
             if not job.ended and self.backend.ended(job.ticket):
-                try:
-                    job.outcome = self.backend.result(job.ticket)
-                except Exception as error:
-                    self.failure = error
-                    return
-                job.ended, job.ticket = True, None
+                with uninterrupted():
+                    try:
+                        job.outcome = self.backend.result(job.ticket)
+                    except Exception as error:
+                        self.failure = error
+                        return
+                    job.ended, job.ticket = True, None
 
     def _first(self, ready: list[int], most: int | None) -> list[int]:
         """Those that were sent first, where there are more than are wanted."""
