@@ -134,6 +134,35 @@ def test_rows_of_a_batch_are_repeated_until_each_of_them_ends(chain):
     assert_equal_data(stepped(rows), stepped(tensordicts))
 
 
+#: Chains with a transform that is not written for blocks of rows.
+ON_TENSORDICTS = ("the whole root", "by torch", "clipped each time", "sums of floats")
+
+
+def around(base, chain, inside=()):
+    """A batch of which some rows end sooner, and a chain around it."""
+    parts = [partial(one, base, chain, steps, inside) for steps in (4, 9, 13)]
+    env = TransformedEnv(SerialEnv(3, parts), Compose(*CHAINS[chain]()))
+    env.set_seed(5)
+    return env
+
+
+def one(base, chain, steps, inside):
+    env = base(dict(DOUBLE), max_steps=steps)
+    return TransformedEnv(env, Compose(*(make() for make in inside))) if inside else env
+
+
+@pytest.mark.parametrize("inside", [(), (lambda: StepCounter(7), RewardSum)], ids=["", "counted inside"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_batch_is_repeated_from_outside_until_each_of_its_rows_ends(chain, inside):
+    rows, tensordicts = (around(base, chain, inside) for base in WAYS)
+
+    assert_equal_data(stepped(rows), stepped(tensordicts), "a loop of steps")
+    assert rows._compiled.repeats is (not inside and chain not in ON_TENSORDICTS)
+    for env in (rows, tensordicts):
+        env.set_seed(5)
+    assert_equal_data(*(env.rollout(20, break_when_any_done=False) for env in (rows, tensordicts)), "a rollout")
+
+
 def test_environments_of_a_batch_repeat_as_often_as_each_says():
     def make(base, times):
         return TransformedEnv(base(dict(DOUBLE), max_steps=10), Compose(StepCounter(), FrameSkipTransform(times)))
@@ -178,18 +207,18 @@ def test_a_step_that_begins_at_an_edited_root_repeats_from_there():
 
 
 def test_an_episode_that_env_info_begins_elsewhere_is_repeated_from_there():
-    def make(base):
-        return TransformedEnv(
-            base(9, env_info=True, action="continuous"), Compose(StepCounter(), FrameSkipTransform(3))
-        )
+    def skipping(env):
+        return TransformedEnv(env, Compose(StepCounter(), FrameSkipTransform(3)))
 
     found = []
     for base in (ArrayCountingEnv, CountingEnv):
-        batch = SerialEnv(2, partial(make, base))
-        td = batch.reset(env_info={"start": torch.tensor([[4], [0]])})
-        found.append(stepped_from(batch, td))
+        make = partial(base, 9, env_info=True, action="continuous")
+        for batch in (SerialEnv(2, lambda make=make: skipping(make())), skipping(SerialEnv(2, make))):
+            td = batch.reset(env_info={"start": torch.tensor([[4], [0]])})
+            found.append(stepped_from(batch, td))
     assert found[0]["next", "observation"][:, 0, 0].tolist() == [7, 3]
-    assert_equal_data(*found)
+    for data in found[1:]:
+        assert_equal_data(data, found[0])
 
 
 def stepped_from(env, td):

@@ -380,6 +380,22 @@ class BatchedEnv(EnvBase):
         """Reset some rows, as ``step_in_storage`` does those that ended: the root of ``storage`` has their data."""
         self._run(RESET, rows)
 
+    def write_in_storage(self, tensordict: TensorDictBase) -> None:
+        """Write into ``storage`` what ``step_in_storage`` is given, for steps of :meth:`act_in_storage`."""
+        self.check_open("step")
+        own = self._rows
+        assert own is not None  # steps_in_storage has been asked
+        own.write_inputs(tensordict)
+
+    def act_in_storage(self, rows: list[int] | None) -> None:
+        """Act in some rows, or all, with what is in ``storage``, which then has their ``next``. Nothing is reset."""
+        self._run(STEP, rows)
+
+    @property
+    def carried_in_storage(self) -> list[Any]:
+        """What a step reads of the root in ``storage``, beside the action."""
+        return [] if self._rows is None else [key for key, _, _ in self._rows.carried]
+
     @property
     def steps_in_storage(self) -> bool:
         """Whether ``storage`` holds all there is of a step: environments write rows, and data comes out on the host."""

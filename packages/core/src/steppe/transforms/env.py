@@ -26,6 +26,9 @@ __all__ = ["AutoResetEnv", "TransformedEnv"]
 _BYPASSING = (
     "storage",
     "step_in_storage",
+    "write_in_storage",
+    "act_in_storage",
+    "carried_in_storage",
     "async_step_send",
     "async_step_recv",
     "async_reset_send",

@@ -206,7 +206,7 @@ class TransformedSteps(EnvBase):
         pipeline = self._compiled
         if (
             self.row_steps is not None
-            or pipeline.two_trips
+            or (pipeline.two_trips and not (pipeline.repeats and _takes_next(tensordict)))
             or not self.is_validated("step")
             or self.run_type_checks
             or "_step" in tensordict.keys()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import EnvBase, Progress, RowLayout, Rows, overlay_reset
+from steppe.envs import Ended, EnvBase, Progress, RowLayout, Rows, overlay_reset
 from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, plan_batch
-from steppe.transforms.compiled.rows import BoundStages
+from steppe.transforms.compiled.rows import BoundStages, bound_chain
 
 __all__ = ["StagesOnBatch", "StepsInStorage"]
 
@@ -41,6 +42,19 @@ class StepsInStorage(Protocol):
         """Reset some rows."""
         ...
 
+    @property
+    def carried_in_storage(self) -> list[Any]:
+        """What a step reads of the root in ``storage``, beside the action."""
+        ...
+
+    def write_in_storage(self, tensordict: TensorDictBase) -> None:
+        """Write what a step is given."""
+        ...
+
+    def act_in_storage(self, rows: list[int] | None) -> None:
+        """Act in some rows, or all, with what is in ``storage``; what ends is not reset."""
+        ...
+
 
 class StagesOnBatch:
     """The transforms of an environment whose base is a batch, each written for blocks of rows.
@@ -48,6 +62,10 @@ class StagesOnBatch:
     Args:
         base: the batch.
         plan: the chain, for one row.
+
+    Attributes:
+        repeats: whether a transform has the batch stepped several times in one step. Each time is a trip of its own, as
+            is the reset of what has ended.
     """
 
     @classmethod
@@ -58,8 +76,8 @@ class StagesOnBatch:
         plan, _ = plan_batch(RowLayout.of(base), EnvSpecs.of_row(base), parts, casts_in_write=False)
         if plan is None or any(hook.converts for hook in plan.hooks) or plan.writes_over:
             return None
-        if plan.repeating:
-            return None  # a step in storage resets what ended, and rows that go on are stepped again
+        if plan.repeating and base.carried_in_storage:
+            return None  # the environments read more of the root than the plan knows of
         return cls(base, plan)
 
     def __init__(self, base: StepsInStorage, plan: RowPlan) -> None:
@@ -85,7 +103,14 @@ class StagesOnBatch:
         following = {key: memory.next(value) for key, value in final.items()}
         self.rows = Rows(self.layout, root, following)
         memory = Memory(self.rows, given)
-        self._stages = BoundStages([plan], lambda i: True, memory, self.rows, Progress())
+        self.repeats = bool(plan.repeating)
+        if self.repeats:
+            flags = {key: arrays[below_next(key)] for key in self.layout.done_keys if below_next(key) in arrays}
+            writer = _InStorage(base, flags, self._flags)
+            rows = self.rows, self.rows
+            self._bound = bound_chain([plan], lambda i: True, writer, memory, rows, Progress())
+        else:
+            self._stages = BoundStages([plan], lambda i: True, memory, self.rows, Progress())
         self._carried = [(key, root[key]) for key in self.layout.carried]
         self._next = list(following.items())
         self._root = [(key, root[key]) for key, _, _ in self.layout.observations]
@@ -106,11 +131,16 @@ class StagesOnBatch:
                     f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
                 )
             array[...] = value.detach().numpy()
-        self._stages.before_step()
-        reset = self.base.step_in_storage(tensordict)
-        for own, source in self._flags:
-            own[...] = source
-        ended = self._stages.step(None)
+        reset: np.ndarray[Any, Any] | None = None
+        if self.repeats:
+            self.base.write_in_storage(tensordict)
+            ended = bool(self._bound.step(()))
+        else:
+            self._stages.before_step()
+            reset = self.base.step_in_storage(tensordict)
+            for own, source in self._flags:
+                own[...] = source
+            ended = self._stages.step(None)
         arrays = {key: array.copy() for key, array in self._next}
         data = {key: torch.from_numpy(array) for key, array in arrays.items()}
         following = build_td(data, self._size, self.layout.device) if self._flat else self._builder(data)
@@ -136,9 +166,52 @@ class StagesOnBatch:
         self, root: TensorDictBase, arrays: dict[Any, np.ndarray[Any, Any]], reset: np.ndarray[Any, Any]
     ) -> None:
         """Write the first data of rows that were reset into the next root."""
-        self._stages.before_reset()
-        self._stages.reset(reset.nonzero()[0].tolist())
+        at = reset.nonzero()[0].tolist()
+        if self.repeats:
+            self._bound.reset(at)
+        else:
+            self._stages.before_reset()
+            self._stages.reset(at)
         columns = [(key, array, arrays[key]) for key, array in self._root]
         # What was reset has not ended.
         columns += [(name, self._not_ended[name], arrays[name]) for name in self.layout.done_keys]
         overlay_reset(root, columns, reset)
+
+
+class _InStorage:
+    """The environments of a batch as a :class:`~steppe.envs.BoundWriter` of the rows of its storage.
+
+    Args:
+        base: the batch.
+        done: arrays of the done entries of ``next`` in storage.
+        flags: arrays that the transforms see in their place, and these.
+    """
+
+    def __init__(
+        self,
+        base: StepsInStorage,
+        done: dict[Any, np.ndarray[Any, Any]],
+        flags: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
+    ) -> None:
+        self.base, self.flags = base, flags
+        self.done, self.terminated, self.truncated = (done.get(name) for name in ("done", "terminated", "truncated"))
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        """Act, with the actions that are in storage."""
+        self.base.act_in_storage(None if at is None else list(at))
+        some = slice(None) if at is None else list(at)
+        for own, source in self.flags:
+            own[some] = source[some]
+        assert self.done is not None
+        if not self.done.any():
+            return []
+        n = len(self.done)
+        flags: list[Any] = [
+            [False] * n if one is None else one.reshape(n, -1).any(-1).tolist()
+            for one in (self.done, self.terminated, self.truncated)
+        ]
+        rows = range(n) if at is None else at
+        return [(row, flags[1][row], flags[2][row]) for row in rows if flags[0][row]]
+
+    def reset(self, at: Sequence[int], env_info: Any = None) -> None:
+        """Nothing: what was reset is in storage already."""

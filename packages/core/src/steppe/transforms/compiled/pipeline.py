@@ -94,15 +94,17 @@ class Pipeline:
         self.writes_step = transform.writes_step
         self.same_batch = self.specs.batch_size == self.base_specs.batch_size
         self.may_end = transform.writes_done
-        self.two_trips = (
-            (transform.writes_done and not transform.only_ends)
-            or self.writes_step
+        trips_of_its_own = (
+            self.writes_step
             or not self.same_batch
             or bool(self.after_step_mdp)
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
             # Without a trip of its own to save, a plain step is cheaper.
             or type(base).step_and_maybe_reset in (EnvBase.step_and_maybe_reset, ArrayEnv.step_and_maybe_reset)
         )
+        self.two_trips = trips_of_its_own or (transform.writes_done and not transform.only_ends)
+        #: Whether the batch is stepped several times in one step, in its storage.
+        self.repeats = not trips_of_its_own and self.on_batch is not None and self.on_batch.repeats
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
         self._foreign = [*foreign, "next"]

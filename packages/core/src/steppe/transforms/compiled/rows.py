@@ -16,7 +16,7 @@ from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan
 from steppe.transforms.compiled.stages import RowByRow, make_stage
 
-__all__ = ["BoundStages", "TransformedRows", "shared"]
+__all__ = ["BoundStages", "TransformedRows", "bound_chain", "shared"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -74,32 +74,8 @@ class TransformedRows:
             },
             {key: memory.next(value) for key, value in base_values.items()},
         )
-        bound: BoundWriter = self.base.bind(base_rows, progress)
-        first = 0
-        for i in plan.repeating:
-            counts = self._counts(i)
-            if max(counts) == 1:
-                continue
-            if i > first:
-                bound = self._chain(bound, memory, (rows, base_rows), progress, first, i)
-            values = plan.values[i]
-            carried = [(memory.root(values[key]), memory.next(values[key])) for key in plan.carried_before(i)]
-            bound = Repeated(bound, counts, carried, [memory.next(values[key]) for key in plan.rewards_before(i)])
-            first = i
-        return self._chain(bound, memory, (rows, base_rows), progress, first, len(plan.parts))
-
-    def _counts(self, i: int) -> list[int]:
-        """How often transform ``i`` has each row stepped."""
-        counts = [(rows.repeats or 1) if (rows := plan.hooks[i].rows) is not None else 1 for plan in self.plans]
-        return counts * self.n if len(counts) == 1 else counts
-
-    def _chain(
-        self, inner: BoundWriter, memory: Memory, rows: tuple[Rows, Rows], progress: Progress, first: int, end: int
-    ) -> BoundWriter:
-        """``inner`` with the transforms from ``first`` to ``end`` behind it."""
-        stages = BoundStages(self.plans, self.shares, memory, rows[0], progress, range(first, end))
-        done = {name: memory.next(value) for name, value in self.plans[0].values[end].items() if name in _DONE}
-        return _BoundChain(inner, stages, rows, done)
+        bound = self.base.bind(base_rows, progress)
+        return bound_chain(self.plans, self.shares, bound, memory, (rows, base_rows), progress)
 
     def shares(self, stage: int) -> bool:
         """Whether one call of a transform serves all rows."""
@@ -112,6 +88,46 @@ def shared(plans: Sequence[RowPlan], stage: int) -> bool:
         return True
     keys = [plan.parts[stage].key_of_rows() for plan in plans]
     return keys[0] is not None and all(key == keys[0] for key in keys)
+
+
+def bound_chain(
+    plans: Sequence[RowPlan],
+    shares: Callable[[int], bool],
+    base: BoundWriter,
+    memory: Memory,
+    rows: tuple[Rows, Rows],
+    progress: Progress,
+) -> BoundWriter:
+    """A bound writer with a chain behind it.
+
+    Args:
+        plans: the chain of each row, or one for all.
+        shares: whether one call of transform i serves all rows.
+        base: writes the rows before the transforms.
+        memory: where values are.
+        rows: those of the caller, and those of the base writer.
+        progress: notes which row is at work.
+    """
+    plan, first, bound = plans[0], 0, base
+
+    def chain(end: int) -> BoundWriter:
+        """The transforms from the first that is not yet there up to another one."""
+        stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end))
+        done = {name: memory.next(value) for name, value in plan.values[end].items() if name in _DONE}
+        return _BoundChain(bound, stages, rows, done)
+
+    for i in plan.repeating:
+        counts = [(hooks.repeats or 1) if (hooks := one.hooks[i].rows) is not None else 1 for one in plans]
+        if max(counts) == 1:
+            continue
+        if i > first:
+            bound = chain(i)
+        values = plan.values[i]
+        carried = [(memory.root(values[key]), memory.next(values[key])) for key in plan.carried_before(i)]
+        rewards = [memory.next(values[key]) for key in plan.rewards_before(i)]
+        bound = Repeated(bound, counts * rows[0].n if len(counts) == 1 else counts, carried, rewards)
+        first = i
+    return chain(len(plan.parts))
 
 
 class _BoundChain:
