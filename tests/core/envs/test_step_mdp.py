@@ -64,6 +64,22 @@ def test_entries_that_come_and_go_between_steps_are_kept_in_each_root_that_they_
     assert found == [set(), {"hidden"}, set(), {"hidden", "note"}, {"note"}, {"hidden", "note"}]
 
 
+def test_entries_of_a_group_are_kept_and_written_without_the_step_before_seeing_it():
+    group = TensorDict({"observation": torch.zeros(2, 1), "action": torch.ones(2), "hidden": torch.ones(2)}, [2])
+    after = TensorDict(
+        {"observation": torch.ones(2, 1), "reward": torch.ones(2, 1), "inner": {"x": torch.ones(2)}}, [2]
+    )
+    for following, names in ((after.exclude("inner"), {"hidden"}), (after, {"hidden", "inner"})):
+        td = TensorDict({"agents": group, "next": {"agents": following}})
+        root = step_mdp(td, reward_keys=("agents", "reward"), action_keys=("agents", "action"))
+        root["agents", "hidden"] = torch.zeros(2)
+
+        assert set(root["agents"].keys()) == {"observation"} | names
+        assert root["agents", "observation"].all()
+        assert root["agents"].batch_size == (2,)
+        assert group["hidden"].all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "added", "removed"),
     [

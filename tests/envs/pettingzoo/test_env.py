@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, check_env_specs, li
 from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
 from steppe.specs import Bounded, OneHot
 from steppe_pettingzoo import PettingZooEnv, PettingZooWrapper
+from steppe_testing import assert_equal_data
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("ignore")]
 
@@ -216,3 +219,42 @@ def test_wrong_arguments_are_answered():
         PettingZooEnv("classic/tictactoe_v3", parallel=True)
     with pytest.raises(TypeError, match=r"PettingZooEnv\('butterfly/pistonball_v6'\)"):
         PettingZooWrapper("pistonball_v6")
+
+
+@pytest.mark.parametrize("group_map", [None, MarlGroupMapType.ALL_IN_ONE_GROUP], ids=["alike", "unequal"])
+def test_a_copy_gives_the_data_of_what_it_was_made_from(group_map):
+    env = PettingZooEnv("mpe2/simple_tag_v3", group_map=group_map)
+    found = []
+    for one in (env, copy.deepcopy(env)):
+        one.set_seed(0)
+        found.append(one.rollout(4))
+
+    assert_equal_data(*found)
+
+
+def test_what_a_step_returned_stays_when_others_follow():
+    env = make_env("pettingzoo:mpe2/simple_tag_v3")
+    env.set_seed(0)
+    first = env.rand_step(env.reset())
+    kept = first.clone()
+    env.rollout(3)
+
+    assert_equal_data(first, kept)
+
+
+@pytest.mark.parametrize("wrong", [9, -1])
+def test_a_number_that_is_no_action_is_answered_with_the_agents_name(wrong):
+    env = make_env("pettingzoo:classic/tictactoe_v3")
+    td = env.rand_action(env.reset())
+    td["player_1", "action"] = torch.tensor([wrong])
+
+    with pytest.raises(ActionError, match="player_1"):
+        env.step(td)
+
+
+def test_the_action_of_an_agent_that_does_not_act_is_not_looked_at():
+    env = make_env("pettingzoo:classic/tictactoe_v3")
+    td = env.rand_action(env.reset())
+    td["player_2", "action"] = torch.tensor([0])
+
+    assert env.step(td)["next", "player_2", "mask"].all()

@@ -78,8 +78,12 @@ class StepPlan:
     def _level(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool = False) -> Any:
         if type(following) is not TensorDict or (root is not None and type(root) is not TensorDict):
             return self._any_class(root, following, drop_root, drop_next, top=top)
+        old, fresh = entries(root) if root is not None else {}, entries(following)
+        if root is not None and self._keep_other and not top:
+            tensors = _of_tensors(old, fresh, drop_root, drop_next)
+            if tensors is not None:
+                return build_alike(tensors, root)
         out: dict[str, Any] = {}
-        old = entries(root) if root is not None else {}
         if self._keep_other:
             for name, value in old.items():
                 if top and name == "next":
@@ -89,18 +93,20 @@ class StepPlan:
                 if type(value) is Tensor or not _is_group(value):
                     if dropped is None:
                         out[name] = value
+                elif name in fresh and _is_group(fresh[name]) and drop_next.get(name) != {}:
+                    continue  # the two are put together below
                 elif dropped is None or dropped:
                     # A policy writes into the new root; what it writes into a group must not reach the old one.
                     kept = value.exclude(*_leaves(dropped)) if dropped else value.copy()
                     if not kept.is_empty():
                         out[name] = kept
-        for name, value in entries(following).items():
+        for name, value in fresh.items():
             dropped = drop_next.get(name)
             if dropped is not None and not dropped:
                 continue
             if type(value) is not Tensor and _is_group(value):
                 value = self._level(old.get(name), value, drop_root.get(name) or {}, dropped or {})
-                if value.is_empty():
+                if not _begins_with_tensor(value) and value.is_empty():
                     out.pop(name, None)
                     continue
             out[name] = value
@@ -123,6 +129,21 @@ class StepPlan:
         drop = [*_leaves(drop_root), "next"] if top else _leaves(drop_root)
         kept = root.exclude(*drop) if drop else root.copy()
         return _without_empty_groups(kept.update(taken))
+
+
+def _of_tensors(
+    old: dict[str, Any], fresh: dict[str, Any], drop_root: dict[str, Any], drop_next: dict[str, Any]
+) -> dict[str, Any] | None:
+    """One group of agents, whose entries are tensors mostly; None for other data."""
+    if any(drop_root.values()) or any(drop_next.values()):
+        return None
+    level = {name: value for name, value in old.items() if name not in drop_root}
+    level.update([item for item in fresh.items() if item[0] not in drop_next] if drop_next else fresh)
+    return level if level and _TENSORS.issuperset(map(type, level.values())) else None
+
+
+def _begins_with_tensor(group: Any) -> bool:
+    return type(group) is TensorDict and type(next(iter(entries(group).values()), None)) is Tensor
 
 
 def _without_empty_groups(data: Any) -> Any:

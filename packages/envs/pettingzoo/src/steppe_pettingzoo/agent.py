@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ActionCodec
 from steppe.errors import NotSupported
-from steppe.specs import Binary, Composite, Spec, Unbounded
+from steppe.specs import Binary, Categorical, Composite, Spec, Unbounded
 from steppe_gym import SpaceReader, action_decoder, space_to_spec
 
 __all__ = ["Agent", "Key"]
@@ -70,6 +70,9 @@ class Agent:
         # An action that is a single tensor is decoded without a TensorDict around it.
         leaf = self._codec.keys == [name]
         self._one = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
+        number = type(self._action) is Categorical and self._action.ndim == 0 and self._action.dtype is torch.int64
+        #: How many actions there are to choose from, where an action is a number.
+        self.choices = int(self._action.n) if number else 0
         self._decode = action_decoder(action_space, self._action, name)
         entries: dict[str, Spec] = {"observation": observation}
         if self.has_action_mask:
@@ -110,12 +113,19 @@ class Agent:
             if key in info:
                 out[("info", str(key))][...] = info[key]
 
-    def native_action(self, action: torch.Tensor | TensorDictBase) -> Any:
+    def native_action(self, action: torch.Tensor | TensorDictBase | int) -> Any:
         """The action as the library takes it.
 
         Args:
-            action: as ``action_spec["action"]`` has it, on the CPU.
+            action: as ``action_spec["action"]`` has it, on the CPU; or its number.
+
+        Raises:
+            ActionError: it does not fit.
         """
+        if type(action) is int:
+            if 0 <= action < self.choices:
+                return action if self._decode is None else self._decode(action)
+            action = torch.tensor(action, device="cpu")  # is refused like any other
         if self._one is None:
             native = self._codec.from_tensordict(TensorDict({self.name: action}))
         else:

@@ -40,14 +40,21 @@ class AgentGroup:
         masked = self.alike and all(agent.has_action_mask for agent in agents)
         #: The spec of one agent's action, where all agents of the group choose among as many, and have masks.
         self.choice: Categorical | OneHot | None = agents[0].action_spec["action"] if masked else None
+        self._numbers = all(agent.choices for agent in agents)
+        #: Where the values of a step are written.
+        self.rows = Rows(self)
 
     def actions(self, tensordict: TensorDictBase) -> list[Any]:
-        """The action of each agent, on the CPU, from data with the group."""
+        """The action of each agent, a tensor on the CPU or a number, from data with the group."""
         values = tensordict.get(self.name)
         if isinstance(values, LazyStackedTensorDict):
             found = [row.get("action") for row in values.tensordicts]
         else:
-            found = list(values.get("action").unbind(0))
+            stacked = values.get("action")
+            if self._numbers and stacked.dtype is torch.int64 and stacked.ndim == 1:
+                numbers: list[Any] = stacked.tolist()
+                return numbers
+            found = list(stacked.unbind(0))
         elsewhere = self.device is not None and self.device.type != "cpu"
         return [action.cpu() for action in found] if elsewhere else found
 
@@ -61,48 +68,56 @@ class AgentGroup:
             action = torch.nn.functional.one_hot(action, weights.shape[-1])
         return action.to(device=self.device, dtype=self.choice.dtype)
 
-    def new_rows(self) -> Rows:
-        """Zeros for all that the agents observe, to be written into."""
-        return Rows(self)
-
 
 class Rows:
-    """What the agents of a group observe at one time, as arrays that are written row by row.
+    """What the agents of a group observe at one time, as arrays that are written row by row, and copied into data.
 
     Attributes:
         of: for each agent its numpy views by key; an entry of one name has that name as its key too.
     """
 
     def __init__(self, group: AgentGroup) -> None:
-        self._group = group
         n = len(group.agents)
+        self._alike, self._device, self._size = group.alike, group.device, torch.Size([n])
         if group.alike:
             fields = group.agents[0].fields
             self._arrays = [{key: np.zeros((n, *shape), dtype) for key, (shape, dtype) in fields.items()}]
-            self.of = [_views({key: array[i, ...] for key, array in self._arrays[0].items()}) for i in range(n)]
         else:
             self._arrays = [
                 {key: np.zeros(shape, dtype) for key, (shape, dtype) in agent.fields.items()} for agent in group.agents
             ]
+        self._view()
+
+    def _view(self) -> None:
+        if self._alike:
+            shared = self._arrays[0].items()
+            self.of = [_views({key: array[i, ...] for key, array in shared}) for i in range(self._size[0])]
+        else:
             self.of = [_views({key: array[...] for key, array in arrays.items()}) for arrays in self._arrays]
-        self._n = n
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "of"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._view()  # copies of views would be arrays of their own
+
+    def clear(self) -> None:
+        """Begin anew, with zeros."""
+        for arrays in self._arrays:
+            for array in arrays.values():
+                array[...] = 0
 
     def data(self, extra: dict[str, np.ndarray[Any, Any]]) -> TensorDictBase:
-        """A TensorDict ``[agents]`` of all that was written, with further entries ``[agents, ...]``."""
-        device = self._group.device
+        """A TensorDict ``[agents]`` of copies of all that was written, with further entries ``[agents, ...]``."""
         more = {key: torch.from_numpy(value) for key, value in extra.items()}
-        if self._group.alike:
-            return _nested(self._arrays[0], more, torch.Size([self._n]), device)
+        if self._alike:
+            return _nested(self._arrays[0], more, self._size, self._device)
         parts = [
-            _nested(arrays, {key: value[i] for key, value in more.items()}, torch.Size([]), device)
+            _nested(arrays, {key: value[i] for key, value in more.items()}, torch.Size([]), self._device)
             for i, arrays in enumerate(self._arrays)
         ]
         return LazyStackedTensorDict.lazy_stack(parts, 0)
-
-    @property
-    def action_mask(self) -> torch.Tensor:
-        """What was written as the mask of the group's actions, ``[agents, n]``, where all have one."""
-        return torch.from_numpy(self._arrays[0][("action_mask",)])
 
 
 def _views(views: dict[Key, Any]) -> dict[Any, Any]:
@@ -117,7 +132,7 @@ def _nested(
         level = tree
         for name in key[:-1]:
             level = level.setdefault(name, {})
-        level[key[-1]] = torch.from_numpy(array)
+        level[key[-1]] = torch.from_numpy(array.copy())
     if device is None or device.type == "cpu":
         return _built(tree, size, device)
     return _built(tree, size, None).to(device)

@@ -233,8 +233,10 @@ class PettingZooWrapper(LibraryWrapper):
         """Put what the library said into data; ``before`` are the agents that were alive, empty after a reset."""
         stepped = bool(before)
         alive = outcome.observations
-        for name in outcome.terminated:
-            self._ended[name] = (bool(outcome.terminated[name]), bool(outcome.truncated[name]))
+        ended = self._ended
+        for name, terminated in outcome.terminated.items():
+            ended[name] = (bool(terminated), bool(outcome.truncated[name]))
+        some_ended = any(terminated or truncated for terminated, truncated in ended.values())
         if not self.use_mask and len(alive) < len(self.possible_agents):
             gone = [name for name in self.possible_agents if name not in alive]
             raise StateError(
@@ -245,10 +247,11 @@ class PettingZooWrapper(LibraryWrapper):
         acting = set(outcome.acting)
         self.__dict__["_last_masks"] = masks = {}
         for group in self.groups:
-            rows, n = group.new_rows(), len(group.agents)
+            rows, n = group.rows, len(group.agents)
+            rows.clear()
             extra: dict[str, np.ndarray[Any, Any]] = {name: np.zeros((n, 1), bool) for name in _FLAGS}
             if stepped:
-                extra["reward"] = np.zeros((n, 1), np.float32)
+                reward = extra["reward"] = np.zeros((n, 1), np.float32)
             for i, agent in enumerate(group.agents):
                 name, out = agent.name, rows.of[i]
                 acts = name in acting
@@ -259,18 +262,19 @@ class PettingZooWrapper(LibraryWrapper):
                 if self.use_mask:
                     out["mask"][...] = acts
                 if stepped:
-                    extra["reward"][i] = outcome.rewards.get(name, 0.0)
-                    terminated, truncated = self._ended.get(name, (False, False))
-                    extra["terminated"][i], extra["truncated"][i] = terminated, truncated
-                    extra["done"][i] = terminated or truncated
+                    reward[i] = outcome.rewards.get(name, 0.0)
+                    if some_ended:
+                        terminated, truncated = ended.get(name, (False, False))
+                        extra["terminated"][i], extra["truncated"][i] = terminated, truncated
+                        extra["done"][i] = terminated or truncated
                 if agent.has_action_mask:
-                    masks[name] = torch.from_numpy(out["action_mask"])
-            if group.choice is not None:
-                masks[group.name,] = rows.action_mask
+                    masks[name] = torch.from_numpy(out["action_mask"].copy())
             data[group.name] = rows.data(extra)
+            if group.choice is not None:
+                masks[group.name,] = data[group.name].get("action_mask")
         if self.return_state:
             data["state"] = self._moved(self._state())
-        done, terminated, truncated = self._whole_episode() if stepped else (False, False, False)
+        done, terminated, truncated = self._whole_episode() if some_ended else (False, False, False)
         for name, flag in zip(_FLAGS, (done, terminated, truncated), strict=True):
             data[name] = self._moved(torch.from_numpy(np.array([flag])))
         return build_td(data, self.batch_size, self.device)

@@ -42,10 +42,8 @@ class Expectation:
         self._strict = False
         #: What a reset may hold although it is a reward.
         self.carried = {*env.observation_keys, *env.state_keys}
-        # Environments that return flat data with all their done entries need no completing: one set operation tells.
-        self._flat_done = (
-            frozenset(key for key, *_ in self.dones) if all(isinstance(d[0], str) for d in self.dones) else None
-        )
+        # Environments that return all their done entries need no completing: one set operation for each level tells.
+        self._done_levels = [(group.prefix, frozenset(group.names)) for group in self.groups]
 
     def _leaves(self, env: EnvAttributes, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
         found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
@@ -70,11 +68,10 @@ class Expectation:
             ActionError: naming the key, what is expected and what was found.
         """
         lead = tensordict.batch_size
-        level = entries(tensordict) if type(tensordict) is TensorDict else None
         for rule in self.actions:
             key = rule.key
             try:
-                value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
+                value = _entry(tensordict, key)
             except RuntimeError:  # it is there, in rows that cannot be read as one tensor; each row's own check follows
                 continue
             if value is None:
@@ -145,13 +142,11 @@ class Expectation:
                 f"{self.name}._step must return a TensorDict, found {type(following).__name__}. Write: return "
                 "TensorDict({...}, batch_size=self.batch_size)"
             )
-        flat = self._flat_done
-        if flat is None or type(following) is not TensorDict or not flat <= entries(following).keys():
+        if not all(_has_all(following, *level) for level in self._done_levels):
             complete_done(following, self.groups, self.done_spec)
         lead = following.batch_size
-        level = entries(following) if type(following) is TensorDict else None
         for key, shape, _ in self.rewards:
-            reward = level.get(key) if level is not None and type(key) is str else following.get(key, None)
+            reward = _entry(following, key)
             if reward is None:
                 raise SpecError(
                     f"{self.name}._step returned no reward at {key!r}. "
@@ -163,6 +158,30 @@ class Expectation:
             expected = lead + shape if lead else shape
             if reward.shape != expected and reward.numel() == expected.numel():
                 following.set(key, reward.reshape(expected))
+
+
+def _entry(data: TensorDictBase, key: Any) -> Any:
+    """``data.get(key, None)``, in a tenth of the time where plain TensorDicts hold a tensor there."""
+    if type(data) is not TensorDict:
+        return data.get(key, None)
+    if type(key) is str:
+        return entries(data).get(key)
+    found: Any = data
+    for name in key:
+        if type(found) is not TensorDict:
+            return data.get(key, None)
+        found = entries(found).get(name)
+    return found if type(found) is torch.Tensor else data.get(key, None)
+
+
+def _has_all(data: TensorDictBase, prefix: tuple[str, ...], names: frozenset[str]) -> bool:
+    """Whether plain TensorDicts lead to a level that has these entries."""
+    level: Any = data
+    for name in prefix:
+        if type(level) is not TensorDict:
+            return False
+        level = entries(level).get(name)
+    return type(level) is TensorDict and names <= entries(level).keys()
 
 
 def _holds(wanted: torch.dtype, found: torch.dtype) -> bool:
