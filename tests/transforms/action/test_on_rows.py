@@ -49,6 +49,10 @@ CHAINS = {
     "flatten": (FlattenAction, BOX, (2, 3)),
     "discretizer": (lambda: ActionDiscretizer(4), Bounded(-1.0, 1.0, (3,)), (3,)),
     "numbers": (lambda: ActionDiscretizer(4, categorical=True), Bounded(-1.0, 1.0, (3,)), (3,)),
+    "unequal": (lambda: ActionDiscretizer(torch.tensor([2, 5, 3])), Bounded(-1.0, 1.0, (3,)), (3,)),
+    "one-hot": (lambda: ActionDiscretizer(4, categorical=False), Bounded(-1.0, 1.0, (3,)), (3,)),
+    "one number": (lambda: ActionDiscretizer(4), Bounded(-1.0, 1.0, ()), ()),
+    "one row": (lambda: ActionDiscretizer(4, categorical=False), Bounded(-1.0, 1.0, ()), ()),
     "two": (lambda: Compose(FlattenAction(), ActionScaling(), StepCounter()), BOX, (2, 3)),
 }
 

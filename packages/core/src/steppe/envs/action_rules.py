@@ -250,6 +250,11 @@ def _allows_one(leaf: Spec) -> Allows | None:
     if type(leaf) is Categorical and leaf.ndim == 0 and leaf.space.n > 0 and leaf.dtype is not torch.bool:
         last = leaf.n - 1
         return lambda number: 0 <= number <= last and number == int(number)
+    if type(leaf) is MultiCategorical and leaf.ndim == 1 and leaf.nvec.ndim == 1 and len(leaf.nvec) <= _FEW:
+        lasts = (leaf.nvec - 1).tolist()
+        return lambda row: all(
+            0 <= number <= last and number == int(number) for number, last in zip(row, lasts, strict=True)
+        )
     return None
 
 

@@ -64,6 +64,8 @@ class ActionDiscretizer(ActionInverse):
         self.categorical = bool(categorical)
         self._counts = counts
         self._plan = None
+        #: Of each number of the action its value in each interval, where that is all there is to say.
+        self._values: list[list[float]] | None = None
         self._draws = RowGenerators()
 
     def _set_seed(self, seed: int | None) -> None:
@@ -112,6 +114,7 @@ class ActionDiscretizer(ActionInverse):
             table[i, :count] = self.custom_arange(count, device)
         low, width = row.space.low, row.space.high - row.space.low
         self._plan = (nvec, table, low, width, scalar)
+        self._values = self._values_of(nvec, table, low, width) if low.ndim <= 1 else None
         if scalar:
             kind = Categorical if self.categorical else OneHot
             shape = leaf.shape if self.categorical else (*leaf.shape, n * most)
@@ -131,6 +134,9 @@ class ActionDiscretizer(ActionInverse):
                 "Append it to one: env.append_transform(ActionDiscretizer(5))."
             )
         nvec, table, low, width, scalar = plan
+        one = self._of_one(value, nvec, scalar) if value.is_cpu and table.is_cpu else None
+        if one is not None:
+            return one
         if self.categorical:
             number = value.unsqueeze(-1) if scalar else value
         else:
@@ -148,6 +154,41 @@ class ActionDiscretizer(ActionInverse):
         action = low + where * width
         # A rounding error may be beyond a bound.
         return torch.minimum(torch.maximum(action, low), low + width)
+
+    def _values_of(
+        self, nvec: list[int], table: torch.Tensor, low: torch.Tensor, width: torch.Tensor
+    ) -> list[list[float]] | None:
+        if self.sampling is self.SamplingStrategy.RANDOM:
+            return None
+        low, width = low.reshape(-1, 1), width.reshape(-1, 1)
+        found: list[list[float]] = torch.minimum(torch.maximum(low + table * width, low), low + width).tolist()
+        return [values[:count] for values, count in zip(found, nvec, strict=True)]
+
+    def _of_one(self, value: torch.Tensor, nvec: list[int], scalar: bool) -> torch.Tensor | None:
+        """The same for one action, looked up; None where that is not all there is to do."""
+        values = self._values
+        if values is None or value.ndim != int(not (scalar and self.categorical)):
+            return None
+        row: Any = value.tolist()
+        if self.categorical:
+            numbers = [row] if scalar else row
+        else:
+            if row.count(0) != len(row) - len(nvec) or row.count(1) != len(nvec):
+                return None
+            numbers, begin = [], 0
+            for count in nvec:
+                part = row[begin : begin + count]
+                if 1 not in part:
+                    return None
+                numbers.append(part.index(1))
+                begin += count
+        try:
+            found = [of_one[number] for of_one, number in zip(values, numbers, strict=True)]
+        except (IndexError, TypeError, ValueError):  # no such interval, which the tensors say
+            return None
+        if min(numbers) < 0:
+            return None
+        return torch.tensor(found[0] if scalar else found, dtype=self.dtype, device="cpu")
 
     def forward(self, tensordict: Any) -> Any:
         """Not defined: which interval an action is in is not looked for.

@@ -112,10 +112,11 @@ class ActionScaling(ActionInverse):
         )
 
     def _known(self, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.loc is None and self.container is not None and hasattr(self.container, "full_action_spec"):
+        if self._buffers["loc"] is None and self.container is not None and hasattr(self.container, "full_action_spec"):
             _ = self.container.full_action_spec  # works it out
-        loc, scale = self.loc, self.scale
-        if loc is None:
+        # Attributes that are buffers are slow to reach.
+        loc, scale = self._buffers["loc"], self._buffers["scale"]
+        if loc is None or scale is None:
             raise StateError(
                 "ActionScaling: loc and scale follow from the bounds of an environment, and it belongs to none. Give "
                 "both, or append it to an environment."
@@ -135,11 +136,14 @@ class ActionScaling(ActionInverse):
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         loc, scale = self._known(value)
         action = (value if self.standard_normal else value * 2 - 1) * scale + loc
-        action = action.to(value.dtype)
-        if self._limits is not None:  # a rounding error may be beyond a bound
-            low, high = (limit.to(value.device) for limit in self._limits)
-            action = torch.minimum(torch.maximum(action, low), high)
-        return action
+        if action.dtype is not value.dtype:
+            action = action.to(value.dtype)
+        if self._limits is None:
+            return action
+        low, high = self._limits  # a rounding error may be beyond a bound
+        if low.device != value.device:
+            low, high = low.to(value.device), high.to(value.device)
+        return torch.clamp(action, low, high)
 
     def normalize(self, action: torch.Tensor) -> torch.Tensor:
         """From an action of the environment to one on the scale."""

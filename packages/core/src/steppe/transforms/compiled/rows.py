@@ -113,6 +113,8 @@ def bound_chain(
     def chain(end: int) -> BoundWriter:
         """The transforms from the first that is not yet there up to another one."""
         stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end))
+        if stages.idle:
+            return bound
         done = {name: memory.next(value) for name, value in plan.values[end].items() if name in _DONE}
         return _BoundChain(bound, stages, rows, done)
 
@@ -243,6 +245,11 @@ class BoundStages:
             self.steps.append((stage.step, part))
         if stage.resets:
             self.resets.append((stage.reset, part))
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do: transforms of actions alone, say."""
+        return not (self.steps or self.resets or self._before_step or self._before_reset)
 
     def before_step(self) -> None:
         """Tell the transforms that want to know it that a step begins."""
