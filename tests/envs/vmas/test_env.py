@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 import vmas
 from tensordict import TensorDict
+from vmas.scenarios import load
 
 from steppe import (
     Compose,
@@ -250,6 +253,50 @@ def test_the_scenarios_are_listed_without_an_environment() -> None:
 def test_an_unknown_scenario_comes_with_the_closest() -> None:
     with pytest.raises(EnvNotFound, match="Did you mean 'balance'"):
         make_env("vmas:balnce")
+
+
+@pytest.mark.parametrize(
+    ("argument", "answer"),
+    [
+        ("n_agent", ": did you mean 'n_agents'? It takes n_agents, package_mass, random_package_pos_on_line."),
+        ("max_step", ": did you mean 'max_steps'? It takes n_agents,"),
+        ("colour", ". It takes n_agents, package_mass, random_package_pos_on_line."),
+    ],
+)
+def test_an_argument_that_the_scenario_lacks_comes_with_those_that_it_takes(argument: str, answer: str) -> None:
+    for scenario in ("balance", load("balance.py").Scenario()):
+        with pytest.raises(TypeError, match=re.escape(f"The scenario 'balance' has no argument {argument!r}{answer}")):
+            VmasEnv(scenario, num_envs=1, **{argument: 3})
+
+
+class Lenient(load("balance.py").Scenario):
+    """Takes arguments in ways of its own."""
+
+    def make_world(self, batch_dim: int, device: Any, **kwargs: Any) -> Any:
+        for name in list(kwargs):
+            if name.startswith("free_"):
+                setattr(self, name, kwargs.pop(name))
+        self.looked_at = kwargs.get("looked_at")
+        return super().make_world(batch_dim, device, **kwargs)
+
+
+def test_an_argument_that_a_scenario_takes_in_another_way_is_no_error() -> None:
+    env = VmasEnv(Lenient(), num_envs=1, free_of_charge=7, n_agents=4)
+    assert (env.scenario.free_of_charge, len(env.agent_names)) == (7, 4)
+    with pytest.warns(UserWarning, match="looked_at"):  # of VMAS, which the scenario leaves it to
+        assert VmasEnv(Lenient(), num_envs=1, looked_at=8).scenario.looked_at == 8
+    with pytest.raises(TypeError, match="has no argument 'loked_at': did you mean 'looked_at'"):
+        VmasEnv(Lenient(), num_envs=1, loked_at=8)
+
+
+def test_other_warnings_of_a_scenario_are_heard() -> None:
+    class Loud(Lenient):
+        def make_world(self, *args: Any, **kwargs: Any) -> Any:
+            warnings.warn("the package is heavy", stacklevel=1)
+            return super().make_world(*args, **kwargs)
+
+    with pytest.warns(UserWarning, match="the package is heavy"):
+        VmasEnv(Loud(), num_envs=1, free_of_charge=7)
 
 
 @pytest.mark.parametrize("count", [0, True, 2.0])

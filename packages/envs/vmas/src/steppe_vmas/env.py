@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, MultiOneHot, OneHot, Spec
 
 from .agent_data import AgentGroup, by_agent, leaves_of
+from .arguments import made_of_known_arguments
 from .random_state import RandomState
 from .rows import NO_PARTIAL_STEP, VmasRows
 from .scenarios import scenario_names
@@ -269,6 +272,7 @@ class VmasEnv(VmasWrapper):
     Raises:
         EnvNotFound: VMAS has no such scenario.
         SpecError: ``num_envs`` is no positive number.
+        TypeError: the scenario has no such argument, as far as VMAS and its source say so.
     """
 
     def __init__(
@@ -287,6 +291,7 @@ class VmasEnv(VmasWrapper):
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
             raise SpecError(f"num_envs is a whole number >= 1, found {num_envs!r}.")
         import vmas
+        from vmas.scenarios import load
 
         names = scenario_names()
         if isinstance(scenario, str) and not scenario.endswith(".py") and scenario not in names:
@@ -295,8 +300,12 @@ class VmasEnv(VmasWrapper):
         if own.pop("batch_size", None) not in (None, num_envs, (num_envs,), [num_envs]):
             raise SpecError(f"The batch of VmasEnv is num_envs={num_envs}: leave batch_size out.")
         value = int(np.random.default_rng().integers(2**31)) if seed is None else seed
-        env = vmas.make_env(
-            scenario,
+        made_of = scenario
+        if isinstance(scenario, str):  # loaded as VMAS does it, to know what it takes
+            made_of = load(scenario if scenario.endswith(".py") else f"{scenario}.py").Scenario()
+        make = functools.partial(
+            vmas.make_env,
+            made_of,
             num_envs=num_envs,
             device="cpu" if device is None else device,
             continuous_actions=continuous_actions,
@@ -305,6 +314,9 @@ class VmasEnv(VmasWrapper):
             terminated_truncated=True,
             **kwargs,
         )
+        of_vmas = set(inspect.signature(vmas.make_env).parameters) - {"kwargs"}
+        own_names = {*inspect.signature(VmasEnv.__init__).parameters} - {"self", "kwargs"}
+        env = made_of_known_arguments(make, made_of, set(kwargs) - of_vmas, of_vmas | own_names)
         super().__init__(env, categorical_actions=categorical_actions, group_map=group_map, device=device, **own)
         self.__dict__["scenario_name"] = scenario if isinstance(scenario, str) else type(scenario).__name__
 
