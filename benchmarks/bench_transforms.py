@@ -265,9 +265,10 @@ def measured(name: str, n: int, rounds: int, peer_python: str | None) -> list[st
         if key not in COUNTED and not key.startswith("_")
     }
     contestants = {"base": batch(lambda: Still(behind, action)), "ours": env}
-    by_hand = n == 1 and name not in BARE_ACTIONS
+    # What takes steps of its own is compared with as many of them in a batch too.
+    by_hand = name not in BARE_ACTIONS and (n == 1 or "frame_skip" in arguments)
     if by_hand:
-        contestants["bare"] = ByHand(name, behind, action)
+        contestants["bare"] = batch(lambda: ByHand(name, behind, action))
     problem = env.row_problem if n == 1 else None
     turns = Turns(rounds)
     for label, which in contestants.items():
