@@ -93,6 +93,19 @@ def test_each_row_begins_after_random_actions_of_its_own(base):
         assert inside["next", "observation"][row, :, 0][inside["next", "done"][row, :, 0]].unique().tolist() == [length]
 
 
+@EACH_BASE
+def test_the_random_actions_of_a_row_are_the_same_in_a_batch_and_around_it(base):
+    both = []
+    for env in places(base, lambda: Compose(RewardSum(), NoopResetEnv(3))):
+        env.set_seed(1)
+        both.append(env.rollout(30, break_when_any_done=False))
+    inside, around = both
+    begun = inside["episode_reward"][inside["observation"] > 0]
+
+    assert torch.equal(inside["episode_reward"], around["episode_reward"])
+    assert len(begun.unique()) > 2
+
+
 def test_a_number_of_actions_may_be_the_same_each_time():
     assert TransformedEnv(CountingEnv(9), NoopResetEnv(4, random=False)).reset()["observation"].item() == 4
 

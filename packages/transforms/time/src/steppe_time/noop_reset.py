@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import rows_ended
+from steppe.envs import draws_in_blocks, rows_ended
 from steppe.errors import SpecError, StateError
 from steppe.transforms import RowGenerators, SteppingTransform
 
@@ -60,15 +60,23 @@ class NoopResetEnv(SteppingTransform):
         wanted = [self._number(draw) if begin else 0 for begin, draw in zip(rows, draws, strict=True)]
         left, trials = list(wanted), [0] * len(rows)
         data = tensordict_reset.copy()
+        actions = _Actions(env, draws, size) if any(left) else None
         while any(left):
+            assert actions is not None
             acting = [n > 0 for n in left]
-            data.update(self._actions(env, acting, draws, size))
-            if not all(acting):
+            partial = not all(acting)
+            data.update(actions.of(left, wanted))
+            if partial:
                 data.set("_step", torch.tensor(acting, device=data.device or "cpu").reshape(size))
-            data = env.step(data)
-            ended = rows_ended(data.get("next"), groups).flatten().tolist()
-            data = env.step_mdp(data.exclude("_step"))
+            data = env.step_mdp(env.step(data))
+            if partial:
+                data.pop("_step", None)
             left = [max(n - 1, 0) for n in left]
+            if not env.any_done(data):
+                continue
+            for group in groups:
+                data.pop(group.reset_key, None)
+            ended = rows_ended(data, groups).flatten().tolist()
             over = [row for row, at_work in enumerate(acting) if at_work and ended[row]]
             for row in over:
                 left[row], trials[row] = wanted[row], trials[row] + 1
@@ -85,23 +93,60 @@ class NoopResetEnv(SteppingTransform):
     def _number(self, draw: torch.Generator | None) -> int:
         return int(torch.randint(self.noops + 1, (), generator=draw, device="cpu")) if self.random else self.noops
 
-    @staticmethod
-    def _actions(env: Any, acting: list[bool], draws: list[Any], size: torch.Size) -> TensorDictBase:
-        spec = env.full_action_spec
-        if spec.shape != size or not size:
-            # One row, or an environment for any batch size.
-            lead = size if spec.shape != size else ()
-            actions: TensorDictBase = spec.rand(lead, generator=draws[0])
-            return actions
-        rows = [spec[index] for index in _indices(size)]
-        drawn = [
-            row.rand(generator=draw) if at_work else row.zero()
-            for row, at_work, draw in zip(rows, acting, draws, strict=True)
-        ]
-        return torch.stack(drawn).reshape(size)
-
     def _repr_keys(self) -> Any:
         return ("noops", "random")
+
+
+class _Actions:
+    """Random actions of rows, each from a generator of its own, as many as the row takes at once.
+
+    Args:
+        env: whose actions they are.
+        draws: the generator of each row.
+        size: batch size of the data.
+    """
+
+    def __init__(self, env: Any, draws: list[Any], size: torch.Size) -> None:
+        self.env, self.draws, self.size = env, draws, size
+        #: Of each row what it takes next, the last one first.
+        self.drawn: list[list[TensorDictBase]] = [[] for _ in draws]
+        self.ahead = draws_in_blocks(env)
+        self.rows = self._specs()
+
+    def _specs(self) -> list[Any] | None:
+        """The spec of each row; None for one row, or for an environment of any batch size."""
+        spec = self.env.full_action_spec
+        if spec.shape != self.size or not self.size:
+            return None
+        return [spec[index] for index in _indices(self.size)]
+
+    def of(self, left: list[int], wanted: list[int]) -> TensorDictBase:
+        """The actions of a step.
+
+        Args:
+            left: how many actions each row is still to take; 0 for those that do not act.
+            wanted: how many it takes in all.
+        """
+        if not self.ahead:
+            self.rows = self._specs()  # which actions are allowed may have changed
+        if self.rows is None:
+            spec = self.env.full_action_spec
+            if spec.shape != self.size:
+                return spec.rand(self.size, generator=self.draws[0])  # type: ignore[no-any-return]
+            return self._next(0, spec, left[0], begins=left[0] == wanted[0])
+        parts = [
+            self._next(row, spec, left[row], begins=left[row] == wanted[row]) if left[row] else spec.zero()
+            for row, spec in enumerate(self.rows)
+        ]
+        actions: Any = torch.stack(parts)
+        return actions.reshape(self.size)  # type: ignore[no-any-return]
+
+    def _next(self, row: int, spec: Any, left: int, *, begins: bool) -> TensorDictBase:
+        if not self.ahead:
+            return spec.rand(generator=self.draws[row])  # type: ignore[no-any-return]
+        if begins:
+            self.drawn[row] = list(spec.rand((left,), generator=self.draws[row]).unbind(0))[::-1]
+        return self.drawn[row].pop()
 
 
 def _indices(size: torch.Size) -> list[tuple[int, ...]]:
