@@ -247,11 +247,10 @@ class _Asking(_OnTensorDicts):
         asks, acts = self.hook.asks, self.hook.acts
         assert asks is not None
         assert acts is not None
-        at = at if self.takes_rows else None
-        following, given = self._next(at)
-        found = asks(following)
+        found = asks(self._next.copied() if at is None or not self.takes_rows else self._next(at)[0])
         if found is None:
             return False
+        at = at if self.takes_rows else None
         with torch.no_grad():
             following, given = self._next(at)  # whatever became of the first one
             return self._write(acts(self._root_of(at), following, found), given, self._behind, at)
@@ -276,6 +275,7 @@ class _Wrapped:
         own = {key: array if takes_rows else array[0, ...] for key, array in arrays.items()}
         self.tensors = {key: torch.from_numpy(array) for key, array in own.items()}
         self._arrays = list(own.items())
+        self._flat = all(type(key) is str for key in own)
         self._builder = TensorDictBuilder(spec, (n,) if takes_rows else (), device=device)
 
     def __call__(self, at: Sequence[int] | None) -> tuple[TensorDict, dict[Any, torch.Tensor]]:
@@ -289,6 +289,12 @@ class _Wrapped:
         # numpy copies in half the time that torch takes.
         values = {key: _from_numpy(array.copy()) for key, array in self._arrays}
         return self._builder(values), values
+
+    def copied(self) -> TensorDict:
+        """Copies of all rows."""
+        values = {key: _from_numpy(array.copy()) for key, array in self._arrays}
+        builder = self._builder
+        return build_td(values, builder.batch_size, self.device) if self._flat else builder(values)
 
 
 class _Targets:
