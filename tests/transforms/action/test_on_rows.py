@@ -124,6 +124,26 @@ def test_what_an_inverse_makes_is_held_against_the_rule_of_the_environment():
         env.step(env.rand_action(env.reset()))
 
 
+def test_what_an_inverse_has_kept_stays_as_it_was():
+    class Keeps(ActionScaling):
+        def __init__(self):
+            super().__init__()
+            self.kept = []
+
+        def shared_key(self):
+            return None
+
+        def _inv_apply_transform(self, value):
+            self.kept.append((value, value.clone()))
+            return super()._inv_apply_transform(value)
+
+    transform = Keeps()
+    with SerialEnv(1, lambda: TransformedEnv(ShowsAction(BOX, (2, 3)), transform)) as env:
+        env.rollout(4)
+    assert len({float(was.sum()) for _, was in transform.kept}) == 4
+    assert all(torch.equal(value, was) for value, was in transform.kept)
+
+
 def test_an_action_with_gradients_is_stepped():
     env = TransformedEnv(ShowsAction(BOX, (2, 3)), ActionScaling())
     td = env.step(env.reset().set("action", torch.zeros(2, 3, requires_grad=True)))

@@ -40,6 +40,7 @@ class TransformedRows:
         self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts = base.inverts or bool(self._inverses)
+        self._one = self.decoder_of_one() if self._inverses else None
         # What reads the root before this chain cannot be shown the caller's.
         seen = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
         self.on_arrays = seen and all(
@@ -53,6 +54,9 @@ class TransformedRows:
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
         if self._inverses:
+            one = self._one
+            if one is not None and len(given := actions[self.layout.action_keys[0]]) == 1:
+                return [one(torch.from_numpy(given[0].copy()))]  # without blocks and stacks of one row
             actions = self._inverses.of_rows(actions)
         return self.base.decode(actions)
 
