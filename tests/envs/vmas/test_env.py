@@ -327,6 +327,23 @@ def test_rewards_are_summed_for_each_group() -> None:
     assert data["next", "step_count"][0, :, 0].tolist() == [1, 2, 3, 4]
 
 
+def test_actions_are_repeated_and_the_rewards_of_each_group_added_up() -> None:
+    skipping = pytest.importorskip("steppe_time").FrameSkipTransform
+    env = TransformedEnv(VmasEnv("balance", num_envs=N, seed=0), Compose(StepCounter(), skipping(2)))
+    plain = VmasEnv("balance", num_envs=N, seed=0)
+    assert env.row_problem is None
+    action = env.full_action_spec.rand(generator=torch.Generator().manual_seed(0))
+    first = plain.step(plain.reset().update(action))
+    second = plain.step(plain.step_mdp(first.clone()).update(action))["next"]
+    following = env.step(env.reset().update(action))["next"]
+
+    key = plain.reward_keys[0]
+    assert following["step_count"].tolist() == [[2]] * N
+    assert torch.equal(following[key], first["next"][key] + second[key])
+    for key in plain.observation_keys:
+        assert torch.equal(following[key], second[key])
+
+
 @pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
 def test_batches_of_vmas_environments_give_the_data_of_each(batch: Any) -> None:
     many = batch(2, counted)
