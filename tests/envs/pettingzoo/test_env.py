@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
 from steppe.specs import Bounded, OneHot
 from steppe_pettingzoo import PettingZooEnv, PettingZooWrapper
 from steppe_testing import assert_equal_data
+from tests.envs.pettingzoo.ending import Leaving
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("ignore")]
 
@@ -258,3 +260,19 @@ def test_the_action_of_an_agent_that_does_not_act_is_not_looked_at():
     td["player_2", "action"] = torch.tensor([0])
 
     assert env.step(td)["next", "player_2", "mask"].all()
+
+
+class PaysArrays(Leaving):
+    """Rewards are arrays of one value, except for who has the number 1."""
+
+    def step(self, actions):
+        observations, rewards, *others = super().step(actions)
+        paid = {agent: reward if agent.endswith("1") else np.array([reward]) for agent, reward in rewards.items()}
+        return observations, paid, *others
+
+
+def test_rewards_may_be_arrays_of_one_value():
+    found = [PettingZooWrapper(env, use_mask=True, done_on_any=False).rollout(3) for env in (Leaving(), PaysArrays())]
+
+    assert found[0]["next", "walker", "reward"].any()
+    assert torch.equal(*(data["next", "walker", "reward"] for data in found))

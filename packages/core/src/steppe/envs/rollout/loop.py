@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import any_done
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
-from steppe.envs.rollout.random_actions import RandomActions, write_actions
+from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
 from steppe.envs.rollout.stacking import Frames
 from steppe.errors import SpecError
 from steppe.specs import CPU, StackedComposite, below_next, is_private
@@ -189,6 +189,7 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
     only = keys[0] if len(keys) == 1 else None
     groups = {key[0] if isinstance(key, tuple) else None for key in keys}
     group = groups.pop() if len(groups) == 1 else None
+    write = ActionWriter(spec)
 
     def replayed(td: TensorDictBase) -> TensorDictBase:
         try:
@@ -204,7 +205,7 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
                 action = TensorDict({group: action}, batch_size=td.batch_size)
             if isinstance(spec, StackedComposite):
                 return td.update(action.select(*keys))
-            write_actions(td, action, spec)
+            write(td, action)
             return td
         if only is None:
             raise SpecError(f"rollout: actions= must give TensorDicts with {keys}, found {type(action).__name__}.")
