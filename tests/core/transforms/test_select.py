@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe.errors import SpecError
-from steppe.specs import Composite
+from steppe.specs import Bounded, Composite
 from steppe.transforms import (
     Compose,
     ExcludeTransform,
@@ -20,7 +20,14 @@ from steppe.transforms import (
     TransformedEnv,
     set_missing_tolerance,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, StatelessCountingEnv
+from steppe_testing import (
+    ArrayCountingEnv,
+    ArrayDataEnv,
+    CountingEnv,
+    DataEnv,
+    NestedCountingEnv,
+    StatelessCountingEnv,
+)
 
 DONE = ["done", "terminated", "truncated"]
 
@@ -245,3 +252,32 @@ def test_empty_groups_go_out_of_stored_data_in_place():
 
     assert RemoveEmptySpecs()(data) is data
     assert sorted(data.keys()) == ["a", "text"]
+
+
+@pytest.mark.parametrize("base", [ArrayDataEnv, DataEnv])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ExcludeTransform(("group", "below", "number")),
+        lambda: RenameTransform([("group", "below", "number")], ["number"]),
+    ],
+    ids=["exclude", "rename"],
+)
+def test_a_group_that_becomes_empty_is_gone_from_the_data_as_from_the_specs(base, make):
+    number = Bounded(0.0, 1.0, (2,))
+    env = TransformedEnv(base({"observation": number.clone(), ("group", "below", "number"): number}), make())
+    data = env.rollout(12, break_when_any_done=False)
+
+    assert isinstance(data, TensorDict)
+    assert "group" not in env.observation_spec.keys()
+    for found in (env.reset(), data, data["next"]):
+        assert "group" not in found.keys()
+
+
+def test_stored_data_loses_groups_that_become_empty():
+    def stored():
+        return TensorDict({"group": {"a": torch.ones(2), "deep": {"b": torch.ones(2)}}}, [2])
+
+    assert set(ExcludeTransform(("group", "deep", "b"))(stored())["group"].keys()) == {"a"}
+    renamed = RenameTransform([("group", "a"), ("group", "deep", "b")], ["a", "b"])(stored())
+    assert set(renamed.keys()) == {"a", "b"}

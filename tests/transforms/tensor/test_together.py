@@ -281,3 +281,15 @@ def test_shapes_that_can_not_be_reached_are_refused():
         TransformedEnv(DataEnv({"a": Unbounded((2,))}), ExpandAs("a", "c")).reset()
     with pytest.raises(KeyError, match="no entry 'c'"):
         ExpandAs("a", "c")(TensorDict({"a": torch.zeros(1)}))
+
+
+@pytest.mark.parametrize("base", [ArrayDataEnv, DataEnv])
+def test_groups_whose_entries_are_put_together_are_gone(base):
+    number = Bounded(0.0, 1.0, (2,))
+    specs = {("group", "a"): number, ("group", "b"): number.clone()}
+    env = TransformedEnv(base(specs), CatTensors([("group", "a"), ("group", "b")], "vector"))
+    data = env.rollout(12, break_when_any_done=False)
+
+    assert isinstance(data, TensorDict)
+    for found in (env.observation_spec, env.reset(), data, data["next"]):
+        assert "group" not in found.keys()

@@ -113,3 +113,10 @@ def test_atari_frames_become_grey_images_of_84_by_84():
     assert env.row_problem is None
     assert data["next", "pixels"].shape == (3, 1, 84, 84)
     assert env.observation_spec["pixels"].is_in(data["next", "pixels"])
+
+
+@pytest.mark.parametrize("transform", [Resize(4), Crop(4), CenterCrop(4), ToTensorImage(), GrayScale()])
+@pytest.mark.parametrize("shape", [(3,), ()])
+def test_what_is_no_image_is_named(transform, shape):
+    with pytest.raises(SpecError, match=r"found the shape .* This is the observation 'pixels'"):
+        behind(transform.clone(), Bounded(0, 255, shape, dtype=torch.uint8))

@@ -23,7 +23,7 @@ from steppe.transforms.device import DeviceCastTransform
 from steppe.transforms.entry import EntryTransform
 from steppe.transforms.env import AutoResetEnv, TransformedEnv
 from steppe.transforms.function import CallableTransform
-from steppe.transforms.keys import as_key, as_keys, names_of, replace_last
+from steppe.transforms.keys import as_key, as_keys, drop_empty_groups, names_of, replace_last
 from steppe.transforms.lookup import make_transform
 from steppe.transforms.observation import ObservationTransform
 from steppe.transforms.policy import transforms_for_policy
@@ -77,6 +77,7 @@ __all__ = [
     "asking",
     "auto_unwrap_transformed_env",
     "clip_kernel",
+    "drop_empty_groups",
     "make_transform",
     "names_of",
     "replace_last",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from steppe.errors import SpecError
@@ -10,7 +10,7 @@ from steppe.errors import SpecError
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
-__all__ = ["as_key", "as_keys", "keys_property", "names_of", "replace_last"]
+__all__ = ["as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
 
 
 def names_of(key: Any) -> tuple[str, ...]:
@@ -49,6 +49,20 @@ def replace_last(key: Any, name: str) -> Any:
     """Return the key of a neighbour: the same levels, and ``name`` at the end."""
     names = names_of(key)
     return as_key((*names[:-1], name))
+
+
+def drop_empty_groups(data: Any, keys: Iterable[Any]) -> None:
+    """Leave out the groups above these keys that hold nothing any more, in place.
+
+    Args:
+        data: a TensorDict or a Composite.
+        keys: of entries that were left out.
+    """
+    above = {names_of(key)[:depth] for key in keys for depth in range(1, len(names_of(key)))}
+    for group in sorted(above, key=len, reverse=True):
+        level = data.get(group, None)
+        if level is not None and not list(level.keys()):
+            del data[group]
 
 
 def keys_property(name: str, default: str | None = None, found: Callable[[Any], Any] | None = None) -> Any:

@@ -10,7 +10,7 @@ from steppe.errors import SpecError
 from steppe.specs import Composite
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.keys import as_key, names_of
+from steppe.transforms.keys import as_key, drop_empty_groups, names_of
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["ExcludeTransform", "RemoveEmptySpecs", "RenameTransform", "SelectTransform"]
@@ -77,7 +77,11 @@ class ExcludeTransform(WholeSpecs):
         self.inverse = inverse
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        return next_tensordict if self.inverse else next_tensordict.exclude(*self.excluded_keys)
+        if self.inverse:
+            return next_tensordict
+        kept = next_tensordict.exclude(*self.excluded_keys)
+        drop_empty_groups(kept, self.excluded_keys)
+        return kept
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._call(tensordict_reset)
@@ -363,4 +367,6 @@ def _renamed(
             data.pop(key, None)
     for out_key, value in found:
         data.set(out_key, value)
+    if not keep:
+        drop_empty_groups(data, [key for key, _ in pairs])
     return data

@@ -10,7 +10,17 @@ from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded, bounds_of, is_private
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, names_of, set_beside
+from steppe.transforms import (
+    EnvSpecs,
+    Hooks,
+    PlannedTransform,
+    RowHooks,
+    as_key,
+    as_keys,
+    drop_empty_groups,
+    names_of,
+    set_beside,
+)
 
 from .gathering import Gathering
 
@@ -133,6 +143,7 @@ class CatTensors(PlannedTransform):
         for key in self._dropped(keys, specs.state):
             del specs.observation[key]
         set_beside(specs.observation, self.out_key, leaf, specs.observation)
+        drop_empty_groups(specs.observation, self._dropped(keys, specs.state))
         return specs
 
     def _dropped(self, keys: list[Any], state: Composite) -> list[Any]:
@@ -157,7 +168,9 @@ class CatTensors(PlannedTransform):
             result = torch.cat(values, dim)
             for key in dropped:
                 data.del_(key)
-            return data.set(self.out_key, result)
+            data.set(self.out_key, result)
+            drop_empty_groups(data, dropped)
+            return data
 
         copies = partial(_copies, keys=keys, out_key=self.out_key, shapes=shapes, dim=dim)
         rows = RowHooks(Gathering(copies), reads=keys)
@@ -180,10 +193,12 @@ class CatTensors(PlannedTransform):
         values = [tensordict.get(key) for key in keys]
         dim, shapes = self._dims([value.shape[lead:] for value in values])
         parts = [value.reshape(*value.shape[:lead], *shape) for value, shape in zip(values, shapes, strict=True)]
-        for key in keys if self.del_keys else ():
-            if key != self.out_key:
-                tensordict.del_(key)
-        return tensordict.set(self.out_key, torch.cat(parts, dim))
+        dropped = [key for key in keys if key != self.out_key] if self.del_keys else []
+        for key in dropped:
+            tensordict.del_(key)
+        tensordict.set(self.out_key, torch.cat(parts, dim))
+        drop_empty_groups(tensordict, dropped)
+        return tensordict
 
     def shared_key(self) -> Any:
         given = None if self.given is None else tuple(self.given)

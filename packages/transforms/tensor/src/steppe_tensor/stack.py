@@ -10,7 +10,17 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import SPEC_KINDS, Bounded, Composite, Spec, Stacked, bounds_of
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key, as_keys, names_of, set_beside
+from steppe.transforms import (
+    EnvSpecs,
+    Hooks,
+    PlannedTransform,
+    RowHooks,
+    as_key,
+    as_keys,
+    drop_empty_groups,
+    names_of,
+    set_beside,
+)
 
 from .gathering import Gathering
 from .named import checked_dim
@@ -122,7 +132,7 @@ class Stack(PlannedTransform):
         if self.del_keys or not outward:
             for key in keys:
                 spec.pop(key)
-            _drop_empty(spec, keys)
+            drop_empty_groups(spec, keys)
         set_beside(spec, out_key, stacked, spec)
         return True
 
@@ -171,7 +181,7 @@ class Stack(PlannedTransform):
         if self.del_keys:
             for key in self.parts:
                 data.del_(key)
-            _drop_empty(data, self.parts)
+            drop_empty_groups(data, self.parts)
         return data.set(self.out_key, stacked)
 
     def _apart(self, data: TensorDictBase) -> TensorDictBase:
@@ -259,15 +269,6 @@ def _check_size(value: torch.Tensor, place: int, n: int) -> None:
         raise SpecError(
             f"Stack: data of shape {tuple(value.shape)} has no dimension {place} of size {n} to take it apart along."
         )
-
-
-def _drop_empty(data: Any, keys: list[Any]) -> None:
-    """Leave out the groups above these keys that hold nothing any more."""
-    above = {names_of(key)[:depth] for key in keys for depth in range(1, len(names_of(key)))}
-    for group in sorted(above, key=len, reverse=True):
-        level = data.get(group, None)
-        if level is not None and not list(level.keys()):
-            del data[group]
 
 
 def _copies(arrays: Any, keys: list[Any], out_key: Any, place: int) -> list[tuple[Any, Any]]:

@@ -96,7 +96,7 @@ class Resize(ImageTransform):
         return images
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-        same = low.shape[-2] == self.w and low.shape[-1] == self.h
+        same = tuple(low.shape[-2:]) == (self.w, self.h)
         # Bicubic weights may be negative: what lies between two bounds may overshoot both.
         return None if self.interpolation == "bicubic" and not same else super().bounds(low, high)
 
