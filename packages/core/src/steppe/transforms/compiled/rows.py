@@ -56,7 +56,7 @@ class TransformedRows:
         if self._inverses:
             one = self._one
             if one is not None and len(given := actions[self.layout.action_keys[0]]) == 1:
-                return [one(torch.from_numpy(given[0].copy()))]  # without blocks and stacks of one row
+                return [one(torch.from_numpy(given[0, ...].copy()))]  # without blocks and stacks of one row
             actions = self._inverses.of_rows(actions)
         return self.base.decode(actions)
 
