@@ -230,11 +230,13 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
         return (time.perf_counter() - start) / steps * 1e6
 
     def loop(which: Any) -> Any:
+        acts = [action.to(which.action_spec.dtype) for action in given]  # a transform may want floats for doubles
+
         def run() -> float:
             which.set_seed(0)
             td = which.reset()
             start = time.perf_counter()
-            for action in given:
+            for action in acts:
                 td["action"] = action
                 _, td = which.step_and_maybe_reset(td)
             return (time.perf_counter() - start) / steps * 1e6
@@ -242,10 +244,12 @@ def contestants(name: str, steps: int) -> dict[str, Any]:
         return run
 
     def rollout(which: Any) -> Any:
+        acts = [action.to(which.action_spec.dtype) for action in given]
+
         def run() -> float:
             which.set_seed(0)
             start = time.perf_counter()
-            which.rollout(steps, actions=given, break_when_any_done=False)
+            which.rollout(steps, actions=acts, break_when_any_done=False)
             return (time.perf_counter() - start) / steps * 1e6
 
         return run
