@@ -184,3 +184,28 @@ def test_results_can_be_written_where_they_are_to_be(inside):
     assert Large.written
     for found in (data, data["next"]):
         assert torch.equal(found["twice"], found["observation"] * 2)
+
+
+class WrittenWhereItGoes(Doubled):
+    """Without a ``shared_key`` it is given an entry of one environment, with no rows in front."""
+
+    keeps_nothing = True
+
+    def shared_key(self) -> Any:
+        return None
+
+    def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
+        torch.mul(value, 2, out=out)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)], ids=str)
+def test_an_entry_may_be_a_single_number(shape):
+    spec = {"observation": Bounded(-1.0, 1.0, shape)}
+    on_rows, on_tensordicts = (
+        TransformedEnv(base(spec), WrittenWhereItGoes(["observation"])) for base in (ArrayDataEnv, DataEnv)
+    )
+    actions = on_rows.full_action_spec.rand((3,))
+    found = on_rows.rollout(3, actions=actions)
+
+    assert found["observation"].shape == (3, *shape)
+    assert_equal_data(found, on_tensordicts.rollout(3, actions=actions))

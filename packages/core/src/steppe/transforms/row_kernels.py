@@ -70,7 +70,7 @@ class RowKernels(Transform):
         if kernel is not None:
             return kernel
         # One that takes no rows in front is given one row, without its dimension.
-        row: Any = (...,) if self.key_of_rows() is not None else 0
+        row: Any = (...,) if self.key_of_rows() is not None else (0, ...)
         read, written = source[row], target[row]
         if np.may_share_memory(read, written):
             return by_torch(self._apply_transform, read, written)
