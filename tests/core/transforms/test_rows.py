@@ -262,6 +262,46 @@ def test_a_base_that_leaves_the_array_path_is_followed():
     assert env.row_writer is None
 
 
+class MayLeave(ArrayCountingEnv):
+    """Says at each step whether it is on the array path."""
+
+    leaves = False
+
+    @property
+    def row_problem(self):
+        return "it says so" if self.leaves else super().row_problem
+
+
+def test_a_base_that_changes_between_two_steps_is_followed():
+    inner = MayLeave(9)
+    env = TransformedEnv(inner, Compose(RewardSum(), StepCounter()))
+    _, td = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    step, rewards, ways = inner._step, [], []
+
+    def go_on():
+        nonlocal td
+        frame, td = env.step_and_maybe_reset(env.rand_action(td))
+        rewards.append(frame["next", "reward"].item() > 90)
+        ways.append(env.row_steps is not None)
+
+    go_on()
+    inner._step = lambda td: step(td).set("reward", torch.full((1,), 99.0))
+    go_on()
+    del inner._step
+    go_on()
+    inner.leaves = True
+    go_on()
+    inner.leaves = False
+    go_on()
+    inner.reward_spec = Unbounded((1,), dtype=torch.float64)
+    go_on()
+
+    assert rewards == [False, True, False, False, False, False]
+    assert ways == [True, False, True, False, True, True]
+    assert td["step_count"].item() == 7
+    assert td["episode_reward"].dtype is torch.float64
+
+
 def test_a_subclass_with_a_step_of_its_own_is_stepped_through_it():
     class Louder(TransformedEnv):
         def _step(self, tensordict):

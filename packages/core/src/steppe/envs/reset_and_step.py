@@ -284,8 +284,10 @@ class ResetAndStep(EnvAttributes):
 
     def forget_way(self) -> None:
         """Find out anew which way steps take: something that decides it has changed."""
-        self.base_state.row_steps = self.base_state.row_problem = Unknown
-        self.base_state.idle_loop = None
+        state = self.base_state
+        state.row_steps = state.row_problem = Unknown
+        state.idle_loop = None
+        state.changes += 1
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Unknown:
 
 
 # What a copy works out for itself, or must not share with what it was made from.
-_NOT_COPIED = ("cache", "row_steps", "row_problem", "idle_loop", "collector")
+_NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "idle_loop", "collector")
 
 
 @dataclass(slots=True)
@@ -46,6 +46,7 @@ class BaseState:
         auto_reset: the memory of an environment that resets itself inside ``_step``.
         row_steps: steps on TensorDicts that go through rows; None where there are none.
         row_problem: why an array environment has no row writer; None where it has one.
+        changes: how often the specs, or the way that steps take, were worked out anew.
         idle_loop: the rows of the last rollout, prepared for the next one.
         collector: the collector that steps the environment.
     """
@@ -68,6 +69,7 @@ class BaseState:
     auto_reset: AutoResetMemory | None = None
     row_steps: RowSteps | type[Unknown] | None = Unknown
     row_problem: str | type[Unknown] | None = Unknown
+    changes: int = 0
     idle_loop: Loop | None = None
     collector: ReferenceType[Any] | None = None
 

@@ -66,6 +66,13 @@ class Pipeline:
         self.row_problem = self._plan_rows(base, list(leaves(transform)), found, before, specs)
         # A new one for each change of the base's specs.
         self.base_cache = base.base_state.cache
+        # What changes beside is counted, except where a class looks at more when it is asked for its row writer, and as
+        # long as specs may be edited in place.
+        self.counts_changes = self.base_cache is not None and all(
+            getattr(type(base), name) in (getattr(EnvBase, name), getattr(ArrayEnv, name))
+            for name in ("row_writer", "row_problem")
+        )
+        self.base_changes = base.base_state.changes if self.counts_changes else None
         self.inverses: list[Any] = []
         self.before_resets: list[Any] = []
         self.after_step_mdp = [part._post_step_mdp_hooks for part in parts if part.changes_next_root]
