@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import distributions, nn
 
-from steppe import CategoricalActor, Collector, ExplorationType, NormalActor, SerialEnv, set_exploration_type
+from steppe import (
+    CategoricalActor,
+    Collector,
+    ExplorationType,
+    NormalActor,
+    SerialEnv,
+    make_env,
+    set_exploration_type,
+)
 from steppe.collectors.draws import categorical, normal, one_hot
-from steppe.errors import PolicyError
+from steppe.errors import ActionError, PolicyError
 
 RANDOM = ExplorationType.RANDOM
 
@@ -73,6 +82,40 @@ def test_categories_or_one_hot_as_the_environment_has_them() -> None:
         assert data["action"].dtype is torch.int64
         assert data["action_log_prob"].shape == (2, 10)
         batch.close()
+
+
+@pytest.mark.parametrize("act", ["collect", "roll out", "with another net"])
+def test_an_environment_with_actions_of_the_other_kind_is_refused(act: str) -> None:
+    pairs: list[tuple[str, dict[str, Any], Any, str]] = [
+        (
+            "gym:Pendulum-v1",
+            {},
+            CategoricalActor(nn.Linear(3, 1)),
+            r"Bounded\(low=-2.*NormalActor\(module\).* 2 numbers",
+        ),
+        ("gym:CartPole-v1", {}, NormalActor(nn.Linear(4, 4)), r"OneHot\(n=2.*CategoricalActor\(module\).* 2 logits"),
+        (
+            "gym:CartPole-v1",
+            {"categorical_action_encoding": True},
+            NormalActor(nn.Linear(4, 4)),
+            r"Categorical\(n=2.*CategoricalActor\(module, one_hot=False\)",
+        ),
+    ]
+    for name, arguments, actor, said in pairs:
+        env = make_env(name, **arguments)
+        if act == "with another net":
+            actor = TensorDictSequential(TensorDictModule(nn.Identity(), ["observation"], ["observation"]), actor)
+        with pytest.raises(ActionError, match=said):
+            Collector(env, actor, frames_per_batch=4) if act == "collect" else env.rollout(2, actor)
+        env.close()
+
+
+def test_an_actor_of_something_else_than_the_action_may_be_of_another_kind() -> None:
+    env = make_env("gym:Pendulum-v1")
+    option = CategoricalActor(nn.Linear(3, 5), out_keys=["option"])
+    both = TensorDictSequential(option, NormalActor(nn.Linear(3, 2), log_prob_key="log_prob"))
+    assert env.rollout(2, both)["option"].shape == (2, 5)
+    env.close()
 
 
 @pytest.mark.parametrize("make", [CategoricalActor, NormalActor])

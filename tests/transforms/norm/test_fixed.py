@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 
 from steppe import make_env
 from steppe.batched import SerialEnv
 from steppe.errors import SpecError, StateError
-from steppe.specs import Bounded, Unbounded
+from steppe.specs import Binary, Bounded, Unbounded
 from steppe.transforms import Compose, ObservationNorm, RewardScaling, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, DataEnv, NestedCountingEnv
 
@@ -48,6 +49,20 @@ def test_bytes_become_floats():
 
     assert env.observation_spec["pixels"] == Bounded(0, 1, (2, 2, 3))
     assert env.rollout(2)["pixels"].dtype is torch.float32
+
+
+@pytest.mark.parametrize("standard_normal", [False, True])
+def test_truth_values_are_normalized_as_zeros_and_ones(standard_normal):
+    flags = DataEnv({"observation": Binary(3, dtype=torch.bool), "pixels": Bounded(0, 255, (3,), dtype=torch.uint8)})
+    env = TransformedEnv(flags, ObservationNorm(0.5, 2.0, ["observation"], standard_normal=standard_normal))
+
+    data = env.rollout(8)["observation"]
+
+    ends = {-0.25, 0.25} if standard_normal else {0.5, 2.5}
+    assert env.observation_spec["observation"].dtype is data.dtype is torch.float32
+    assert set(data.flatten().tolist()) == ends
+    norm = ObservationNorm(0.5, 2.0, [], in_keys_inv=["flag"], standard_normal=standard_normal)
+    assert norm.inv(TensorDict(flag=torch.tensor([True])))["flag"].tolist() == [2.5 if standard_normal else 0.25]
 
 
 def test_the_numbers_of_random_actions_make_observations_standard():

@@ -10,8 +10,9 @@ from tensordict import TensorDict
 from steppe import Bounded, SerialEnv, TransformedEnv, Unbounded, check_env_specs
 from steppe.errors import SpecError
 from steppe.specs import Binary, OneHot
+from steppe.transforms import Compose, RewardSum, StepCounter
 from steppe_tensor import FlattenObservation, PermuteTransform, SqueezeTransform, UnsqueezeTransform
-from steppe_testing import ArrayDataEnv, DataEnv, MultiAgentCountingEnv
+from steppe_testing import ArrayCountingEnv, ArrayDataEnv, CountingEnv, DataEnv, MultiAgentCountingEnv
 
 DTYPES = (torch.float32, torch.float64, torch.uint8, torch.int64)
 LEADS = ((), (2,), (2, 3))
@@ -186,3 +187,20 @@ def test_arguments_that_mean_nothing_are_refused(make, said):
 def test_dimensions_that_an_entry_lacks_are_refused(transform, said):
     with pytest.raises(SpecError, match=said):
         TransformedEnv(DataEnv({"x": Unbounded((2, 3))}), transform).reset()
+
+
+@pytest.mark.parametrize("base", [ArrayCountingEnv, CountingEnv])
+@pytest.mark.parametrize(("adds", "key"), [(RewardSum, "episode_reward"), (StepCounter, "step_count")])
+def test_what_a_transform_remembers_is_reshaped_with_an_inverse_or_under_another_name(base, adds, key):
+    def chain(**keys):
+        return TransformedEnv(base(max_steps=3), Compose(adds(), UnsqueezeTransform(-1, in_keys=[key], **keys)))
+
+    with pytest.raises(SpecError, match=rf"{adds.__name__} reads '{key}'.*UnsqueezeTransform.*in_keys_inv=\['{key}'\]"):
+        chain().rollout(2)
+    env, apart = chain(in_keys_inv=[key]), chain(out_keys=["reshaped"])
+    check_env_specs(env)
+    actions = torch.stack([env.action_spec.rand() for _ in range(3)])
+    data, plain = env.rollout(3, actions=actions), apart.rollout(3, actions=actions)
+    assert data["next", key].shape == (3, 1, 1)
+    assert torch.equal(data["next", key], plain["next", "reshaped"])
+    assert torch.equal(data["next", key].squeeze(-1), plain["next", key])

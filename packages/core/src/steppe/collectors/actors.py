@@ -16,8 +16,9 @@ from tensordict.nn import (
 from torch import distributions
 
 from steppe.collectors.draws import Draw, categorical, normal, one_hot
-from steppe.envs import ExplorationType, exploration_type
-from steppe.errors import PolicyError
+from steppe.envs import EnvBase, ExplorationType, exploration_type
+from steppe.errors import ActionError, PolicyError
+from steppe.specs import Binary, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
 
 __all__ = ["CategoricalActor", "Drawing", "NormalActor"]
 
@@ -61,6 +62,7 @@ class _FusedActor(ProbabilisticTensorDictSequential):
     """A net, and a draw from the distribution that it describes."""
 
     _parameters_of: ClassVar[list[str]]
+    _continuous: ClassVar[bool]
 
     def __init__(
         self,
@@ -90,9 +92,42 @@ class _FusedActor(ProbabilisticTensorDictSequential):
             default_interaction_type=default_interaction_type,
         )
         super().__init__(module, drawing)
+        self.action_key = key
 
     def _net(self, module: Any) -> Any:
         return module
+
+    def check_env(self, env: EnvBase) -> None:
+        """Refuse an environment with other actions; rollouts and collectors ask before they begin.
+
+        Raises:
+            ActionError: its actions are of the kind that another actor is for.
+        """
+        key = self.action_key
+        spec = env.full_action_spec.get(key, None)
+        if getattr(spec, "dtype", None) is None:
+            return  # it writes no action of this environment
+        continuous = spec.dtype.is_floating_point and not isinstance(spec, _DISCRETE)
+        if continuous is not self._continuous:
+            kinds = {True: "continuous", False: "discrete"}
+            raise ActionError(
+                f"{type(self).__name__} draws {kinds[self._continuous]} actions, and the action {key!r} of "
+                f"{type(env).__name__} is {kinds[continuous]}: {spec}. {_fitting(spec, continuous)}"
+            )
+
+
+_DISCRETE = (Categorical, OneHot, MultiCategorical, MultiOneHot, Binary)
+
+
+def _fitting(spec: Spec, continuous: bool) -> str:
+    """Which actor draws such actions."""
+    if continuous:
+        k = spec.shape[-1] if spec.shape else 1
+        return f"NormalActor(module) draws such actions; its module returns {2 * k} numbers, means and deviations."
+    if isinstance(spec, (Categorical, OneHot)):
+        given = "module" if isinstance(spec, OneHot) else "module, one_hot=False"
+        return f"CategoricalActor({given}) draws such actions; its module returns {spec.n} logits."
+    return "No actor of steppe draws such actions: make one of a ProbabilisticTensorDictSequential."
 
 
 class CategoricalActor(_FusedActor):
@@ -112,6 +147,7 @@ class CategoricalActor(_FusedActor):
     """
 
     _parameters_of: ClassVar[list[str]] = ["logits"]
+    _continuous = False
 
     def __init__(
         self,
@@ -164,6 +200,7 @@ class NormalActor(_FusedActor):
     """
 
     _parameters_of: ClassVar[list[str]] = ["loc", "scale"]
+    _continuous = True
 
     def __init__(
         self,

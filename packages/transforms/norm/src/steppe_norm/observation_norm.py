@@ -19,7 +19,8 @@ __all__ = ["ObservationNorm"]
 class ObservationNorm(ObservationTransform):
     """Normalizes observations with fixed numbers: ``observation * scale + loc``.
 
-    Shapes stay, integers become floats. After a reset and after a step alike; nothing is remembered.
+    Shapes stay, integers become floats, truth values count as 0 and 1. After a reset and after a step alike; nothing is
+    remembered.
 
     Args:
         loc: a number, or a tensor that broadcasts to the observations. Without ``loc`` and ``scale`` they are found by
@@ -87,10 +88,16 @@ class ObservationNorm(ObservationTransform):
         return loc, buffers["scale"], buffers["standard_normal"]
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
-        return forward(value, *self._numbers())
+        loc, scale, standard_normal = self._numbers()
+        if value.dtype is torch.bool:
+            value = value.to(scale.dtype)  # torch subtracts nothing from truth values
+        return forward(value, loc, scale, standard_normal)
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
-        return inverse(value, *self._numbers())
+        loc, scale, standard_normal = self._numbers()
+        if value.dtype is torch.bool:
+            value = value.to(scale.dtype)
+        return inverse(value, loc, scale, standard_normal)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)

@@ -83,7 +83,8 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
             or ``data``, or is annotated as a TensorDict), which returns it with the action, or returns a new one; or a
             callable on observations, which gets them in the order of ``env.observation_spec`` (by name where its
             parameters are named like the keys; a nested key is ``agents_observation``, a group ``agents``) and returns
-            the action, a tuple of the actions, or a TensorDict of what is to be added.
+            the action, a tuple of the actions, or a TensorDict of what is to be added. A module whose class has a
+            method ``check_env(env)``, or with such a module in it, may refuse the environment there.
         env: the environment it will act in.
 
     Returns:
@@ -91,7 +92,13 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
 
     Raises:
         PolicyError: it is not callable, or its parameters do not match the observations.
+        SpecError: it says that its actions are not those of the environment.
     """
+    if isinstance(policy, torch.nn.Module):
+        for part in policy.modules():
+            check = getattr(type(part), "check_env", None)
+            if check is not None:
+                check(part, env)
     if isinstance(policy, RandomPolicy):
         policy.set_action_spec_from_env(env)
     # torch.compile wraps a module in one that says nothing of what it takes.

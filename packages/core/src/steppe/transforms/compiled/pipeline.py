@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -133,6 +135,7 @@ class Pipeline:
         )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         self._refuse_changed_states(parts)
+        _refuse_reshaped_states(parts, found, [*before, specs])
         self._own = self._keys_of_base(parts)
         #: Observations of the base that a transform replaces, which the base is not to take for its own.
         self.hidden: set[Any] = set()
@@ -298,6 +301,44 @@ class Pipeline:
             return tensordict.exclude(*keys)
         level = {name: value for name, value in entries(tensordict).items() if name not in keys}
         return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
+
+
+def _refuse_reshaped_states(parts: list[Transform], hooks: list[Hooks], around: list[EnvSpecs]) -> None:
+    """Refuse a transform that reshapes what one before it reads from the root at each step, without an inverse.
+
+    Args:
+        parts: the transforms.
+        hooks: what each of them does.
+        around: the specs before each of them, and behind the last.
+    """
+    for i, key in _states_added(around):
+        leaves_behind = [specs.observation.get(key, None) for specs in around[i + 1 :]]
+        needed = around[-1].state.get(key, None)
+        if needed is None or any(leaf is None for leaf in leaves_behind):
+            continue
+        shapes = [tuple(leaf.shape) for leaf in leaves_behind if leaf is not None]
+        if shapes[-1] == tuple(needed.shape):
+            continue
+        if any(one.inverse is not None and one.inverse_pairs is None for one in hooks[i + 1 :]):
+            continue  # what these write is not known
+        by = next((at for at in range(i + 1, len(parts)) if shapes[at - i - 1] != shapes[at - i]), i)
+        if by == i:
+            continue  # it has said so itself
+        reads, reshapes = type(parts[i]).__name__, type(parts[by]).__name__
+        invertible = "in_keys_inv" in inspect.signature(type(parts[by])).parameters
+        fix = f"in_keys_inv=[{key!r}] too, which undoes that for {reads}, or " if invertible else ""
+        raise SpecError(
+            f"{reads} reads {key!r} from the data of each step, of shape {tuple(needed.shape)}, and {reshapes} behind "
+            f"it makes that {shapes[-1]}. Give {reshapes} {fix}out_keys of another name."
+        )
+
+
+def _states_added(around: list[EnvSpecs]) -> Iterator[tuple[int, Any]]:
+    """The number of each transform that adds a state, and the state's key."""
+    for i, (specs, behind) in enumerate(pairwise(around)):
+        for key in behind.state.keys(include_nested=True, leaves_only=True):
+            if specs.state.get(key, None) is None and specs.observation.get(key, None) is None:
+                yield i, key
 
 
 def _declared(parts: list[Transform], *names: str) -> set[Any]:
