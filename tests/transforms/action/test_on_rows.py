@@ -42,6 +42,13 @@ class ShowsAction(ArrayEnv):
         return self.steps == 5, False
 
 
+class Negated(ActionScaling):
+    """Another inverse than that of the class, whose kernel is not to be used."""
+
+    def _inv_apply_transform(self, value):
+        return -super()._inv_apply_transform(value)
+
+
 BOX = Bounded(-2.0, 2.0, (2, 3))
 CHAINS = {
     "projection": (lambda: DiscreteActionProjection(3, 6), OneHot(3), ()),
@@ -54,6 +61,8 @@ CHAINS = {
     "one number": (lambda: ActionDiscretizer(4), Bounded(-1.0, 1.0, ()), ()),
     "one row": (lambda: ActionDiscretizer(4, categorical=False), Bounded(-1.0, 1.0, ()), ()),
     "two": (lambda: Compose(FlattenAction(), ActionScaling(), StepCounter()), BOX, (2, 3)),
+    "numbers of a scale": (lambda: Compose(ActionScaling(), ActionDiscretizer(4)), BOX, (2, 3)),
+    "one without a kernel": (lambda: Compose(ActionScaling(), Negated()), BOX, (2, 3)),
 }
 
 
@@ -142,6 +151,105 @@ def test_what_an_inverse_has_kept_stays_as_it_was():
         env.rollout(4)
     assert len({float(was.sum()) for _, was in transform.kept}) == 4
     assert all(torch.equal(value, was) for value, was in transform.kept)
+
+
+def given(env, action):
+    """The action that an environment was given in a step, as bytes."""
+    return env.step(env.reset().set("action", action))["next", "observation"].numpy().tobytes()
+
+
+EDGES = torch.tensor([-0.0, 0.0, 1.0, -1.0, 0.3, 7.0, -7.0, float("inf"), float("nan"), 1e-45])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"standard_normal": False},
+        {"loc": 0.1, "scale": 3.0},
+        {"loc": torch.linspace(0.1, 1, 10), "scale": torch.linspace(-3, 3.1, 10), "standard_normal": False},
+    ],
+    ids=["bounds", "from 0", "given", "given for each"],
+)
+@pytest.mark.parametrize("bounds", [(-2.3, 1.7), (0.0, 0.9), (-0.7, 0.0)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_an_action_is_scaled_to_the_same_bits_whichever_way_steps_take(settings, bounds, dtype):
+    def make(**kwargs):
+        env = ShowsAction(Bounded(*bounds, (10,), dtype=dtype), (10,))
+        env.observation_spec = Composite(observation=Unbounded((10,), dtype=dtype))
+        return TransformedEnv(env, ActionScaling(**settings), **kwargs)
+
+    fast, slow = make(), make(run_type_checks=True)
+    assert fast.row_steps is not None
+    for action in (EDGES, torch.rand(10), 2 * torch.rand(10) - 1):
+        action = action.to(dtype)
+        assert given(fast, action) == given(slow, action)
+
+
+@pytest.mark.parametrize("name", ["scaling", "flatten", "discretizer", "one-hot", "one number"])
+def test_a_loop_of_steps_makes_an_action_without_tensors(name, monkeypatch):
+    transform, action, shape = CHAINS[name]
+    env = TransformedEnv(ShowsAction(action, shape), transform())
+    actions = env.full_action_spec.rand((3,))["action"]
+    wanted = stepped(env, actions)["observation"]
+    owner = type(env.transform)
+
+    def refuse(self, value):
+        raise AssertionError("this takes three times as long")
+
+    monkeypatch.setattr(owner, "_inv_apply_transform", refuse)
+    assert torch.equal(stepped(env, actions)["observation"], wanted)
+
+
+def test_a_scale_that_is_given_later_holds_from_then_on():
+    base = ShowsAction(Bounded(-2.0, 2.0, (3,)), (3,))
+    env = TransformedEnv(base, ActionScaling(loc=torch.zeros(3), scale=torch.ones(3)))
+    ones = torch.ones(3)
+    assert env.step(env.reset().set("action", ones))["next", "observation"].tolist() == [1, 1, 1]
+    env.transform.load_state_dict({"loc": torch.zeros(3), "scale": torch.tensor([0.5, 1.0, 1.5])})
+    assert env.step(env.reset().set("action", ones))["next", "observation"].tolist() == [0.5, 1, 1.5]
+    env.transform.scale = torch.full((3,), 0.25)
+    assert env.step(env.reset().set("action", ones))["next", "observation"].tolist() == [0.25] * 3
+
+
+@pytest.mark.parametrize(
+    "transform", [ActionScaling, lambda: ActionDiscretizer(2, sampling=2)], ids=["scale", "number"]
+)
+def test_other_bounds_of_the_environment_hold_from_the_next_step_on(transform):
+    base = ShowsAction(Bounded(-2.0, 2.0, (3,)), (3,))
+    env = TransformedEnv(base, transform())
+    best = torch.ones(3, dtype=env.action_spec.dtype)
+    found = [env.step(env.reset().set("action", best))["next", "observation"].tolist()]
+    base.action_spec = Bounded(-1.0, 0.5, (3,))
+    found.append(env.step(env.reset().set("action", best))["next", "observation"].tolist())
+    assert found == [[2] * 3, [0.5] * 3]
+
+
+def test_a_number_without_an_interval_is_refused_in_a_loop():
+    env = TransformedEnv(ShowsAction(Bounded(-1.0, 1.0, (3,)), (3,)), ActionDiscretizer(4))
+    for wrong in ([0, 4, 0], [-1, 0, 0]):
+        with pytest.raises(ActionError, match="from 0 to"):
+            env.step(env.reset().set("action", torch.tensor(wrong)))
+    assert env.base_env.steps == 0
+
+
+def test_an_environment_that_writes_into_its_action_changes_no_data(make):
+    class Wipes(ShowsAction):
+        def step_into(self, action, out):
+            flags = super().step_into(action, out)
+            if isinstance(action, np.ndarray):
+                action[...] = 99
+            return flags
+
+    env = make()
+    base = env.base_env
+    wiping = TransformedEnv(Wipes(base.action_spec, base.observation_spec["observation"].shape), env.transform.clone())
+    action = env.full_action_spec.rand((9,))
+    wanted, kept = stepped(env, action["action"]), action.clone()
+    found = stepped(wiping, action["action"])
+    assert torch.equal(action["action"], kept["action"])
+    if not isinstance(base.action_spec, OneHot):
+        assert torch.equal(found["observation"], wanted["observation"])
 
 
 def test_an_action_with_gradients_is_stepped():

@@ -45,22 +45,23 @@ class ActionRule:
         dtype: None for what is no tensor.
         allows: tells of an array ``[..., *shape]`` whether each of its choices is there; None where all values are
             welcome.
+        allows_one: the same of one action as Python has it, ``value.tolist()``; None where that would not be faster.
     """
 
-    __slots__ = ("_allows_one", "_batch_dims", "_leaf", "allows", "dtype", "key", "shape")
+    __slots__ = ("_batch_dims", "_leaf", "allows", "allows_one", "dtype", "key", "shape")
 
     def __init__(self, key: Any, leaf: Spec | None, *, batch_dims: int = 0, judge: bool = True) -> None:
         self.key = key
         self.dtype: torch.dtype | None = None
         self.shape: torch.Size | None = None
         self.allows: Allows | None = None
-        self._allows_one: Allows | None = None
+        self.allows_one: Allows | None = None
         if leaf is not None and leaf.dtype is not None:
             self.dtype = leaf.dtype
             if not any(size < 0 for size in leaf.shape):
                 self.shape = leaf.shape[batch_dims:]
                 self.allows = _allows(leaf) if judge else None
-                self._allows_one = _allows_one(leaf) if judge and not batch_dims else None
+                self.allows_one = _allows_one(leaf) if judge and not batch_dims else None
         self._leaf: Any = leaf
         self._batch_dims = batch_dims
 
@@ -100,8 +101,8 @@ class ActionRule:
         if not value.is_cpu:
             return True
         try:
-            if self._allows_one is not None and not lead:
-                return self._allows_one(value.tolist())  # a third of the time that an array takes
+            if self.allows_one is not None and not lead:
+                return self.allows_one(value.tolist())  # a third of the time that an array takes
             return self.allows((value.detach() if value.requires_grad else value).numpy())
         except (RuntimeError, TypeError):  # a tensor of a trace, or of a dtype that numpy lacks
             return True
@@ -251,11 +252,19 @@ def _allows_one(leaf: Spec) -> Allows | None:
         last = leaf.n - 1
         return lambda number: 0 <= number <= last and number == int(number)
     if type(leaf) is MultiCategorical and leaf.ndim == 1 and leaf.nvec.ndim == 1 and len(leaf.nvec) <= _FEW:
-        lasts = (leaf.nvec - 1).tolist()
-        return lambda row: all(
-            0 <= number <= last and number == int(number) for number, last in zip(row, lasts, strict=True)
-        )
+        return _each_below((leaf.nvec - 1).tolist())
     return None
+
+
+def _each_below(lasts: list[int]) -> Allows:
+    def allows(row: Any) -> bool:
+        # A generator in all() takes half as long again.
+        for number, last in zip(row, lasts, strict=True):
+            if not 0 <= number <= last or number != int(number):
+                return False
+        return True
+
+    return allows
 
 
 def _one_hot(n: int) -> Allows:

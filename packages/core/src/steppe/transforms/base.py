@@ -6,13 +6,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import dispatch
 
 from steppe.envs import Module
 from steppe.errors import NotSupported, SpecError, StateError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook
 from steppe.transforms.keys import as_keys, keys_property
 from steppe.transforms.overrides import Overrides, changed_specs
@@ -189,6 +190,27 @@ class Transform(Module):
     def key_of_rows(self) -> Any:
         """``shared_key``, or None where a subclass has written methods over those of the class that says it."""
         return None if self._overrides.of_methods("shared_key") else self.shared_key()
+
+    def inverse_kernel(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+        """Prepare ``_inv_apply_transform`` for steps of a single environment: whatever can be worked out before these.
+
+        In numpy, a few numbers take a fraction of the time that torch takes. It is not asked where a subclass has
+        written another ``_inv_apply_transform`` since.
+
+        Args:
+            leaf: the spec of the action that the environment before this transform takes.
+
+        Returns:
+            A function of one action ``[*shape]`` of the caller, an array that it is not to change or to keep, that
+            returns the action of the environment; None, the default, where ``_inv_apply_transform`` is to be called.
+            Results are those of ``_inv_apply_transform``, to the bit.
+        """
+        return None
+
+    def kernel_of_inverse(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+        """``inverse_kernel``, or None where a subclass has written another ``_inv_apply_transform``."""
+        owner = self._overrides.owner_of("inverse_kernel")
+        return None if self._writes("_inv_apply_transform", owner) else self.inverse_kernel(leaf)
 
     # -- specs ----------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import NotSupported, SpecError, StateError
-from steppe.specs import Bounded, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+from steppe.specs import (
+    Bounded,
+    Categorical,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Spec,
+    torch_to_numpy_dtype_dict,
+)
 from steppe.transforms import RowGenerators, as_key
 
 from .inverse import ActionInverse, one_row
@@ -166,10 +175,29 @@ class ActionDiscretizer(ActionInverse):
 
     def _of_one(self, value: torch.Tensor, nvec: list[int], scalar: bool) -> torch.Tensor | None:
         """The same for one action, looked up; None where that is not all there is to do."""
-        values = self._values
-        if values is None or value.ndim != int(not (scalar and self.categorical)):
+        if self._values is None or value.ndim != int(not (scalar and self.categorical)):
             return None
-        row: Any = value.tolist()
+        found = self._looked_up(value.tolist(), self._values, nvec, scalar)
+        return None if found is None else torch.tensor(found, dtype=self.dtype, device="cpu")
+
+    def inverse_kernel(self, leaf: Spec) -> Any:
+        plan, values = self._plan, self._values
+        if plan is None or values is None or leaf.dtype not in (torch.float32, torch.float64):
+            return None
+        nvec, _, _, _, scalar = plan
+        dtype = torch_to_numpy_dtype_dict[leaf.dtype]
+
+        def inverse(action: Any) -> Any:
+            # Specs that are worked out anew bring other values.
+            found = self._looked_up(action.tolist(), values, nvec, scalar) if self._values is values else None
+            if found is None:
+                return self._inv_apply_transform(torch.from_numpy(action)).numpy()
+            return np.array(found, dtype)
+
+        return inverse
+
+    def _looked_up(self, row: Any, values: list[list[float]], nvec: list[int], scalar: bool) -> Any:
+        """What one action stands for: a number, or a list of numbers; None where it names no interval."""
         if self.categorical:
             numbers = [row] if scalar else row
         else:
@@ -188,7 +216,7 @@ class ActionDiscretizer(ActionInverse):
             return None
         if min(numbers) < 0:
             return None
-        return torch.tensor(found[0] if scalar else found, dtype=self.dtype, device="cpu")
+        return found[0] if scalar else found
 
     def forward(self, tensordict: Any) -> Any:
         """Not defined: which interval an action is in is not looked for.

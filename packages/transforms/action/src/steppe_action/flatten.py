@@ -131,6 +131,10 @@ class FlattenAction(ActionInverse):
         sizes, behind = span
         return value.unflatten(-1 - behind, sizes)
 
+    def inverse_kernel(self, leaf: Spec) -> Any:
+        shape = tuple(leaf.shape)
+        return lambda action: action.reshape(shape)
+
     writes_step = False
 
     def _repr_keys(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from steppe.errors import SpecError, StateError
@@ -145,6 +146,29 @@ class ActionScaling(ActionInverse):
             low, high = low.to(value.device), high.to(value.device)
         return torch.clamp(action, low, high)
 
+    def inverse_kernel(self, leaf: Spec) -> Any:
+        buffers, limits = self._buffers, self._limits
+        loc, scale = buffers["loc"], buffers["scale"]
+        used = [loc, scale, *(limits or ())]
+        if leaf.dtype not in (torch.float32, torch.float64) or not leaf.ndim or not _are_of(used, leaf):
+            return None
+        # These share their memory with the tensors, into which a state may be loaded.
+        by, plus, *bounds = (one.detach().numpy() for one in (scale, loc, *(limits or ())))
+        doubled = not self.standard_normal
+
+        def inverse(action: Any) -> Any:
+            if buffers["loc"] is not loc or buffers["scale"] is not scale or self._limits is not limits:
+                return self._inv_apply_transform(torch.from_numpy(action)).numpy()
+            found = (action * 2 - 1 if doubled else action) * by
+            found += plus
+            if bounds:
+                low, high = bounds  # in the order that keeps the sign of a zero, as torch does
+                np.maximum(low, found, out=found)
+                np.minimum(high, found, out=found)
+            return found
+
+        return inverse
+
     def normalize(self, action: torch.Tensor) -> torch.Tensor:
         """From an action of the environment to one on the scale."""
         return self._apply_transform(action)
@@ -204,6 +228,19 @@ class ActionScaling(ActionInverse):
 
     def _repr_keys(self) -> Any:
         return ("in_keys_inv", "out_keys_inv")
+
+
+def _are_of(used: list[Any], leaf: Spec) -> bool:
+    """Whether tensors are of the dtype of an action, on the CPU, and broadcast to its shape as it is."""
+    return all(
+        one is not None
+        and one.is_cpu
+        and one.dtype is leaf.dtype
+        and not one.requires_grad
+        and (one.numel() == 1 or one.shape[-1] == leaf.shape[-1])
+        and torch.broadcast_shapes(one.shape, leaf.shape) == leaf.shape
+        for one in used
+    )
 
 
 def _floats(value: Any) -> torch.Tensor:

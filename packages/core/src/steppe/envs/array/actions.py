@@ -39,6 +39,7 @@ class _Decoder:
     Attributes:
         one: holds what it decodes against the rule for choices, if ``judges`` says so.
         many: does not; see :meth:`ActionCodec.fit`.
+        takes_arrays: whether an action is an array, and stays as it is.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class _Decoder:
         many: Callable[[np.ndarray[Any, Any]], list[Any]],
         *,
         judges: bool = False,
+        takes_arrays: bool = False,
     ) -> None:
         self.one = one
         self.many = many
         self.judges = judges
+        self.takes_arrays = takes_arrays
 
 
 def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
@@ -101,9 +104,9 @@ def _array(leaf: Spec) -> _Decoder:
 
     dtype = None if leaf.dtype is None else torch_to_numpy_dtype_dict.get(leaf.dtype)
     if dtype is None or not 0 < leaf.shape.numel() <= _FEW:
-        return _Decoder(one, list)
+        return _Decoder(one, list, takes_arrays=dtype is not None)
     # A few numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
-    return _Decoder(lambda action: _new_array(action.tolist(), dtype), list)
+    return _Decoder(lambda action: _new_array(action.tolist(), dtype), list, takes_arrays=True)
 
 
 def _non_tensor(leaf: Spec) -> _Decoder:
@@ -153,6 +156,45 @@ class ActionCodec:
         if not decoder.judges:
             return lambda action: one(fit(action))
         return lambda action: one(action if action.dtype is dtype and action.shape == shape else fit(action))
+
+    def decoder_of_array(self) -> Callable[[np.ndarray[Any, Any]], Any] | None:
+        """The same of one action as an array."""
+        decode = self.decoder_of_one()
+        if decode is None:
+            return None
+        rule, decoder = self.rules[self._only], self.decoders[self._only]
+        if not decoder.takes_arrays or rule.allows is not None or rule.shape is None or rule.dtype is None:
+            return lambda array: decode(torch.from_numpy(array))
+        shape, dtype = tuple(rule.shape), np.dtype(torch_to_numpy_dtype_dict[rule.dtype])
+        return lambda array: array if array.dtype == dtype and array.shape == shape else decode(torch.from_numpy(array))
+
+    def from_one(self, decode: Callable[[np.ndarray[Any, Any]], Any]) -> Callable[[torch.Tensor], Any] | None:
+        """A function that holds one action ``[*shape]`` against its rule, and gives it to ``decode`` as an array.
+
+        None for several keys, and for dtypes that numpy lacks.
+        """
+        rule = None if self._only is None else self.rules[self._only]
+        if rule is None or rule.shape is None or rule.dtype not in torch_to_numpy_dtype_dict:
+            return None
+        fit, dtype, shape = rule.fit, rule.dtype, rule.shape
+        allows, allows_one, array_dtype = rule.allows, rule.allows_one, torch_to_numpy_dtype_dict[rule.dtype]
+        if not 0 < shape.numel() <= _FEW or (allows is not None and allows_one is None):
+
+            def of_many(action: torch.Tensor) -> Any:
+                action = fit(action)
+                return decode((action.detach() if action.requires_grad else action).numpy())
+
+            return of_many
+
+        def of_few(action: torch.Tensor) -> Any:
+            if action.dtype is not dtype or action.shape != shape:
+                action = fit(action)
+            numbers = action.tolist()
+            if allows_one is not None and not allows_one(numbers):
+                fit(action)
+            return decode(_new_array(numbers, array_dtype))
+
+        return of_few
 
     def fit(self, block: dict[Any, Any]) -> dict[Any, Any]:
         """Return rows ``{key: [k, *shape]}`` as the spec has them, converted where their dtype is another.

@@ -64,10 +64,10 @@ class RowSteps:
         decode = decoder.one
         if self.writer.inverts:
             find = getattr(self.writer, "decoder_of_one", None)
-            inverted = None if find is None else find()
-            if inverted is None:
+            judged = None if find is None else find()
+            if judged is None:
                 return None
-            decode = inverted if rule.allows is None else lambda action: inverted(rule.fit(action))
+            decode = judged
         elif rule.allows is not None and not decoder.judges:
             return None
         return key, torch.Size(leaf.shape), leaf.dtype, decode

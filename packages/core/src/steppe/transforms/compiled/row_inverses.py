@@ -36,6 +36,9 @@ class RowInverses:
             for part, hook, pairs in chain
             if pairs
         ]
+        specs = zip(reversed(plan.before), reversed(plan.action_pairs), strict=True)
+        #: Of each of these the actions that it makes.
+        self._made = [[before.action[key] for _, key in pairs] for before, pairs in specs if pairs]
 
     def __bool__(self) -> bool:
         return bool(self._chain)
@@ -58,9 +61,7 @@ class RowInverses:
         Args:
             decode: given what the inverses make, holds it against the rule of the writer before the chain.
         """
-        links = [pairs[0] for _, _, pairs in self._chain if len(pairs) == 1]
-        joined = all(link[1] == following[0] for link, following in pairwise(links))
-        if len(links) < len(self._chain) or not joined or self.actions.keys != [links[-1][1]]:
+        if not self._is_of_one:
             return None
         parts = [part for part, _, _ in self._chain]
 
@@ -72,6 +73,39 @@ class RowInverses:
             return decode(action)
 
         return decode_one
+
+    def decoder_of_array(self) -> Callable[[np.ndarray[Any, Any]], Any] | None:
+        """The same of one action as an array, for a writer without inverses before the chain.
+
+        None where a transform has no kernel, and where there are more actions than one.
+        """
+        decode = self.actions.decoder_of_array() if self._is_of_one else None
+        if decode is None:
+            return None
+        chain = zip(self._chain, self._made, strict=True)
+        kernels = [part.kernel_of_inverse(leaves[0]) for (part, _, _), leaves in chain]
+        return None if None in kernels else _in_turn([*kernels, decode])
+
+    @property
+    def _is_of_one(self) -> bool:
+        """Whether a single action goes through the whole chain, from transform to transform."""
+        links = [pairs[0] for _, _, pairs in self._chain if len(pairs) == 1]
+        joined = all(link[1] == following[0] for link, following in pairwise(links))
+        return len(links) == len(self._chain) and joined and self.actions.keys == [links[-1][1]]
+
+
+def _in_turn(functions: list[Any]) -> Callable[[Any], Any]:
+    """One function that calls each with what the last one has returned."""
+    if len(functions) == 2:
+        first, second = functions
+        return lambda value: second(first(value))
+
+    def called(value: Any) -> Any:
+        for function in functions:
+            value = function(value)
+        return value
+
+    return called
 
 
 def _inverse(part: Transform, of_steps: _Inverse | None) -> _Inverse:

@@ -40,7 +40,7 @@ class TransformedRows:
         self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts = base.inverts or bool(self._inverses)
-        self._one = self.decoder_of_one() if self._inverses else None
+        self._of_array, self._of_tensor = self._decoders_of_one() if self.n == 1 else (None, None)
         # What reads the root before this chain cannot be shown the caller's.
         seen = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
         self.on_arrays = seen and all(
@@ -54,17 +54,36 @@ class TransformedRows:
     def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
         """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
         if self._inverses:
-            one = self._one
-            if one is not None and len(given := actions[self.layout.action_keys[0]]) == 1:
-                return [one(torch.from_numpy(given[0, ...].copy()))]  # without blocks and stacks of one row
+            # One action goes without blocks and stacks of one row.
+            of_array, of_tensor = self._of_array, self._of_tensor
+            if of_tensor is not None and len(given := actions[self.layout.action_keys[0]]) == 1:
+                one = given[0, ...].copy()
+                return [of_tensor(torch.from_numpy(one)) if of_array is None else of_array(one)]
             actions = self._inverses.of_rows(actions)
         return self.base.decode(actions)
 
-    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """A function that does so with the only action of the only row, a tensor; None where there are more."""
+    def _decoders_of_one(self) -> tuple[Callable[[Any], Any] | None, Callable[[torch.Tensor], Any] | None]:
+        """What decodes the only action of the only row, an array or a tensor that fits; None where there are more."""
         find = getattr(self.base, "decoder_of_one", None)
-        decode: Callable[[torch.Tensor], Any] | None = None if find is None or self.n > 1 else find()
-        return self._inverses.decoder_of_one(decode) if decode is not None and self._inverses else decode
+        decode: Callable[[torch.Tensor], Any] | None = None if find is None else find()
+        if decode is None or not self._inverses:
+            return None, decode
+        of_array = None if self.base.inverts else self._inverses.decoder_of_array()
+        return of_array, self._inverses.decoder_of_one(decode)
+
+    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
+        """A function that holds the only action of the only row against its rule, and decodes it.
+
+        It takes a tensor ``[*shape]``; None where there are more actions, or rows.
+        """
+        codec, of_tensor = self.layout.actions, self._of_tensor
+        if of_tensor is None or not self._inverses:
+            return of_tensor
+        judged = None if self._of_array is None else codec.from_one(self._of_array)
+        if judged is not None:
+            return judged
+        fit = codec.rules[codec.keys[0]].fit
+        return lambda action: of_tensor(fit(action))
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""
