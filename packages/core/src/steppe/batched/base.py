@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import cloudpickle
-import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -16,8 +16,10 @@ from steppe.batched.attributes import dispatched
 from steppe.batched.backends.base import Backend
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
+from steppe.batched.in_storage import StorageSteps
 from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
+from steppe.batched.plain_step import PlainStep
 from steppe.batched.readout import is_host
 from steppe.batched.rows import BatchRows, rows_of_masks
 from steppe.batched.states import put_states, states_of_rows
@@ -32,10 +34,22 @@ from steppe.workers import PATIENCE, pickled
 __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
-_OF_A_START = frozenset({"_rows", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"})
+_OF_A_START = frozenset(
+    {"_rows", "_plain_step", "_plain_of", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"}
+)
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
-    {"row_writer", "row_problem", "step_into", "reset_into", "take_seed", "base_env", "transform", "num_workers"}
+    {
+        "row_writer",
+        "row_problem",
+        "step_into",
+        "bind_step",
+        "reset_into",
+        "take_seed",
+        "base_env",
+        "transform",
+        "num_workers",
+    }
 )
 
 
@@ -83,6 +97,8 @@ class BatchedEnv(EnvBase):
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
     _rows: BatchRows | None = None  # None where data travels in messages
+    _plain_step: PlainStep | None = None  # of these rows:
+    _plain_of: BatchRows | None = None
     _messages: Messages
     _layout: BatchLayout
     _on_arrays: bool
@@ -279,14 +295,20 @@ class BatchedEnv(EnvBase):
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         state = self.base_state
+        if state.is_closed:
+            self.check_open("step_and_maybe_reset")
+        plain = self._plain_step
+        if plain is not None and plain.rows is self._rows:
+            self._backend.check(self)
+            found = plain(tensordict)
+            if found is not None:
+                return found
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
         if "step" not in state.validated or "_step" in given or "next" in given:
             return super().step_and_maybe_reset(tensordict)
-        if state.is_closed:
-            self.check_open("step_and_maybe_reset")
         self._backend.check(self)
         own = self._rows
-        if own is None or (self._differentiable and self._wants_gradients(tensordict)):
+        if own is None or self._wants_gradients(tensordict):
             self.check_action(tensordict)
             following, root = self._stacked(STEP_AND_RESET, tensordict)
             tensordict.set("next", following)
@@ -303,7 +325,23 @@ class BatchedEnv(EnvBase):
                     level[key] = whole
                 else:
                     root.set(key, whole)
+        if self._plain_of is not own:
+            self._plain_of, self._plain_step = own, self._find_plain_step(own)
         return tensordict, root
+
+    def _find_plain_step(self, own: BatchRows) -> PlainStep | None:
+        """What takes steps of the usual data from now on; None where there is nothing usual about them."""
+        names = self.step_plan.flat_names
+        overridden = type(self).step_mdp is not BatchedEnv.step_mdp or self.run_type_checks
+        if names is None or overridden or not self._on_arrays or PlainStep.problem(own) is not None:
+            return None
+        dropped, left = names
+        run = partial(self._run, STEP_AND_RESET, None)
+        return PlainStep(own, self.batch_size, self.device, dropped=dropped, left=left, run=run)
+
+    def specs_changed(self) -> None:
+        super().specs_changed()
+        self._plain_step = self._plain_of = None
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         self.start()
@@ -360,46 +398,13 @@ class BatchedEnv(EnvBase):
         """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset."""
         return None if self._rows is None else self._rows.storage
 
-    def step_in_storage(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
-        """Do what ``step_and_maybe_reset`` does, but leave the data in ``storage``.
-
-        Args:
-            tensordict: root data with the action.
-
-        Returns:
-            Which rows were reset, ``[num_workers]`` bool, valid until the next step, or None for none. Storage then has
-            their first data at the root; the other rows of its root are not valid.
-        """
-        self.check_open("step")
-        own = self._rows
-        assert own is not None  # steps_in_storage has been asked
-        own.write_inputs(tensordict)
-        return own.flags.was_reset if self._run(STEP_AND_RESET, None) else None
-
-    def reset_in_storage(self, rows: list[int]) -> None:
-        """Reset some rows, as ``step_in_storage`` does those that ended: the root of ``storage`` has their data."""
-        self._run(RESET, rows)
-
-    def write_in_storage(self, tensordict: TensorDictBase) -> None:
-        """Write into ``storage`` what ``step_in_storage`` is given, for steps of :meth:`act_in_storage`."""
-        self.check_open("step")
-        own = self._rows
-        assert own is not None  # steps_in_storage has been asked
-        own.write_inputs(tensordict)
-
-    def act_in_storage(self, rows: list[int] | None) -> None:
-        """Act in some rows, or all, with what is in ``storage``, which then has their ``next``. Nothing is reset."""
-        self._run(STEP, rows)
-
     @property
-    def carried_in_storage(self) -> list[Any]:
-        """What a step reads of the root in ``storage``, beside the action."""
-        return [] if self._rows is None else [key for key, _, _ in self._rows.carried]
-
-    @property
-    def steps_in_storage(self) -> bool:
-        """Whether ``storage`` holds all there is of a step: environments write rows, and data comes out on the host."""
-        return self._running and self._rows is not None and self._on_arrays and is_host(self.device)
+    def in_storage(self) -> StorageSteps | None:
+        """Steps that leave their data in ``storage``; None where there is none, or data comes out on a device."""
+        own = self._rows
+        if own is None or not is_host(self.device):
+            return None
+        return StorageSteps(own, self._on_arrays, self._run, self.check_open)
 
     # -- random actions -------------------------------------------------------------------------------------------
 

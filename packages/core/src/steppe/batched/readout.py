@@ -13,6 +13,8 @@ from steppe.storage import Storage, TensorDictBuilder, build_td
 
 __all__ = ["HostReadout", "StagedReadout", "is_host", "readout"]
 
+_from_numpy = torch.from_numpy
+
 
 class HostReadout:
     """Copies leaves of a storage to fresh memory of this process.
@@ -22,15 +24,22 @@ class HostReadout:
         keys: key of the result to key in storage.
         spec: nests the result, ``[n, ...]``.
         device: what the result claims as its device, CPU or None.
+
+    Attributes:
+        keys: those of the result.
+        flat: whether all of them are names at the root.
     """
 
     def __init__(self, storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> None:
         self.spec, self.batch_size, self.device = spec, spec.shape, device
         self._arrays = [(key, storage.arrays[at]) for key, at in keys.items() if at in storage.arrays]
+        # Methods looked up once: a step copies all of these.
+        self._copies = [(key, array.copy) for key, array in self._arrays]
         # bfloat16 and its like, which numpy lacks
         self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
         self._known_false: frozenset[Any] = frozenset()
-        self._flat = all(isinstance(key, str) for key in keys)
+        self.keys = list(keys)
+        self.flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
         self._builders: dict[int, TensorDictBuilder] = {}
 
@@ -40,15 +49,15 @@ class HostReadout:
             flat = {key: torch.from_numpy(array[rows]) for key, array in self._arrays}
             flat.update((key, tensor[torch.from_numpy(rows)]) for key, tensor in self._tensors)
             return flat
-        flat = {key: torch.from_numpy(array.copy()) for key, array in self._arrays}
+        flat = {key: _from_numpy(copy()) for key, copy in self._copies}
         for key, tensor in self._tensors:
             flat[key] = tensor.clone()
         return flat
 
     def build(self, flat: dict[Any, torch.Tensor]) -> TensorDict:
-        """Make the TensorDict of what ``take`` returned."""
-        if self._flat:
-            return build_td(dict(flat), self.batch_size, self.device)
+        """Make the TensorDict of what ``take`` returned, which from then on is a part of it."""
+        if self.flat:
+            return build_td(flat, self.batch_size, self.device)
         return self._builder(flat)
 
     def some(self, rows: np.ndarray[Any, Any], flat: dict[Any, torch.Tensor] | None = None) -> TensorDict:

@@ -38,6 +38,7 @@ class Share:
         self.progress = Progress(words, at, first_row)
         part = slice(first_row, first_row + len(envs))
         self.was_reset, self.informed = flags.was_reset[part], flags.informed[part]
+        self._marked = True  # whether a row may be marked as reset
         self._infos = [
             {key[1]: array[row, ...] for key, array in storage.arrays.items() if key[0] == "env_info"}
             for row in range(part.start, part.stop)
@@ -53,6 +54,7 @@ class Share:
                 else _Looped(writer, storage, row, Progress(words, at, row))
                 for row, env in enumerate(envs, first_row)
             ]
+        self._only: list[tuple[Any, Any, int]] | None = [(self.parts[0], None, 0)] if len(self.parts) == 1 else None
 
     def reset(self, rows: list[int], *, on_data: bool = False, by_masks: bool = False) -> None:
         """Begin episodes, in the root rows.
@@ -71,8 +73,8 @@ class Share:
     def step(self, rows: list[int] | None = None, *, reset: bool = False) -> int:
         """Act; with ``reset`` also begin anew where an episode ended. Returns how many were reset."""
         n, doing = 0, "step"
-        if reset:
-            self.was_reset[...] = False
+        if reset and self._marked:
+            self.was_reset[...] = self._marked = False
         try:
             for part, at, first in self._split(rows):
                 doing = "step"
@@ -81,6 +83,7 @@ class Share:
                 if reset and ended:
                     doing = "reset"
                     part.begin_anew(ended, self._told(ended, first))
+                    self._marked = True
                     for row in ended:
                         self.was_reset[first + row] = True
         except Exception as error:
@@ -89,8 +92,8 @@ class Share:
 
     def _split(self, rows: list[int] | None) -> list[tuple[Any, Any, int]]:
         """Which rows of which part; rows of a part are counted from its first."""
-        if len(self.parts) == 1:
-            return [(self.parts[0], rows, 0)]
+        if self._only is not None:
+            return self._only if rows is None else [(self.parts[0], rows, 0)]
         if rows is None:
             return [(part, None, first) for first, part in enumerate(self.parts)]
         return [(self.parts[row], [0], row) for row in rows]
@@ -129,7 +132,8 @@ class _Looped:
         if at is not None:
             index = np.asarray(at, np.int64)
             actions = {key: rows[index] for key, rows in actions.items()}
-        return [row for row, _, _ in self.loop.step(self.decode(actions), at)]
+        ended = self.loop.step(self.decode(actions), at)
+        return [row for row, _, _ in ended] if ended else []
 
     def begin_anew(self, rows: list[int], told: Any) -> None:
         self.loop.reset(rows, told)

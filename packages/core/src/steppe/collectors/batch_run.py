@@ -28,13 +28,12 @@ class BatchRun:
     @staticmethod
     def fits(env: EnvBase, writer: FrameWriter) -> bool:
         """Whether the data of a step is where this class looks for it."""
-        if not isinstance(env, (SerialEnv, ParallelEnv)) or env.storage is None:
+        if not isinstance(env, (SerialEnv, ParallelEnv)) or env.in_storage is None:
             return False
         keys = (*env.observation_keys, *env.done_keys, *env.reward_keys)
         return (
             writer.flat
             and writer.storage.kind == "plain"
-            and (env.device is None or env.device.type == "cpu")
             and not env.state_keys
             and not env.allow_done_after_reset
             and not env.run_type_checks
@@ -43,9 +42,10 @@ class BatchRun:
         )
 
     def __init__(self, env: SerialEnv | ParallelEnv, writer: FrameWriter) -> None:
-        storage = env.storage
-        assert storage is not None
-        self.env, self.writer = env, writer
+        steps = env.in_storage
+        assert steps is not None
+        storage = steps.storage
+        self.env, self.steps, self.writer = env, steps, writer
         self.following = [storage.tensors[key] for key in writer.next_keys]
         done = set(env.done_keys)
         # A row that has ended is reset in the same trip, so no root is done: one False tensor serves all steps.
@@ -69,7 +69,7 @@ class BatchRun:
             first: the first step to write.
             stopped: asked after each step whether the batch is to end there.
         """
-        step_in_storage, writer, following = self.env.step_in_storage, self.writer, self.following
+        step_in_storage, writer, following = self.steps.step, self.writer, self.following
         names = [name for name, _, _ in self.sources]
         writer.fill(self.false, first)
         batch_size, device = root.batch_size, root.device

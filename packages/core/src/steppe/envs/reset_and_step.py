@@ -247,6 +247,11 @@ class ResetAndStep(EnvAttributes):
         """
         return self.cached("step_plan", self._make_step_plan)(next_tensordict)
 
+    @property
+    def step_plan(self) -> StepPlan:
+        """Which entries :meth:`step_mdp` drops."""
+        return self.cached("step_plan", self._make_step_plan)
+
     def _make_step_plan(self) -> StepPlan:
         states = set(self.state_keys) | set(self.observation_keys)
         rewards = [key for key in self.reward_keys if key not in states]

@@ -35,6 +35,8 @@ class StepPlan:
         # Whether there are names at the root alone.
         flat = not any(self._root.values()) and not any(self._next.values()) and self._next.keys() <= self._root.keys()
         self._flat = flat and keep_other
+        #: Names at the root that it drops of the old root, and of ``next``; None where keys are nested.
+        self.flat_names = (frozenset(self._root), frozenset(self._next)) if self._flat else None
         # The names in the data of the last step, and what follows from them: those of the next one are mostly the same.
         self._found: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._kept: tuple[str, ...] = ()

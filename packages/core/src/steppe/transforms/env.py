@@ -25,10 +25,7 @@ __all__ = ["AutoResetEnv", "TransformedEnv"]
 #: What a base has for callers that look at its data directly, where no transform has been.
 _BYPASSING = (
     "storage",
-    "step_in_storage",
-    "write_in_storage",
-    "act_in_storage",
-    "carried_in_storage",
+    "in_storage",
     "async_step_send",
     "async_step_recv",
     "async_reset_send",

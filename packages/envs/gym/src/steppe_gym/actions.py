@@ -17,6 +17,9 @@ from .values import kind_of, numpy_dtype
 
 __all__ = ["action_decoder", "batch_actions", "joint_choice", "joint_decoder"]
 
+#: The numbers of up to so many categories are made once.
+_MANY = 4096
+
 
 def action_decoder(space: Any, spec: Spec, key: Any) -> Callable[[Any], Any] | None:
     """Make the function from native actions to actions of a space, or None where they are the same.
@@ -122,10 +125,10 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
         return lambda native: decode_sequence({(): native})
     start = getattr(space, "start", 0)
     if kind == "Discrete":
-        first = int(start)
+        number = _discrete(space)
         if type(spec) not in (OneHot, Categorical) or spec.ndim > (1 if isinstance(spec, OneHot) else 0):
-            return lambda native: int(native) + first
-        return (lambda native: native + first) if first else None
+            return lambda native: number(int(native))
+        return number
     if kind == "MultiDiscrete":
         shape, dtype = np.asarray(space.nvec).shape, np.dtype(space.dtype)
         offset = np.zeros(shape, dtype) if start is None else np.broadcast_to(np.asarray(start, dtype), shape)
@@ -148,6 +151,17 @@ def _decode_leaf(space: Any, spec: Spec) -> Callable[[Any], Any] | None:
     if dtype == numpy_dtype(spec.dtype):
         return lambda native: native.copy()
     return lambda native: native.astype(dtype)
+
+
+def _discrete(space: Any) -> Callable[[int], Any]:
+    """From a category to the number that the space itself would draw: of its dtype, counted from its start.
+
+    Environments check their actions, and take longer for a Python int than for a number of the space's own dtype.
+    """
+    first, n, kind = int(getattr(space, "start", 0)), int(space.n), np.dtype(space.dtype).type
+    if n > _MANY:
+        return lambda category: kind(first + category)
+    return tuple(kind(first + category) for category in range(n)).__getitem__
 
 
 def _decode_sequence(space: Any, spec: Spec, prefix: tuple[Any, ...]) -> Callable[[Any], Any]:

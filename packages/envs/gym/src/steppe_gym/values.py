@@ -151,6 +151,9 @@ class SpaceReader:
         start = prefix if kind_of(space) == "Dict" and isinstance(spec, Composite) else (*prefix, key)
         self.leaves = list(_leaves(space, spec, start, (), rename or {}))
         self.fixed = all(leaf.fixed for leaf in self.leaves)
+        only = self.leaves[0] if len(self.leaves) == 1 else None
+        #: The only leaf, where its value is the whole value and assignment writes it; None otherwise.
+        self.plain = only if only is not None and only.fixed and not only.path and only.encode is None else None
         #: ``write(value, out)`` copies a value into the numpy views of ``out``.
         self.write = _compile(self.leaves)
 

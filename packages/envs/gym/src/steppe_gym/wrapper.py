@@ -19,7 +19,7 @@ from steppe.versions import set_gym_backend
 
 from .actions import action_decoder, joint_choice, joint_decoder
 from .compat import Adapter, StableBaselines, adapter_for
-from .kernels import Kernel, compile_kernel
+from .kernels import Kernel, bind_kernel, compile_kernel
 from .names import available_names
 from .peeking import find_attribute, library_of
 from .pixels import PIXELS, are_frames, observes_pixels, with_pixels
@@ -253,6 +253,21 @@ class GymWrapper(GymLikeEnv):
         """Act, with all that the specs decide compiled into one function at the first step."""
         return self._kernel(action, out)
 
+    def bind_step(self, out: dict[Any, Any]) -> Kernel:
+        leaf = self._reader.plain
+        if leaf is None or self.info_dict_reader or out["reward"].shape != (1,):
+            return self.step_into
+        return bind_kernel(
+            self._stepper(),
+            self._decode,
+            out[leaf.key],
+            leaf.write,
+            out["reward"],
+            check=None if "step" in self._checked else self._check_step,
+            stale=self._stale,
+            otherwise=self.step_into,
+        )
+
     def _first_kernel(self, action: Any, out: Any) -> tuple[bool, bool]:
         """The first step since the specs changed: check what the library returns, then check no more."""
         result = self._compile_kernel(checked=True)(action, out)
@@ -260,19 +275,25 @@ class GymWrapper(GymLikeEnv):
         return result
 
     def _compile_kernel(self, *, checked: bool) -> Kernel:
-        step = self._adapter.stepper(self._env)
-        times = self.wrapper_frame_skip
-        if times > 1:
-            step = repeated(step, times)
-        check = self._check_step if checked else None
         return compile_kernel(
-            step,
+            self._stepper(),
             self._reader.write,
             self._decode,
             reward_shape=tuple(self.full_reward_spec["reward"].shape),
             readers=self.info_dict_reader,
-            check=check,
+            check=self._check_step if checked else None,
         )
+
+    def _stepper(self) -> Any:
+        """What takes an action of the library and returns its five values."""
+        step, times = self._adapter.stepper(self._env), self.wrapper_frame_skip
+        return repeated(step, times) if times > 1 else step
+
+    def _forget_kernels(self) -> None:
+        """Compile steps anew: something that they depend on has changed."""
+        state = self.__dict__
+        state.get("_stale", []).append(True)
+        state["_stale"], state["_kernel"] = [], self._first_kernel
 
     def rows_problem(self) -> str | None:
         if self._vector is not None:
@@ -285,7 +306,7 @@ class GymWrapper(GymLikeEnv):
 
     def specs_changed(self) -> None:
         super().specs_changed()
-        self.__dict__["_kernel"] = self._first_kernel
+        self._forget_kernels()
         self.__dict__["_checked"] = set()
 
     # -- checks, at the first reset and the first step ------------------------------------------------------------
@@ -456,21 +477,21 @@ class GymWrapper(GymLikeEnv):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in ("_env", "frame_skip", "wrapper_frame_skip"):
-            self.__dict__["_kernel"] = self._first_kernel
+            self._forget_kernels()
 
     def __getstate__(self) -> dict[str, Any]:
         if self._vector is not None:
             raise NotSupported("A vector environment cannot be pickled: give workers a function that makes it.")
         state = super().__getstate__()
         # Functions that were compiled from the specs are compiled again.
-        for name in ("_kernel", "_reader", "_decode"):
+        for name in ("_kernel", "_stale", "_reader", "_decode"):
             state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._compile_values(*self._specs_of_values())
-        self.__dict__["_kernel"] = self._first_kernel
+        self._forget_kernels()
 
     def __repr__(self) -> str:
         named = self.__dict__.get("name") or getattr(find_attribute(self._env, "spec", None), "id", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ _TENSORDICT_METHODS = (
     "_reset_output_transform",
 )
 #: What a row writer calls, which is to be another one from then on.
-_METHODS = (*_TENSORDICT_METHODS, "step_into", "reset_into", "take_seed")
+_METHODS = (*_TENSORDICT_METHODS, "step_into", "bind_step", "reset_into", "take_seed")
 
 
 class ArrayEnv(EnvBase):
@@ -84,6 +85,20 @@ class ArrayEnv(EnvBase):
             ``(terminated, truncated)``: two bools.
         """
         raise NotSupported(f"{type(self).__name__} does not define step_into(action, out).")
+
+    def bind_step(self, out: dict[Any, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]:
+        """Prepare steps that write one row again and again: a rollout's, or the one of a batch.
+
+        To be overridden where looking up the row's views, and what else never changes, takes a good part of a step.
+
+        Args:
+            out: what :meth:`step_into` will be given.
+
+        Returns:
+            ``step_into``, or a function ``(action, out)`` that does the same for this ``out`` alone. It has to follow
+            what changes about the environment. A subclass that overrides ``step_into`` alone is not asked for it.
+        """
+        return self.step_into
 
     # -- which way ------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class Rows:
         if self.flagged:
             for _, following in self.done.values():
                 if at is None:
-                    following[...] = False
+                    following.fill(False)
                 else:
                     following[at] = False
             self.flagged = at is not None

@@ -82,6 +82,8 @@ class StepsInto(Protocol):
 
     def step_into(self, action: Any, out: dict[Key, np.ndarray[Any, Any]]) -> tuple[bool, bool]: ...
 
+    def bind_step(self, out: dict[Key, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]: ...
+
     def reset_into(
         self, out: dict[Key, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
     ) -> None: ...
@@ -123,7 +125,7 @@ class _BoundEnvs:
         self.rows, self.envs = rows, writer.envs
         self.words, self.at, self.base = progress.words, progress.at, progress.base
         self.steppers: list[tuple[Callable[..., tuple[bool, bool]], dict[Key, Any]]] = [
-            (env.step_into, rows.next_row(row, written)) for row, env in enumerate(writer.envs)
+            (_stepper(env, out := rows.next_row(row, written)), out) for row, env in enumerate(writer.envs)
         ]
         self.resetters = [(env, rows.root_row(row, observed)) for row, env in enumerate(writer.envs)]
 
@@ -184,6 +186,16 @@ class _BoundEnv(_BoundEnvs):
         return ended
 
 
+def _stepper(env: StepsInto, out: dict[Key, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]:
+    """What steps an environment with a row: what it has bound to it, unless ``step_into`` was overridden since."""
+    for cls in type(env).__mro__:
+        if "bind_step" in vars(cls):
+            return env.step_into if "step_into" in vars(env) else env.bind_step(out)
+        if "step_into" in vars(cls):
+            break
+    return env.step_into
+
+
 class Overheard:
     """An environment that tells what its ``step_into`` returned.
 
@@ -195,6 +207,10 @@ class Overheard:
     def __init__(self, env: StepsInto, tell: Callable[[Any], None]) -> None:
         self.env, self.tell = env, tell
         self.reset_into, self.take_seed = env.reset_into, env.take_seed
+
+    def bind_step(self, out: dict[Key, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]:
+        """Steps are to be overheard: in whichever row."""
+        return self.step_into
 
     def step_into(self, action: Any, out: dict[Key, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
         """Act, and tell what came of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,38 +20,26 @@ from steppe.transforms.compiled.rows import BoundStages, bound_chain
 __all__ = ["StagesOnBatch", "StepsInStorage"]
 
 
-@runtime_checkable
 class StepsInStorage(Protocol):
-    """A batch that can leave the data of a step in its storage."""
+    """What a batch has as ``in_storage``: steps that leave their data in its storage."""
 
-    @property
-    def steps_in_storage(self) -> bool:
-        """Whether it can as it is now."""
-        ...
+    is_all: bool
+    storage: Storage
+    carried: list[Any]
 
-    @property
-    def storage(self) -> Storage | None:
-        """Rows ``[n]`` of root and ``("next", ...)``."""
-        ...
-
-    def step_in_storage(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
+    def step(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any] | None:
         """Act, reset what ended, and return which rows that were."""
         ...
 
-    def reset_in_storage(self, rows: list[int]) -> None:
+    def reset(self, rows: list[int]) -> None:
         """Reset some rows."""
         ...
 
-    @property
-    def carried_in_storage(self) -> list[Any]:
-        """What a step reads of the root in ``storage``, beside the action."""
-        ...
-
-    def write_in_storage(self, tensordict: TensorDictBase) -> None:
+    def write(self, tensordict: TensorDictBase) -> None:
         """Write what a step is given."""
         ...
 
-    def act_in_storage(self, rows: list[int] | None) -> None:
+    def act(self, rows: list[int] | None) -> None:
         """Act in some rows, or all, with what is in ``storage``; what ends is not reset."""
         ...
 
@@ -60,7 +48,7 @@ class StagesOnBatch:
     """The transforms of an environment whose base is a batch, each written for blocks of rows.
 
     Args:
-        base: the batch.
+        steps: of the batch.
         plan: the chain, for one row.
 
     Attributes:
@@ -71,19 +59,20 @@ class StagesOnBatch:
     @classmethod
     def of(cls, base: EnvBase, parts: list[Transform]) -> StagesOnBatch | None:
         """Put the chain together; None where the base, or one of the transforms, needs TensorDicts."""
-        if not isinstance(base, StepsInStorage) or len(base.batch_size) != 1 or not base.steps_in_storage:
+        # Asked of the class first: of what it lacks, an environment would look for in its library.
+        steps: StepsInStorage | None = getattr(base, "in_storage", None) if hasattr(type(base), "in_storage") else None
+        if steps is None or not steps.is_all or len(base.batch_size) != 1:
             return None
         plan, _ = plan_batch(RowLayout.of(base), EnvSpecs.of_row(base), parts, casts_in_write=False)
         if plan is None or any(hook.converts for hook in plan.hooks) or plan.writes_over:
             return None
-        if plan.repeating and base.carried_in_storage:
+        if plan.repeating and steps.carried:
             return None  # the environments read more of the root than the plan knows of
-        return cls(base, plan)
+        return cls(steps, plan)
 
-    def __init__(self, base: StepsInStorage, plan: RowPlan) -> None:
-        storage = base.storage
-        assert storage is not None
-        self.base, self.layout = base, plan.layout
+    def __init__(self, steps: StepsInStorage, plan: RowPlan) -> None:
+        storage = steps.storage
+        self.steps, self.layout = steps, plan.layout
         arrays, n, final = storage.arrays, storage.rows[0], plan.values[-1]
         ends = any(part.writes_done for part in plan.parts)
         given: dict[Any, np.ndarray[Any, Any]] = {}
@@ -106,7 +95,7 @@ class StagesOnBatch:
         self.repeats = bool(plan.repeating)
         if self.repeats:
             flags = {key: arrays[below_next(key)] for key in self.layout.done_keys if below_next(key) in arrays}
-            writer = _InStorage(base, flags, self._flags)
+            writer = _InStorage(steps, flags, self._flags)
             rows = self.rows, self.rows
             self._bound = bound_chain([plan], lambda i: True, writer, memory, rows, Progress())
         else:
@@ -133,11 +122,11 @@ class StagesOnBatch:
             array[...] = value.detach().numpy()
         reset: np.ndarray[Any, Any] | None = None
         if self.repeats:
-            self.base.write_in_storage(tensordict)
+            self.steps.write(tensordict)
             ended = bool(self._bound.step(()))
         else:
             self._stages.before_step()
-            reset = self.base.step_in_storage(tensordict)
+            reset = self.steps.step(tensordict)
             for own, source in self._flags:
                 own[...] = source
             ended = self._stages.step(None)
@@ -158,7 +147,7 @@ class StagesOnBatch:
         rest = done if reset is None else done & ~reset
         rows = rest.nonzero()[0].tolist()
         if rows:
-            self.base.reset_in_storage(rows)
+            self.steps.reset(rows)
             return done if reset is None else reset | rest
         return reset
 
@@ -182,23 +171,23 @@ class _InStorage:
     """The environments of a batch as a :class:`~steppe.envs.BoundWriter` of the rows of its storage.
 
     Args:
-        base: the batch.
+        steps: of the batch.
         done: arrays of the done entries of ``next`` in storage.
         flags: arrays that the transforms see in their place, and these.
     """
 
     def __init__(
         self,
-        base: StepsInStorage,
+        steps: StepsInStorage,
         done: dict[Any, np.ndarray[Any, Any]],
         flags: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
     ) -> None:
-        self.base, self.flags = base, flags
+        self.steps, self.flags = steps, flags
         self.done, self.terminated, self.truncated = (done.get(name) for name in ("done", "terminated", "truncated"))
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         """Act, with the actions that are in storage."""
-        self.base.act_in_storage(None if at is None else list(at))
+        self.steps.act(None if at is None else list(at))
         some = slice(None) if at is None else list(at)
         for own, source in self.flags:
             own[some] = source[some]
