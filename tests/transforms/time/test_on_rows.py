@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -80,6 +82,66 @@ def test_what_a_condition_writes_is_not_in_the_data():
         return TransformedEnv(ArrayCountingEnv(9), TerminateTransform(stop), **kwargs)
 
     assert int(alike(make)["next", "observation"].max()) == 3
+
+
+def test_a_condition_is_asked_about_the_tensors_that_a_step_returns():
+    asked = []
+    stop = TerminateTransform(lambda td: asked.append(td) is not None)
+    env = TransformedEnv(ArrayCountingEnv(9), Compose(StepCounter(), stop))
+    frame, _ = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    following = frame["next"]
+    assert asked[0] is not following
+    assert set(asked[0].keys()) == set(following.keys())
+    assert all(value is following[key] for key, value in asked[0].items())
+
+
+def test_a_condition_that_writes_into_its_tensors_changes_no_data():
+    def make(condition):
+        return TransformedEnv(ArrayCountingEnv(5), Compose(StepCounter(), TerminateTransform(condition)))
+
+    def spoils(td):
+        return bool(td.apply_(lambda value: value.zero_())["observation"])
+
+    plain = make(lambda td: False)
+    actions = plain.full_action_spec.rand((12,))
+    wanted = plain.rollout(12, actions=actions, break_when_any_done=False)
+    with torch.inference_mode():
+        inferred = stepped(make(spoils), actions["action"])
+    for data in (stepped(make(spoils), actions["action"]), inferred):
+        assert torch.equal(data["next", "observation"], wanted["next", "observation"])
+        assert torch.equal(data["next", "step_count"], wanted["next", "step_count"])
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(("three", "four", "count"))], ids="-".join)
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+def test_several_conditions_in_any_order_give_the_same_data(order, nested):
+    key = ("data", "observation") if nested else "observation"
+    parts = {
+        "three": lambda: TerminateTransform(lambda td: td[key] == 3, write_done=False),
+        "four": lambda: TerminateTransform(lambda td: (td[key] == 4) & td.get("terminated").logical_not()),
+        "count": lambda: StepCounter(7),
+    }
+
+    def make(**kwargs):
+        return TransformedEnv(ArrayCountingEnv(9, nested=nested), Compose(*(parts[name]() for name in order)), **kwargs)
+
+    data = alike(make)
+    assert bool(data["next", "terminated"].any())
+    assert bool(data["next", "done"].any())
+
+
+def test_a_step_after_an_error_returns_what_it_has_made_itself():
+    class Fails(TerminateTransform):
+        failing = False
+
+    last = Fails(lambda td: 1 / (not last.failing) == 0)
+    env = TransformedEnv(ArrayCountingEnv(9), Compose(TerminateTransform(lambda td: False), last))
+    _, td = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    last.failing = True
+    with pytest.raises(ZeroDivisionError):
+        env.step(env.rand_action(td.clone()))
+    last.failing = False
+    assert env.step(env.rand_action(td))["next", "observation"].item() == 3
 
 
 def test_an_error_of_a_condition_names_the_transform():

@@ -49,6 +49,9 @@ class RowSteps:
         read = [key for key in layout.read_by_all if key not in layout.handed_on]
         self._carried = [(key, _from_numpy(rows.root[key][part])) for key in read]
         self._handed_on = [(key, _from_numpy(rows.root[key][part])) for key in layout.handed_on]
+        self._next_handed_on = [(key, rows.next[key][part]) for key in layout.handed_on]
+        if not batch_size:
+            rows.copy_next = self._copy_next
         self._flat = not any(isinstance(child, Composite) for child in layout.next_spec.values())
         self._next_builder = TensorDictBuilder(layout.next_spec, batch_size, device=self.device)
         self._root_builder = TensorDictBuilder(layout.root_spec, batch_size, device=self.device)
@@ -99,16 +102,25 @@ class RowSteps:
                 raise self._nothing_to_carry(key, tensordict)
             row.copy_(value.detach() if value.requires_grad else value)
         handed_on = self._take_handed_on(tensordict) if self._handed_on else None
+        rows = self.rows
+        rows.copied = None
         if self._shows_root:
-            self.rows.given = tensordict
+            rows.given = tensordict
             ended = self._step(actions)
-            self.rows.given = None
+            rows.given = None
         else:
             ended = self._step(actions)
-        data = {key: _from_numpy(row.copy()) for key, row in self._next}
+        data: dict[Any, torch.Tensor] | None = rows.copied
+        if data is None:
+            data = {key: _from_numpy(row.copy()) for key, row in self._next}
+        else:
+            rows.copied = None
         if handed_on is not None:
             data.update(handed_on)
         return build_td(data, self.batch_size, self.device) if self._flat else self._next_builder(data), ended
+
+    def _copy_next(self) -> dict[Any, torch.Tensor]:
+        return {key: _from_numpy(row.copy()) for key, row in (*self._next, *self._next_handed_on)}
 
     def _take_handed_on(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
         """What goes from the root to ``next`` as it is, with its gradients: as the caller has written it there, or not.
