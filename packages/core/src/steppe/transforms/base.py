@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -84,6 +84,8 @@ class Transform(Module):
     masks_actions: bool = False
     #: Whether it forgets the tensors it is given when it returns. Otherwise it gets copies: rows are written again.
     keeps_nothing: bool = False
+    #: What ``shared_key`` is made of: the class that has written one of these methods answers for its other methods.
+    key_methods: ClassVar[tuple[str, ...]] = ("shared_key",)
 
     # Keys as they were given; None where nobody has.
     _in_keys: list[Any] | None = None
@@ -189,7 +191,7 @@ class Transform(Module):
 
     def key_of_rows(self) -> Any:
         """``shared_key``, or None where a subclass has written methods over those of the class that says it."""
-        return None if self._overrides.of_methods("shared_key") else self.shared_key()
+        return None if all(self._overrides.of_methods(name) for name in self.key_methods) else self.shared_key()
 
     def inverse_kernel(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
         """Prepare ``_inv_apply_transform`` for steps of a single environment: whatever can be worked out before these.

@@ -62,7 +62,7 @@ class RowKernels(Transform):
         if hooks.pairs and hooks.rows is None and self.keeps_nothing and not self.writes_done and self.applies_into:
             read, written = zip(*hooks.pairs, strict=True)
             kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=self.key_of_rows() is None)
-            hooks.rows = RowHooks(kernel, reads=read, writes=written)
+            hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=True)
         return hooks
 
     def _prepared(self, source: Any, target: Any) -> Callable[[], object]:

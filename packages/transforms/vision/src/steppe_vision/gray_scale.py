@@ -32,6 +32,9 @@ class GrayScale(ImageTransform):
         SpecError: an image has neither 3 channels nor 1.
     """
 
+    def settings(self) -> tuple[Any, ...]:
+        return ()
+
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value)
         channels = value.shape[-3]

@@ -13,14 +13,11 @@ from steppe.transforms import ObservationTransform
 __all__ = ["ImageTransform", "size_of"]
 
 
-#: How many values an image may have to be transformed together with those of other environments.
-_LARGE = 2**16
-
-
 class ImageTransform(ObservationTransform):
     """Base of transforms of single images, without memory.
 
-    A subclass writes ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions, and ``settings``. An
+    A subclass writes ``_apply_transform`` for images ``[*, C, H, W]`` with any leading dimensions, and ``settings``
+    (without which the environments of a batch do not share a call). An
     element of the result must not become smaller where an element of the image becomes larger: then the bounds of the
     result are the results of the bounds. One that is not so writes ``bounds``.
 
@@ -34,7 +31,7 @@ class ImageTransform(ObservationTransform):
     """
 
     keeps_nothing = True
-    _largest = 0  # numbers in the largest image
+    key_methods: ClassVar[tuple[str, ...]] = ("shared_key", "settings")
     default_names: ClassVar[tuple[str, ...]] = ("pixels",)
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None) -> None:
@@ -49,13 +46,9 @@ class ImageTransform(ObservationTransform):
         return self._apply_transform(low), self._apply_transform(high)
 
     def shared_key(self) -> Any:
-        # Several large images do not fit into a core's cache: one after the other is then faster by a quarter.
-        if self._largest > _LARGE:
-            return None
         return (type(self), *self.settings(), tuple(self.in_keys), tuple(self.out_keys))
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        self._largest = 0
         for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
             leaf = observation_spec.get(key, None)
             if leaf is None:
@@ -63,7 +56,6 @@ class ImageTransform(ObservationTransform):
                     continue
                 found = list(observation_spec.keys(include_nested=True, leaves_only=True))
                 raise SpecError(f"{self._name}: the environment has no observation {key!r}. It has {found}.")
-            self._largest = max(self._largest, leaf.shape.numel())
             observation_spec.set(out_key, self._leaf(key, leaf))
         return observation_spec
 

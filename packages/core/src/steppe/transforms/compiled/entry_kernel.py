@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from steppe.transforms.compiled.row_blocks import blocks_of
+
 __all__ = ["EntryKernel", "Prepare", "by_torch", "without_gradients"]
 
 #: Given an entry of rows ``[n, *shape]`` and where its results go, returns a function that reads and writes them.
@@ -19,8 +21,9 @@ class EntryKernel:
 
     Args:
         pairs: keys to read and to write.
-        prepare: prepares one pair. It is called once for each row where ``row_by_row``, and for what a reset writes.
-        row_by_row: each row by itself: faster for what is large, and right for what takes no rows in front.
+        prepare: prepares one pair. It is called once for each row where ``row_by_row``, and for what a reset writes;
+            otherwise for as many rows as fit into a core's cache.
+        row_by_row: each row by itself: right for what takes no rows in front.
     """
 
     def __init__(self, pairs: list[tuple[Any, Any]], prepare: Prepare, *, row_by_row: bool = False) -> None:
@@ -32,7 +35,7 @@ class EntryKernel:
         after = (
             [run for rows in self._of_each_row(stepped) for run in rows]
             if self.row_by_row
-            else [self.prepare(source, target) for source, target in stepped]
+            else [self.prepare(a[block], b[block]) for a, b in stepped for block in _blocks(a, b)]
         )
         of_rows = self._of_each_row(at_root)
 
@@ -51,6 +54,11 @@ class EntryKernel:
     def _of_each_row(self, columns: list[tuple[Any, Any]]) -> list[list[Callable[[], object]]]:
         n = len(columns[0][0]) if columns else 0
         return [[self.prepare(a[i : i + 1], b[i : i + 1]) for a, b in columns] for i in range(n)]
+
+
+def _blocks(source: Any, target: Any) -> list[slice]:
+    n = len(source)
+    return blocks_of(n, (source.nbytes + target.nbytes) // n)
 
 
 def by_torch(apply: Callable[[Any], Any], source: Any, target: Any) -> Callable[[], object]:

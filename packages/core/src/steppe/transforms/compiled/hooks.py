@@ -131,6 +131,8 @@ class RowHooks:
         before_reset: called before the environment resets rows, likewise.
         alone: whether they are for one environment: not for the rows of a batch that the transform is behind.
         by_torch: whether the functions compute with torch, and are to be called as if nobody asked for gradients.
+        by_blocks: whether what they do to a row depends on that row alone, so that a chain may go through some rows
+            after the others: several ``bind`` then, each for a few rows.
         repeats: how often the environment, with the transforms before this one, takes the same action in one step, >=
             1. A row whose episode ends is left alone from then on, and all rewards are added up: ``next`` holds their
             sums and the last of everything else. What ``bind`` returns, and the transforms behind, follow once. None
@@ -147,6 +149,7 @@ class RowHooks:
     before_reset: Callable[[], object] | None = None
     alone: bool = False
     by_torch: bool = False
+    by_blocks: bool = False
     repeats: int | None = None
 
     @property

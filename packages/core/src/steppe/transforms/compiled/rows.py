@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs import BoundWriter, Ended, Progress, RowLayout, Rows, RowWriter
+from steppe.envs import BoundWriter, Ended, EnvRows, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.repeated import Repeated
+from steppe.transforms.compiled.row_blocks import InBlocks, blocks_of, part_in_blocks
 from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan
 from steppe.transforms.compiled.stages import RowByRow, make_stage
@@ -87,18 +88,62 @@ class TransformedRows:
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""
-        plan, memory = self.plans[0], Memory(rows)
-        base_values, layout = plan.values[0], self.base.layout
-        base_rows = Rows(
+        memory = Memory(rows)
+        if type(self.base) is EnvRows and len(self.plans) == self.n > 1:
+            end, size = part_in_blocks(self.plans, self.shares)
+            blocks = blocks_of(self.n, size)
+            if len(blocks) > 1:
+                return self._in_blocks(self.base, blocks, end, memory, progress)
+        base_rows = self._base_rows(memory)
+        bound = self.base.bind(base_rows, progress)
+        return bound_chain(self.plans, self.shares, bound, memory, (rows, base_rows), progress)
+
+    def _in_blocks(
+        self, base: EnvRows, blocks: list[slice], end: int, memory: Memory, progress: Progress
+    ) -> BoundWriter:
+        """Write blocks of rows, each with the first transforms up to ``end``, and run the others on all rows."""
+        plan, rows = self.plans[0], memory.rows
+        places = dict.fromkeys(value.place for values in plan.values[: end + 1] for value in values.values())
+        live = {value.place for values in plan.values[end:] for value in values.values()}
+        longest = max(block.stop - block.start for block in blocks)
+        # What nobody sees behind these transforms is written over by the next block, while it is in the cache.
+        scratch = {
+            (place, at_root): np.zeros((longest, *place.shape), place.dtype)
+            for place in places
+            if place not in live
+            for at_root in ((True, False) if place.in_root else (False,))
+        }
+        bound = []
+        for block in blocks:
+            given = {at: array[: block.stop - block.start] for at, array in scratch.items()}
+            for place in live.intersection(places):
+                given[place, False] = memory.next(place)[block]
+                if place.in_root:
+                    given[place, True] = memory.root(place)[block]
+            root, following = ({key: one[block] for key, one in part.items()} for part in (rows.root, rows.next))
+            some = Rows(rows.layout, root, following)
+            part = Memory(some, given)
+            base_rows = self._base_rows(part)
+            own = Progress(progress.words, progress.at, progress.base - 1 + block.start)
+            first = EnvRows(base.envs[block], base.layout).bind(base_rows, own)
+            chain = bound_chain(
+                self.plans[block], self.shares, first, part, (some, base_rows), own, plan=plan, part=range(end)
+            )
+            bound.append((block, chain, base_rows))
+        rest = range(end, len(plan.parts))
+        return bound_chain(self.plans, self.shares, InBlocks(rows, bound), memory, (rows, rows), progress, part=rest)
+
+    def _base_rows(self, memory: Memory) -> Rows:
+        """What the base writes of the rows that a memory is for."""
+        rows, layout, values = memory.rows, self.base.layout, self.plans[0].values[0]
+        return Rows(
             layout,
             {
                 **{key: rows.root[key] for key in layout.root_keys if key in rows.layout.action_keys},
-                **{key: memory.root(value) for key, value in base_values.items() if value.in_root},
+                **{key: memory.root(value) for key, value in values.items() if value.in_root},
             },
-            {key: memory.next(value) for key, value in base_values.items()},
+            {key: memory.next(value) for key, value in values.items()},
         )
-        bound = self.base.bind(base_rows, progress)
-        return bound_chain(self.plans, self.shares, bound, memory, (rows, base_rows), progress)
 
     def shares(self, stage: int) -> bool:
         """Whether one call of a transform serves all rows."""
@@ -120,6 +165,9 @@ def bound_chain(
     memory: Memory,
     rows: tuple[Rows, Rows],
     progress: Progress,
+    *,
+    plan: RowPlan | None = None,
+    part: range | None = None,
 ) -> BoundWriter:
     """A bound writer with a chain behind it.
 
@@ -130,18 +178,24 @@ def bound_chain(
         memory: where values are.
         rows: those of the caller, and those of the base writer.
         progress: notes which row is at work.
+        plan: says where values are; the first of the chains by default.
+        part: which of the transforms; all of them by default.
     """
-    plan, first, bound = plans[0], 0, base
+    plan = plan or plans[0]
+    part = range(len(plan.parts)) if part is None else part
+    first, bound = part.start, base
 
     def chain(end: int) -> BoundWriter:
         """The transforms from the first that is not yet there up to another one."""
-        stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end))
+        stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end), plan=plan)
         if stages.idle:
             return bound
         done = {name: memory.next(value) for name, value in plan.values[end].items() if name in _DONE}
         return _BoundChain(bound, stages, rows, done)
 
     for i in plan.repeating:
+        if i not in part:
+            continue
         counts = [(hooks.repeats or 1) if (hooks := one.hooks[i].rows) is not None else 1 for one in plans]
         if max(counts) == 1:
             continue
@@ -152,7 +206,7 @@ def bound_chain(
         rewards = [memory.next(values[key]) for key in plan.rewards_before(i)]
         bound = Repeated(bound, counts * rows[0].n if len(counts) == 1 else counts, carried, rewards)
         first = i
-    return chain(len(plan.parts))
+    return chain(part.stop)
 
 
 class _BoundChain:
@@ -212,6 +266,7 @@ class BoundStages:
         rows: what the caller sees.
         progress: notes which row is at work.
         part: which of the transforms; all of them by default.
+        plan: says where values are; the first of the chains by default.
 
     Attributes:
         may_end: whether one of these transforms may end a row.
@@ -225,8 +280,10 @@ class BoundStages:
         rows: Rows,
         progress: Progress,
         part: range | None = None,
+        *,
+        plan: RowPlan | None = None,
     ) -> None:
-        plan = plans[0]
+        plan = plan or plans[0]
         part = range(len(plan.hooks)) if part is None else part
         self.progress = progress
         self.may_end = any(one.parts[i].writes_done for one in plans for i in part)
