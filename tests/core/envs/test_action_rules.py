@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from steppe import SerialEnv
+from steppe import SerialEnv, make_env
 from steppe.envs import ActionRule, EnvBase
 from steppe.errors import ActionError
 from steppe.specs import (
@@ -22,6 +23,7 @@ from steppe.specs import (
     OneHot,
     Unbounded,
 )
+from steppe.transforms import Compose, RewardSum, StepCounter, TransformedEnv
 from steppe_testing import ACTION_KINDS, ArrayCountingEnv, CountingEnv, StatelessCountingEnv
 
 T, F = True, False
@@ -144,6 +146,40 @@ def test_another_shape_says_how_to_come_to_the_right_one(leaf, value, hint):
 def test_what_is_no_tensor_is_refused():
     assert "must be a tensor of dtype torch.float32, found list" in refusal(Bounded(-1, 1, (1,)), [0.5])
     assert "found ndarray" in refusal(Bounded(-1, 1, (1,)), np.zeros(1))
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_a_double_that_the_spec_has_room_for_is_rounded_whatever_it_is(size):
+    for number in (0.1, 3e38, float("inf"), float("-inf"), float("nan")):
+        value = torch.full((size,), number, dtype=torch.float64)
+        assert torch.equal(fit(Unbounded((size,)), value).nan_to_num(7), value.float().nan_to_num(7))
+    assert "with the value 1e+39" in refusal(Unbounded((size,)), torch.full((size,), 1e39, dtype=torch.float64))
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.names.append(str(operation))
+        return operation(*args, **(kwargs or {}))
+
+
+def test_an_action_of_another_precision_costs_a_step_no_more_than_its_conversion():
+    actions = {dtype: torch.full((1,), 0.5, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+    env = TransformedEnv(make_env("gym:Pendulum-v1"), Compose(RewardSum(), StepCounter()))
+    env.rollout(2)
+    counts = {}
+    for dtype, action in actions.items():
+        root = env.reset().set("action", action)
+        with Operations() as counted:
+            stepped = env.step(root)
+        counts[dtype] = len(counted.names)
+        assert stepped["action"].dtype is torch.float32
+    assert counts[torch.float64] <= counts[torch.float32] + 1, counted.names
 
 
 def test_gradients_pass_through_a_conversion():

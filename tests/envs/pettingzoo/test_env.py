@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -228,6 +229,28 @@ def test_a_copy_gives_the_data_of_what_it_was_made_from(group_map):
     env = PettingZooEnv("mpe2/simple_tag_v3", group_map=group_map)
     found = []
     for one in (env, copy.deepcopy(env)):
+        one.set_seed(0)
+        found.append(one.rollout(4))
+
+    assert_equal_data(*found)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("mpe2/simple_tag_v3", {"group_map": MarlGroupMapType.ALL_IN_ONE_GROUP}),
+        ("mpe2/simple_spread_v3", {"continuous_actions": True, "return_state": True}),
+        ("classic/connect_four_v3", {"categorical_actions": False}),
+        ("butterfly/pistonball_v6", {"render_mode": "rgb_array", "n_pistons": 3}),
+    ],
+)
+def test_a_pickle_gives_the_data_of_what_it_was_made_from(name, arguments):
+    env = PettingZooEnv(name, **arguments)
+    env.rollout(2)
+    if "render_mode" in arguments:
+        env.render()  # the library draws on surfaces, which have no pickle
+    found = []
+    for one in (env, pickle.loads(pickle.dumps(env))):
         one.set_seed(0)
         found.append(one.rollout(4))
 

@@ -10,22 +10,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import done_groups
 from steppe.errors import ActionError
 from steppe.specs import Binary, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Spec, Stacked
+from steppe.storage import entries
 
-__all__ = ["ActionRule", "action_rules", "missing_action"]
+__all__ = ["ActionRule", "action_rules", "missing_action", "put_action"]
 
 Allows = Callable[[Any], bool]
 
 _NO_LEAD = torch.Size(())
+
+#: The same as ``to(dtype)``, in two thirds of the time.
+_CASTS: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
+    torch.float32: torch.Tensor.float,
+    torch.float64: torch.Tensor.double,
+    torch.int64: torch.Tensor.long,
+}
 
 #: Above so many numbers numpy finds the largest faster than Python does.
 _FEW = 32
@@ -113,15 +122,22 @@ class ActionRule:
                 f"The action {self.key!r} must be a tensor of dtype {self.dtype}, found {type(value).__name__}. "
                 "Make it one with torch.as_tensor(action)."
             )
-        expected = None if self.shape is None else (*lead, *self.shape)
-        if expected is not None and tuple(value.shape) != expected:
+        if self.shape is not None and value.shape != (lead + self.shape if lead else self.shape):
+            expected = (*lead, *self.shape)
             raise ActionError(
                 f"The action {self.key!r} must have shape {expected}, found {tuple(value.shape)}."
                 f"{self._shape_hint(tuple(value.shape), expected)}"
             )
-        if value.dtype is not self.dtype:
-            self._check_lossless(value if acting is None else value[acting])
-            value = value.to(self.dtype)
+        dtype = self.dtype
+        if dtype is not None and value.dtype is not dtype:
+            cast = _CASTS.get(dtype)
+            real = value.real if value.dtype.is_complex and not dtype.is_complex else value  # torch would warn
+            converted = real.to(dtype) if cast is None else cast(real)
+            if acting is None:
+                self._check_lossless(value, converted)
+            else:
+                self._check_lossless(value[acting], converted[acting])
+            value = converted
         if self.allows is not None and not (self._is_there(value, lead) and not self._is_of_rows(rows)):
             self._check_choices(value, lead, acting, rows)
         return value
@@ -139,11 +155,11 @@ class ActionRule:
             return f" Write action.reshape({expected})."
         return ""
 
-    def _check_lossless(self, value: torch.Tensor) -> None:
-        """Refuse values that would be others in the spec's dtype."""
+    def _check_lossless(self, value: torch.Tensor, converted: torch.Tensor) -> None:
+        """Refuse values that are others in the spec's dtype."""
         dtype = self.dtype
         assert dtype is not None
-        if not value.numel() or dtype.is_complex:
+        if not value.numel() or dtype.is_complex or _surely_lossless(value, converted):
             return
         held = value.detach()
         if held.dtype.is_complex:
@@ -196,6 +212,17 @@ class ActionRule:
         return f"{text} in {leaf!r}, found {found}."
 
 
+def _surely_lossless(value: torch.Tensor, converted: torch.Tensor) -> bool:
+    """Whether a quick look tells that no value became another one: part of each step that is given another dtype."""
+    if value.dtype.is_complex:
+        return False
+    if not (value.dtype.is_floating_point and converted.dtype.is_floating_point):
+        return torch.equal(converted.to(value.dtype), value)
+    # What became infinite makes the sum infinite; precision is not asked for.
+    few = converted.ndim == 1 and converted.numel() <= _FEW
+    return math.isfinite(sum(converted.tolist()) if few else converted.sum().item())
+
+
 def action_rules(action: Composite, done: Composite, *, batch_dims: int = 0) -> list[ActionRule]:
     """The rules for all actions of an environment.
 
@@ -213,6 +240,14 @@ def action_rules(action: Composite, done: Composite, *, batch_dims: int = 0) -> 
         ActionRule(key, leaf, batch_dims=batch_dims, judge=counts(key))
         for key, leaf in action.items(include_nested=True, leaves_only=True)
     ]
+
+
+def put_action(tensordict: TensorDictBase, key: Any, value: Any) -> None:
+    """Write an action that was converted in place of the caller's, whose shape and device it has."""
+    if type(tensordict) is TensorDict and type(key) is str and not tensordict.is_locked:
+        entries(tensordict)[key] = value  # a tenth of the time that set takes
+    else:
+        tensordict.set(key, value)
 
 
 def missing_action(tensordict: TensorDictBase, key: Any) -> ActionError:

@@ -60,20 +60,15 @@ class Agent:
             observation_space = spaces.Dict(others)
         self.has_action_mask = masked or _MASK in info
         observation = space_to_spec(observation_space, device=device)
-        prefix = ("observation",) if named else ()
-        self.reader = SpaceReader(observation_space, observation, prefix=prefix)
+        self._spaces = observation_space, action_space
+        self._observation, self._prefix = observation, ("observation",) if named else ()
+        self._action = space_to_spec(action_space, categorical_action_encoding=categorical, device=device)
+        self._compile()
         if not self.reader.fixed:
             raise NotSupported(f"Observations of agent {name!r} have no fixed size: {observation_space}.")
-        self._action = space_to_spec(action_space, categorical_action_encoding=categorical, device=device)
-        # Errors name the agent.
-        self._codec = ActionCodec(Composite({name: self._action}))
-        # An action that is a single tensor is decoded without a TensorDict around it.
-        leaf = self._codec.keys == [name]
-        self._one = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
         number = type(self._action) is Categorical and self._action.ndim == 0 and self._action.dtype is torch.int64
         #: How many actions there are to choose from, where an action is a number.
         self.choices = int(self._action.n) if number else 0
-        self._decode = action_decoder(action_space, self._action, name)
         entries: dict[str, Spec] = {"observation": observation}
         if self.has_action_mask:
             if not isinstance(action_space, spaces.Discrete):
@@ -95,6 +90,25 @@ class Agent:
             _tuple(key): (tuple(leaf.shape), torch.empty(0, dtype=leaf.dtype, device="cpu").numpy().dtype)
             for key, leaf in self.observation_spec.items(include_nested=True, leaves_only=True)
         }
+
+    def _compile(self) -> None:
+        """Work out how a value of the library is written into data, and how an action in data becomes one of it."""
+        name, (observation_space, action_space) = self.name, self._spaces
+        self.reader = SpaceReader(observation_space, self._observation, prefix=self._prefix)
+        # Errors name the agent.
+        self._codec = ActionCodec(Composite({name: self._action}))
+        # An action that is a single tensor is decoded without a TensorDict around it.
+        leaf = self._codec.keys == [name]
+        self._one = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
+        self._decode = action_decoder(action_space, self._action, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        compiled = ("reader", "_codec", "_one", "_decode")
+        return {name: value for name, value in vars(self).items() if name not in compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compile()
 
     def write(self, observation: Any, info: Mapping[str, Any], out: dict[Any, Any], *, acts: bool) -> None:
         """Write what the agent observes into numpy views by key; it is alive.

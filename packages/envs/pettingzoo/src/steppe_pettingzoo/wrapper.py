@@ -374,6 +374,15 @@ class PettingZooWrapper(LibraryWrapper):
         """Render as the library does; make the environment with ``render_mode="rgb_array"`` for frames."""
         return self._env.render()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_state_reader"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__["_state_reader"] = None
+        if self.return_state and getattr(self._env, "state_space", None) is not None:
+            self._state_spec()  # what reads the state is functions, which have no pickle
+
     def __repr__(self) -> str:
         named = self.__dict__.get("task_name") or str(self.__dict__.get("_env"))
         return f"{type(self).__name__}({named}, groups={list(self.__dict__.get('group_map', ()))})"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from steppe.envs.action_rules import ActionRule, missing_action
+from steppe.envs.action_rules import ActionRule, missing_action, put_action
 from steppe.errors import ActionError
 from steppe.specs import (
     Binary,
@@ -254,7 +254,7 @@ class ActionCodec:
                 raise missing_action(tensordict, key)
             fitted = rule.fit(action, batch_size)
             if fitted is not action:
-                tensordict.set(key, fitted)
+                put_action(tensordict, key, fitted)
             yield key, fitted
 
     def from_tensordict(self, tensordict: TensorDictBase) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.envs.action_rules import put_action
 from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.array.writer import RowWriter
@@ -84,7 +85,10 @@ class RowSteps:
         if self._action is not None:
             key, shape, dtype, decode = self._action
             action = entries(tensordict).get(key) if type(tensordict) is TensorDict else tensordict.get(key, None)
-            if type(action) is _Tensor and action.dtype is dtype and action.shape == shape:
+            if type(action) is _Tensor and action.shape == shape:
+                if action.dtype is not dtype:
+                    action = self.layout.actions.rules[key].fit(action)
+                    put_action(tensordict, key, action)
                 return (decode(action),)
         codec = self.layout.actions
         if self.batch_size:

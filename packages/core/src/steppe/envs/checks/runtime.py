@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.action_rules import action_rules, missing_action
+from steppe.envs.action_rules import action_rules, missing_action, put_action
 from steppe.envs.done import DoneGroup, complete_done
 from steppe.errors import ActionError, SpecError
 from steppe.specs import Stacked
@@ -84,7 +84,7 @@ class Expectation:
                     raise
                 fitted = rule.fit(value, lead, acting=mask.reshape(lead))
             if fitted is not value:
-                tensordict.set(key, fitted)
+                put_action(tensordict, key, fitted)
 
     @contextmanager
     def strictly(self) -> Iterator[None]:
