@@ -77,5 +77,10 @@ def test_every_page_and_every_package_is_found_from_the_index_of_the_documents()
 
 
 @pytest.mark.parametrize("readme", sorted(ROOT.glob("packages/**/README.md")), ids=lambda path: path.parent.name)
-def test_the_readme_of_a_package_leads_to_the_documents(readme: Path):
-    assert "docs/index.md)" in readme.read_text(encoding="utf-8")
+def test_the_readme_of_a_package_leads_to_the_documents_where_it_is_shown_alone_too(readme: Path):
+    text = readme.read_text(encoding="utf-8")
+    named = re.findall(r"`(docs/[^`]+)`", text)
+
+    assert re.findall(r"\]\((?!https?://|#)[^)]*\)", text) == []
+    assert "docs/index.md" in named
+    assert [path for path in named if not (ROOT / path).exists()] == []
