@@ -9,7 +9,7 @@ import torch
 from steppe import ArrayEnv, SerialEnv, TransformedEnv
 from steppe.errors import ActionError
 from steppe.specs import Binary, Bounded, Composite, OneHot, Unbounded
-from steppe.transforms import Compose, RewardSum, StepCounter
+from steppe.transforms import Compose, DoubleToFloat, RewardSum, StepCounter
 from steppe_action import (
     ActionDiscretizer,
     ActionMask,
@@ -63,6 +63,13 @@ CHAINS = {
     "two": (lambda: Compose(FlattenAction(), ActionScaling(), StepCounter()), BOX, (2, 3)),
     "numbers of a scale": (lambda: Compose(ActionScaling(), ActionDiscretizer(4)), BOX, (2, 3)),
     "one without a kernel": (lambda: Compose(ActionScaling(), Negated()), BOX, (2, 3)),
+    "one with a kernel": (lambda: Compose(Negated(), ActionScaling()), BOX, (2, 3)),
+    "cast": (lambda: Compose(DoubleToFloat(), ActionScaling()), Bounded(-2.1, 0.7, (3,), dtype=torch.float64), (3,)),
+    "cast first": (
+        lambda: Compose(ActionScaling(), DoubleToFloat()),
+        Bounded(-2.1, 0.7, (3,), dtype=torch.float64),
+        (3,),
+    ),
 }
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import dispatch
 
 from steppe.errors import SpecError
-from steppe.specs import Composite
+from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, pair_hook
 from steppe.transforms.keys import keys_property
 from steppe.transforms.whole_specs import WholeSpecs
@@ -82,6 +84,13 @@ class DTypeCastTransform(WholeSpecs):
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.to(self.dtype_in)
+
+    def inverse_kernel(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+        given, wanted = (torch_to_numpy_dtype_dict.get(dtype) for dtype in (self.dtype_out, self.dtype_in))
+        # To a wider float: other casts numpy may warn of, or do in its own way.
+        if given is None or wanted is None or not (self.dtype_out.is_floating_point and np.can_cast(given, wanted)):
+            return None
+        return lambda action: action.astype(wanted)
 
     def _keys_of(self, *specs: Composite) -> list[tuple[Any, Any]]:
         return [

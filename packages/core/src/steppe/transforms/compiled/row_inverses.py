@@ -77,14 +77,24 @@ class RowInverses:
     def decoder_of_array(self) -> Callable[[np.ndarray[Any, Any]], Any] | None:
         """The same of one action as an array, for a writer without inverses before the chain.
 
-        None where a transform has no kernel, and where there are more actions than one.
+        None where no transform has a kernel, and where there are more actions than one. Those that have none are given
+        tensors.
         """
-        decode = self.actions.decoder_of_array() if self._is_of_one else None
-        if decode is None:
+        of_array, of_tensor = self.actions.decoder_of_array(), self.actions.decoder_of_one()
+        if not self._is_of_one or of_array is None or of_tensor is None:
             return None
         chain = zip(self._chain, self._made, strict=True)
-        kernels = [part.kernel_of_inverse(leaves[0]) for (part, _, _), leaves in chain]
-        return None if None in kernels else _in_turn([*kernels, decode])
+        kernels = [(part, part.kernel_of_inverse(leaves[0])) for (part, _, _), leaves in chain]
+        if all(kernel is None for _, kernel in kernels):
+            return None
+        functions: list[Callable[[Any], Any]] = []
+        as_tensor = False
+        for part, kernel in kernels:
+            if as_tensor != (kernel is None):
+                functions.append(torch.from_numpy if kernel is None else _array_of)
+            as_tensor = kernel is None
+            functions.append(part._inv_apply_transform if kernel is None else kernel)
+        return _in_turn([*functions, of_tensor if as_tensor else of_array])
 
     @property
     def _is_of_one(self) -> bool:
@@ -106,6 +116,11 @@ def _in_turn(functions: list[Any]) -> Callable[[Any], Any]:
         return value
 
     return called
+
+
+def _array_of(action: torch.Tensor) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = action.detach().numpy()
+    return found
 
 
 def _inverse(part: Transform, of_steps: _Inverse | None) -> _Inverse:
