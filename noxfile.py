@@ -46,6 +46,8 @@ TYPED = [
             "imports.py",
             "systems.py",
             "arguments.py",
+            "errors.py",
+            "loggers.py",
             "compat.py",
             "specs",
             "storage",
@@ -53,6 +55,9 @@ TYPED = [
         ),
         *("envs", "transforms", "batched", "collectors", "cli"),
     )
+] + [
+    *(f"packages/transforms/{family}/src" for family in ("action", "norm", "reward", "tensor", "time", "vision")),
+    *(f"packages/envs/{name}/src" for name in ("envpool", "gym", "mo-gym", "pettingzoo")),
 ]
 
 # The libraries that the tests compare with, beside what the packages need themselves.

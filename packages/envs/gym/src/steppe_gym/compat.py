@@ -182,7 +182,7 @@ class SeedKeyword(FiveTuple):
 
     def sort_step(self, outputs: Any) -> tuple[Any, Any, Any, Any, Any]:
         if len(outputs) == 5:
-            return outputs
+            return outputs  # type: ignore[no-any-return]
         observation, reward, done, info = outputs
         if isinstance(done, np.ndarray):
             truncated = done & _truncated_rows(info, len(done))
@@ -249,17 +249,17 @@ def _adapter() -> Adapter:
     return SeedMethod()
 
 
-@implement_for("gym", "0.22", "0.26")
+@implement_for("gym", "0.22", "0.26")  # type: ignore[no-redef]
 def _adapter() -> Adapter:
     return SeedKeyword()
 
 
-@implement_for("gym", "0.26")
+@implement_for("gym", "0.26")  # type: ignore[no-redef]
 def _adapter() -> Adapter:
     return FiveTuple()
 
 
-@implement_for("gymnasium", "0.26")
+@implement_for("gymnasium", "0.26")  # type: ignore[no-redef]
 def _adapter() -> Adapter:
     return FiveTuple()
 
@@ -275,7 +275,8 @@ def adapter_for() -> Adapter:
         # Importing gym under numpy 2 says so in a warning, besides a notice on stderr.
         warnings.simplefilter("ignore")
         gym_backend()  # says how to install one where there is none
-        return _adapter()
+        found: Adapter = _adapter()
+        return found
 
 
 def _reset_arguments(env: Any) -> set[str] | None:

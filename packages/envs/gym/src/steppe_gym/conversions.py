@@ -111,7 +111,7 @@ def _classes_named(name: str) -> list[type]:
     """The classes that a dotted name stands for among the modules that are loaded."""
     inside = name.removeprefix("spaces.")
     roots = [*([name] if inside == name else []), *(f"{library}.spaces.{inside}" for library in ("gymnasium", "gym"))]
-    found = []
+    found: list[type] = []
     for path in roots:
         parts = path.split(".")
         for cut in range(len(parts) - 1, 0, -1):

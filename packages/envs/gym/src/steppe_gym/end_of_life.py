@@ -49,7 +49,7 @@ class EndOfLifeTransform(Transform):
         self.eol_attribute = eol_attribute
 
     @property
-    def writes_done(self) -> bool:  # type: ignore[override]
+    def writes_done(self) -> bool:
         """True where the environment itself is asked: that must come before it is reset."""
         return not self._observed
 
@@ -85,7 +85,8 @@ class EndOfLifeTransform(Transform):
     def _lives(self, data: TensorDictBase) -> torch.Tensor:
         """The number of lives now, which ``data`` has afterwards."""
         if self._observed:
-            return data.get(self.lives_key)
+            lives: torch.Tensor = data.get(self.lives_key)
+            return lives
         env = self.container
         if data.batch_size:
             raise NotSupported(

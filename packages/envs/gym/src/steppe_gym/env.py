@@ -122,7 +122,7 @@ class GymEnv(MadeByName, GymWrapper):
             adapter = adapter_for()
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
-        speaking = {"namespace": self.namespace, "list_names": self._list_names}
+        speaking: dict[str, Any] = {"namespace": self.namespace, "list_names": self._list_names}
         if frame_skip is not None and repeats_actions(adapter, env_name):
             # ALE's games repeat actions themselves, four times unless they are told otherwise.
             if "frameskip" in kwargs:

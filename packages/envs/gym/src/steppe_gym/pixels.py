@@ -18,6 +18,8 @@ PIXELS = "pixels"
 
 def are_frames(space: Any) -> bool:
     """Whether values of a space are RGB images: a Box from 0 to 255 of shape ``[H, W, 3]``."""
+    low: Any
+    high: Any
     low, high, shape = (getattr(space, name, None) for name in ("low", "high", "shape"))
     if low is None or shape is None or len(shape) != 3 or shape[-1] != 3:
         return False
@@ -26,7 +28,7 @@ def are_frames(space: Any) -> bool:
 
 def observes_pixels(space: Any) -> bool:
     """Whether an observation space is one of frames, or a Dict with ``"pixels"``."""
-    named = getattr(space, "spaces", None)
+    named: Any = getattr(space, "spaces", None)
     return PIXELS in named if hasattr(named, "keys") else are_frames(space)
 
 
@@ -91,4 +93,5 @@ def _frame_shape(env: Any, adapter: Adapter) -> tuple[int, ...]:
         raise NotSupported(
             f"{env} renders no frames (found {type(frame).__name__}): make it with render_mode='rgb_array'."
         )
-    return frame.shape
+    height, width, channels = frame.shape
+    return height, width, channels

@@ -30,7 +30,7 @@ def steppe_library() -> LibraryInfo:
     from steppe.versions import gym_backend, library_version
 
     module = gym_backend()
-    return LibraryInfo(module.__name__, str(library_version(module.__name__)), module.__file__)
+    return LibraryInfo(module.__name__, str(library_version(module.__name__)), module.__file__ or "")
 
 
 @hookimpl

@@ -69,8 +69,9 @@ def _convert(spec: Spec, spaces: Any) -> Any:
     if isinstance(spec, Binary):
         return spaces.MultiBinary(_count(spec.shape)) if spec.shape else spaces.Discrete(2)
     if isinstance(spec, MultiOneHot | MultiCategorical):
-        counts = spec.space if isinstance(spec, MultiOneHot) or spec.nvec.ndim == 1 else None
-        return spaces.MultiDiscrete([box.n for box in counts] if counts else spec.nvec.flatten().tolist())
+        if isinstance(spec, MultiOneHot) or spec.nvec.ndim == 1:
+            return spaces.MultiDiscrete([box.n for box in spec.space])
+        return spaces.MultiDiscrete(spec.nvec.flatten().tolist())
     if isinstance(spec, OneHot):
         return _discrete(spaces, spec.space.n, spec.shape[:-1])
     if isinstance(spec, Categorical):

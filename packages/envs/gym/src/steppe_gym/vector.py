@@ -143,8 +143,10 @@ class Batch:
 
     def _masked_reset(self, mask: np.ndarray, options: Any) -> tuple[Any, Any]:
         if isinstance(self.env, OwnBatch):
-            return self.env.reset(mask=mask, options=options)
-        return self.env.reset(options={**(options or {}), "reset_mask": mask.copy()})
+            found: tuple[Any, Any] = self.env.reset(mask=mask, options=options)
+        else:
+            found = self.env.reset(options={**(options or {}), "reset_mask": mask.copy()})
+        return found
 
     # -- step -----------------------------------------------------------------------------------------------------
 
@@ -335,4 +337,5 @@ class RowsReader:
     def __call__(self, rows: Sequence[Mapping[str, Any]], tensordict: TensorDictBase) -> TensorDictBase:
         """Read each row and write the stack."""
         found = [self.reader(row, TensorDict({}, batch_size=())) for row in rows]
-        return tensordict.update(torch.stack(found))
+        stacked: Any = torch.stack(found)
+        return tensordict.update(stacked)

@@ -126,7 +126,7 @@ class GymWrapper(GymLikeEnv):
         state["from_pixels"] = from_pixels or observes_pixels(single_spaces(wrapped)[0])
         state["pixels_only"] = pixels_only
         state["_vector"] = None
-        self._make_specs()
+        self._make_specs(wrapped)
         if is_vector(wrapped):
             self._make_batch()
 
@@ -165,8 +165,8 @@ class GymWrapper(GymLikeEnv):
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
-    def _make_specs(self) -> None:
-        observation_space, action_space = single_spaces(self._env)
+    def _make_specs(self, env: Any) -> None:
+        observation_space, action_space = single_spaces(env)
         observation, action = self._specs_of_values()
         self._compile_values(observation, action)
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
@@ -177,7 +177,7 @@ class GymWrapper(GymLikeEnv):
                 f"{self!r} observes entries named {taken}, which are keys of other things in data. Give them other "
                 "names, in a wrapper of the library's kind around the environment."
             )
-        actions = dict(action.items()) if _by_name(action_space, action) else {"action": action}
+        actions = dict(action.items()) if _by_name(action, action_space) else {"action": action}
         clash = sorted((set(actions) - {"action"}) & (_TAKEN | set(entries)))
         if clash:
             raise SpecError(
@@ -206,7 +206,7 @@ class GymWrapper(GymLikeEnv):
             self.__dict__["_decode"] = joint_decoder(action_space)
             return
         self.__dict__["_decode"] = action_decoder(
-            action_space, action, () if _by_name(action_space, action) else "action"
+            action_space, action, () if _by_name(action, action_space) else "action"
         )
 
     def _make_batch(self) -> None:
@@ -235,7 +235,7 @@ class GymWrapper(GymLikeEnv):
         if space is None or not space.shape:
             return Unbounded(shape=(1,), dtype=torch.float32, device=self.device)
         spec = self._to_spec(space)
-        return spec.to(torch.float32) if spec.dtype.is_floating_point else spec
+        return spec.to(torch.float32) if spec.dtype is not None and spec.dtype.is_floating_point else spec
 
     # -- the array path -------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class GymWrapper(GymLikeEnv):
 
     def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
         """Act, with all that the specs decide compiled into one function at the first step."""
-        return self._kernel(action, out)
+        return self._kernel(action, out)  # type: ignore[no-any-return]
 
     def bind_step(self, out: dict[Any, Any]) -> Kernel:
         leaf = self._reader.plain
@@ -380,7 +380,8 @@ class GymWrapper(GymLikeEnv):
         if "read" not in self._checked:
             self._check_observation(observations, "read_obs")
             self._checked.add("read")
-        return self._reader.read(observations)
+        found: dict[Any, Any] = self._reader.read(observations)
+        return found
 
     def _output_transform(self, step_outputs: Any) -> tuple[Any, ...]:
         observation, reward, terminated, truncated, info = self._adapter.sort_step(step_outputs)
@@ -388,7 +389,8 @@ class GymWrapper(GymLikeEnv):
         return observation, reward, terminated, truncated, terminated | truncated, info
 
     def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
-        return self._adapter.sort_reset(reset_outputs)
+        found: tuple[Any, Any] = self._adapter.sort_reset(reset_outputs)
+        return found
 
     def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
         return self._adapter.reset(self._env, seed, kwargs.get("options", env_info))
@@ -396,14 +398,16 @@ class GymWrapper(GymLikeEnv):
     def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
         """Add values of the library's info dict to the observations; see :class:`steppe.envs.GymLikeEnv`."""
         if self._vector is None:
-            return super().set_info_dict_reader(info_dict_reader, ignore_private)
+            super().set_info_dict_reader(info_dict_reader, ignore_private)
+            return self
         reader = info_dict_reader
         if reader is None or isinstance(reader, list | tuple):
             reader = default_info_dict_reader(None if reader is None else list(reader), ignore_private=ignore_private)
         if isinstance(reader, default_info_dict_reader):
             for info in self._sample_infos():
                 reader.learn(info)
-        return super().set_info_dict_reader(RowsReader(reader, self._vector.n))
+        super().set_info_dict_reader(RowsReader(reader, self._vector.n))
+        return self
 
     def _sample_infos(self) -> list[Mapping[str, Any]]:
         if self._vector is not None:
@@ -422,7 +426,7 @@ class GymWrapper(GymLikeEnv):
 
     def _sample_rows(self) -> list[Mapping[str, Any]]:
         batch = self._vector
-        found = batch.rows_of_info(batch.reset(None, None, None)[1])
+        found: list[Mapping[str, Any]] = batch.rows_of_info(batch.reset(None, None, None)[1])
         for _ in range(3):
             sample = self.full_action_spec.rand()
             if self._convert_actions_to_numpy:
@@ -489,7 +493,7 @@ class GymWrapper(GymLikeEnv):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._compile_values(*self._specs_of_values())
         self._forget_kernels()
 
@@ -550,12 +554,12 @@ def _renamed(spec: Spec) -> dict[str, str]:
 
 def _rooted(space: Any, spec: Spec, names: Mapping[str, str]) -> dict[str, Spec]:
     """The observation spec's entries at the root."""
-    if _by_name(space, spec):
+    if _by_name(spec, space):
         return {names.get(str(key), str(key)): part for key, part in spec.items()}
     return {_key(space): spec}
 
 
-def _by_name(space: Any, spec: Spec) -> TypeGuard[Composite]:
+def _by_name(spec: Spec, space: Any) -> TypeGuard[Composite]:
     """Whether a space is a Dict, whose entries have names of their own."""
     return isinstance(spec, Composite) and hasattr(getattr(space, "spaces", None), "keys")
 

@@ -66,9 +66,9 @@ class Agent:
         self._compile()
         if not self.reader.fixed:
             raise NotSupported(f"Observations of agent {name!r} have no fixed size: {observation_space}.")
-        number = type(self._action) is Categorical and self._action.ndim == 0 and self._action.dtype is torch.int64
+        number = type(self._action) is Categorical and not self._action.shape and self._action.dtype is torch.int64
         #: How many actions there are to choose from, where an action is a number.
-        self.choices = int(self._action.n) if number else 0
+        self.choices = int(self._action.n) if number and isinstance(self._action, Categorical) else 0
         entries: dict[str, Spec] = {"observation": observation}
         if self.has_action_mask:
             if not isinstance(action_space, spaces.Discrete):

@@ -30,8 +30,8 @@ class AgentGroup:
     def __init__(self, name: str, agents: list[Agent], device: Any) -> None:
         self.name, self.agents, self.device = name, agents, device
         size = (len(agents),)
-        self.observation_spec: Any = torch.stack([agent.observation_spec for agent in agents], 0)
-        self.action_spec: Any = torch.stack([agent.action_spec for agent in agents], 0)
+        self.observation_spec: Any = torch.stack([agent.observation_spec for agent in agents], 0)  # type: ignore[misc]
+        self.action_spec: Any = torch.stack([agent.action_spec for agent in agents], 0)  # type: ignore[misc]
         reward = Unbounded(shape=(*size, 1), dtype=torch.float32, device=device)
         self.reward_spec = Composite({"reward": reward}, shape=size, device=device)
         flag = Binary(shape=(*size, 1), dtype=torch.bool, device=device)

@@ -293,7 +293,8 @@ class PettingZooWrapper(LibraryWrapper):
     def _state(self) -> torch.Tensor:
         value = self._env.state()
         if self._state_reader is not None:
-            return next(iter(self._state_reader.read(value).values()))
+            read: torch.Tensor = next(iter(self._state_reader.read(value).values()))
+            return read
         return torch.from_numpy(np.array(value))
 
     def _set_seed(self, seed: int | None) -> None:
@@ -378,7 +379,7 @@ class PettingZooWrapper(LibraryWrapper):
         return {name: value for name, value in super().__getstate__().items() if name != "_state_reader"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.__dict__["_state_reader"] = None
         if self.return_state and getattr(self._env, "state_space", None) is not None:
             self._state_spec()  # what reads the state is functions, which have no pickle

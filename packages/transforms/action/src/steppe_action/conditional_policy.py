@@ -105,12 +105,12 @@ class ConditionalPolicySwitch(SteppingTransform):
         """What ``next`` is where the other policy acts in some rows."""
         env = self.env
         acting = acting & ~rows_ended(next_tensordict, env.done_groups)
-        given = tensordict.pop("_step", None)
+        given: Any = tensordict.pop("_step", None)
         if given is not None:
             acting = acting & step_mask(tensordict, given)
         if not bool(acting.any()):
             return next_tensordict
-        again = self._acted(env.step_mdp(tensordict.set("next", next_tensordict)), acting).get("next")
+        again: TensorDictBase = self._acted(env.step_mdp(tensordict.set("next", next_tensordict)), acting).get("next")
         return again if bool(acting.all()) else merge_rows(acting, again, next_tensordict)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:

@@ -72,7 +72,7 @@ class ActionDiscretizer(ActionInverse):
         self.sampling = self.SamplingStrategy(self.SamplingStrategy.MEDIAN if sampling is None else sampling)
         self.categorical = bool(categorical)
         self._counts = counts
-        self._plan = None
+        self._plan: tuple[list[Any], torch.Tensor, Any, Any, bool] | None = None
         #: Of each number of the action its value in each interval, where that is all there is to say.
         self._values: list[list[float]] | None = None
         self._draws = RowGenerators()
@@ -149,7 +149,8 @@ class ActionDiscretizer(ActionInverse):
         if self.categorical:
             number = value.unsqueeze(-1) if scalar else value
         else:
-            number = torch.stack([part.to(torch.uint8).argmax(-1) for part in value.split(nvec, -1)], -1)
+            parts: tuple[torch.Tensor, ...] = value.split(nvec, -1)  # type: ignore[no-untyped-call]
+            number = torch.stack([part.to(torch.uint8).argmax(-1) for part in parts], -1)
         at = torch.arange(len(nvec), device=table.device)
         where = table[at, number.to(table.device).long()]
         if self.sampling is self.SamplingStrategy.RANDOM:

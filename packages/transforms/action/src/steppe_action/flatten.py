@@ -90,7 +90,7 @@ class FlattenAction(ActionInverse):
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         first, last = self._dims(leaf.ndim - batch_dims, leaf)
-        return leaf.flatten(leaf.ndim + first, leaf.ndim + last)  # type: ignore[attr-defined, no-any-return]
+        return leaf.flatten(leaf.ndim + first, leaf.ndim + last)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)
@@ -129,7 +129,8 @@ class FlattenAction(ActionInverse):
                 "FlattenAction: the shape of the action is not known outside an environment. Give action_shape=(...)."
             )
         sizes, behind = span
-        return value.unflatten(-1 - behind, sizes)
+        apart: torch.Tensor = value.unflatten(-1 - behind, sizes)  # type: ignore[no-untyped-call]
+        return apart
 
     def inverse_kernel(self, leaf: Spec) -> Any:
         shape = tuple(leaf.shape)

@@ -145,7 +145,7 @@ class MultiAction(SteppingTransform):
         seen_keys = self._stacked(env.full_observation_spec, env.full_state_spec) if self.stack_observations else []
         rewards = {key: [following.get(key)] for key in reward_keys} if self.stack_rewards else {}
         seen = {key: [following.get(key)] for key in seen_keys}
-        given = tensordict.pop("_step", None)
+        given: Any = tensordict.pop("_step", None)
         running = None if given is None else step_mask(tensordict, given)
         root = tensordict
         for i in range(1, count):

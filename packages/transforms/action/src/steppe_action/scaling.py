@@ -93,6 +93,8 @@ class ActionScaling(ActionInverse):
             raise SpecError(
                 f"ActionScaling needs an action of floats, found {leaf}. Use ActionDiscretizer the other way."
             )
+        low: Any
+        high: Any
         low, high = (row.space.low, row.space.high) if isinstance(row, Bounded) else (None, None)
         bounded = low is not None and bool((low.isfinite() & high.isfinite() & (high > low)).all())
         self._limits = (low, high) if bounded else None
@@ -219,7 +221,7 @@ class ActionScaling(ActionInverse):
         if not kwargs["in_keys_inv"]:
             kwargs.setdefault("in_keys", [metadata.action_key])
         for first, second in (("mean", "std"), ("low", "high")):
-            found = {name: getattr(metadata, f"action_{name}", None) for name in (first, second)}
+            found: dict[str, Any] = {name: getattr(metadata, f"action_{name}", None) for name in (first, second)}
             if None not in found.values():
                 return cls.from_stats(**found, **kwargs)
         raise SpecError(
@@ -238,11 +240,11 @@ def _are_of(used: list[Any], leaf: Spec) -> bool:
         and one.dtype is leaf.dtype
         and not one.requires_grad
         and (one.numel() == 1 or one.shape[-1] == leaf.shape[-1])
-        and torch.broadcast_shapes(one.shape, leaf.shape) == leaf.shape
+        and torch.broadcast_shapes(one.shape, leaf.shape) == leaf.shape  # type: ignore[no-untyped-call]
         for one in used
     )
 
 
-def _floats(value: Any) -> torch.Tensor:
-    value = torch.as_tensor(value, device=None if isinstance(value, torch.Tensor) else "cpu")
+def _floats(given: Any) -> torch.Tensor:
+    value: torch.Tensor = torch.as_tensor(given, device=None if isinstance(given, torch.Tensor) else "cpu")
     return value if value.dtype.is_floating_point else value.to(torch.get_default_dtype())

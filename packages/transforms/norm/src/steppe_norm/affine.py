@@ -13,12 +13,12 @@ from steppe.specs import Bounded, Spec, Unbounded
 __all__ = ["affine_leaf", "forward", "inverse", "number_of"]
 
 
-def forward(value: Any, loc: Any, scale: Any, standard_normal: Any) -> Any:
+def forward(value: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor, standard_normal: Any) -> torch.Tensor:
     """``(value - loc) / scale``, or ``value * scale + loc`` where it is not ``standard_normal``."""
     return (value - loc) / scale if standard_normal else value * scale + loc
 
 
-def inverse(value: Any, loc: Any, scale: Any, standard_normal: Any) -> Any:
+def inverse(value: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor, standard_normal: Any) -> torch.Tensor:
     """What undoes :func:`forward`."""
     return value * scale + loc if standard_normal else (value - loc) / scale
 

@@ -28,7 +28,7 @@ def affine_rows(specs: EnvSpecs, pairs: list[tuple[Any, Any]], numbers: Callable
     if len(leaves) != len(pairs) or any(tensor.device.type != "cpu" for tensor in (loc, scale)):
         return None
     for leaf in leaves:
-        shape = torch.broadcast_shapes(leaf.shape, loc.shape, scale.shape)
+        shape = torch.broadcast_shapes(leaf.shape, loc.shape, scale.shape)  # type: ignore[no-untyped-call]
         if shape != leaf.shape or not leaf.dtype == loc.dtype == scale.dtype or not leaf.dtype.is_floating_point:
             return None
 

@@ -66,8 +66,8 @@ class ObservationNorm(ObservationTransform):
         self.eps = float(eps) if eps is not None else torch.finfo(scale.dtype).eps if floats else 1e-6
         self.register_buffer("standard_normal", torch.as_tensor(standard_normal, device=torch.device("cpu")))
         if loc is None:
-            self.register_buffer("loc", UninitializedBuffer(device=torch.device("cpu")))
-            self.register_buffer("scale", UninitializedBuffer(device=torch.device("cpu")))
+            self.register_buffer("loc", UninitializedBuffer(device=torch.device("cpu")))  # type: ignore[call-arg]
+            self.register_buffer("scale", UninitializedBuffer(device=torch.device("cpu")))  # type: ignore[call-arg]
         else:
             self.register_buffer("loc", number_of("ObservationNorm", "loc", loc))
             self.register_buffer("scale", number_of("ObservationNorm", "scale", scale, at_least=self.eps))
@@ -78,7 +78,7 @@ class ObservationNorm(ObservationTransform):
         return not isinstance(self.loc, UninitializedBuffer)
 
     def _numbers(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        buffers = self._buffers
+        buffers: dict[str, Any] = self._buffers
         loc = buffers["loc"]
         if isinstance(loc, UninitializedBuffer):
             raise StateError(

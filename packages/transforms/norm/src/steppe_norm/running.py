@@ -302,7 +302,7 @@ class RunningNorm(Transform):
         with self._lock:
             twin._stats = {
                 key: Statistics(
-                    {name: part.clone().share_memory_() for name, part in self._known(key).parts.items()},
+                    {name: _shared(part.clone()) for name, part in self._known(key).parts.items()},
                     self._known(key).shape,
                     self._known(key).dtype,
                 )
@@ -388,7 +388,7 @@ class RunningNorm(Transform):
         """Use the memory of somebody else."""
         first = parts[self.names[0]]
         for name, part in parts.items():
-            if not (isinstance(part, MemoryMappedTensor) or part.is_shared()):
+            if not (isinstance(part, MemoryMappedTensor) or part.is_shared()):  # type: ignore[no-untyped-call]
                 raise SpecError(f"{self._name}: {name} of {key!r} is not in shared memory: call share_memory_() first.")
         self._stats[as_key(key)] = Statistics(parts, first.shape, dtype or first.dtype)
 
@@ -439,4 +439,9 @@ def _counted(rows: Array, given: Any, key: Any, mask: str) -> Array | None:
 
 def shared_zeros(shape: Sequence[int]) -> torch.Tensor:
     """Zeros in shared memory, exact enough for sums of many numbers."""
-    return torch.zeros(tuple(shape), dtype=torch.float64, device=torch.device("cpu")).share_memory_()
+    return _shared(torch.zeros(tuple(shape), dtype=torch.float64, device=torch.device("cpu")))
+
+
+def _shared(tensor: torch.Tensor) -> torch.Tensor:
+    shared: torch.Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
+    return shared

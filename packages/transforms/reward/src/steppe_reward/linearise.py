@@ -57,7 +57,7 @@ class LineariseRewards(EntryTransform):
                 )
             weights = weights.reshape(-1)
         self._weights = weights
-        self._cast = {}
+        self._cast: dict[Any, torch.Tensor] = {}
         self.empty_cache()
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,8 @@ class LineariseRewards(EntryTransform):
                 raise self._other_number(value.shape)
             value = weights * value
         # One after the other: the order in which numbers are added decides their last bit.
-        total, *others = value.split(1, -1)
+        parts: tuple[torch.Tensor, ...] = value.split(1, -1)  # type: ignore[no-untyped-call]
+        total, *others = parts
         for other in others:
             total = total + other
         return total if others else total.clone()

@@ -138,7 +138,7 @@ class Hash(PlannedTransform):
         if isinstance(value, torch.Tensor):
             return [value] if not lead else list(value.flatten(0, len(lead) - 1).unbind(0))
         if isinstance(value, (NonTensorData, NonTensorStack)):
-            raw = [value] if not lead else list(value.reshape(-1).unbind(0))
+            raw: list[Any] = [value] if not lead else list(value.reshape(-1).unbind(0))
             return raw if self.use_raw_nontensor else [one.tolist() for one in raw]
         return [value]
 

@@ -71,7 +71,8 @@ class PermuteTransform(EntryTransform):
                 f"PermuteTransform: an entry of shape {tuple(leaf.shape[batch_dims:])} has not the {len(self.dims)} "
                 f"dimensions of dims={self.dims}."
             )
-        return leaf.permute(*range(leaf.ndim - len(self.dims)), *self.dims)
+        order = (*range(leaf.ndim - len(self.dims)), *self.dims)
+        return leaf.permute(*order)  # type: ignore[attr-defined, no-any-return]
 
     def shared_key(self) -> Any:
         return (type(self), tuple(self.dims), self.given_keys())

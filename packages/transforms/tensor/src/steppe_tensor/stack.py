@@ -239,11 +239,11 @@ class Stack(PlannedTransform):
 
 def _stacked(leaves: list[Any], place: int) -> Spec:
     """The spec of stacked data; of numbers with different bounds one with the bounds of each."""
-    stacked = torch.stack(leaves, place)
+    stacked: Any = torch.stack(leaves, place)
     return _plain(stacked, leaves, place)
 
 
-def _plain(stacked: Any, leaves: list[Any], place: int) -> Any:
+def _plain(stacked: Spec, leaves: list[Any], place: int) -> Spec:
     if isinstance(stacked, Stacked) and len({leaf.dtype for leaf in leaves}) == 1 and leaves[0].dtype is not None:
         bounds = [bounds_of(leaf) for leaf in leaves]
         low, high = (torch.stack([bound[i] for bound in bounds], place) for i in (0, 1))
@@ -256,7 +256,8 @@ def _plain(stacked: Any, leaves: list[Any], place: int) -> Any:
 
 def _unbound_group(value: TensorDictBase, n: int, place: int, batch: int) -> list[TensorDictBase]:
     size = torch.Size(value.batch_size[:batch])
-    parts = [TensorDict({}, size, device=value.device) for _ in range(n)]
+    parts: list[TensorDictBase] = [TensorDict({}, size, device=value.device) for _ in range(n)]
+    leaf: Any
     for key, leaf in value.items(include_nested=True, leaves_only=True):
         _check_size(leaf, place, n)
         for part, one in zip(parts, leaf.unbind(place), strict=True):

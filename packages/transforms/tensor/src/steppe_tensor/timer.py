@@ -44,7 +44,9 @@ class Timer(PlannedTransform):
 
     def __init__(self, out_keys: Any = None, time_key: str = "time") -> None:
         super().__init__()
-        keys = [f"{time_key}_{what}" for what in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)
+        keys: list[Any] = (
+            [f"{time_key}_{what}" for what in ("step", "policy", "reset")] if out_keys is None else as_keys(out_keys)
+        )
         if len(keys) != 3:
             raise SpecError(f"Timer: out_keys are three, of the step, the policy and the reset; found {keys}.")
         self.time_key = time_key

@@ -46,7 +46,7 @@ class FrameSkipTransform(SteppingTransform):
         env = self.env
         groups, following = env.done_groups, next_tensordict
         rewards = {key: following.get(key) for key in env.reward_keys}
-        given = tensordict.pop("_step", None)
+        given: Any = tensordict.pop("_step", None)
         running = None if given is None else step_mask(tensordict, given)
         actions = {key: tensordict.get(key) for key in env.action_keys}
         root = tensordict

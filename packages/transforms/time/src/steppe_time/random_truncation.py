@@ -80,7 +80,7 @@ class RandomTruncationTransform(PlannedTransform):
         self.step_count_key, self.truncated_key, self.done_key = map(as_key, (step_count_key, truncated_key, done_key))
         self._draws = RowGenerators()
         #: How many episodes each row has begun: as the state of the generators, which numbers come next.
-        self._begun = []
+        self._begun: list[int] = []
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)

@@ -43,7 +43,8 @@ class TrajCounter(PlannedTransform):
         super().__init__()
         self.out_keys = [as_key(out_key)]
         self.repeats = 0 if repeats is None else repeats
-        self.register_buffer("traj_count", torch.zeros((), dtype=torch.int64, device="cpu").share_memory_())
+        count = torch.zeros((), dtype=torch.int64, device="cpu")
+        self.register_buffer("traj_count", count.share_memory_())  # type: ignore[no-untyped-call]
         self._lock = SharedLock()
 
     def _group(self, specs: EnvSpecs) -> Any:
