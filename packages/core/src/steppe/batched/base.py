@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -211,7 +210,7 @@ class BatchedEnv(EnvBase):
             self._finalizer = None
         if not backend.stopped:
             backend.stop(self._patience if patience is None else patience)
-        self._rows = None
+        self._rows = self._plain_step = self._plain_of = None
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
@@ -300,7 +299,7 @@ class BatchedEnv(EnvBase):
         plain = self._plain_step
         if plain is not None and plain.rows is self._rows:
             self._backend.check(self)
-            found = plain(tensordict)
+            found = plain(tensordict, self._run)
             if found is not None:
                 return found
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
@@ -336,8 +335,7 @@ class BatchedEnv(EnvBase):
         if names is None or overridden or not self._on_arrays or PlainStep.problem(own) is not None:
             return None
         dropped, left = names
-        run = partial(self._run, STEP_AND_RESET, None)
-        return PlainStep(own, self.batch_size, self.device, dropped=dropped, left=left, run=run)
+        return PlainStep(own, self.batch_size, self.device, dropped=dropped, left=left)
 
     def specs_changed(self) -> None:
         super().specs_changed()

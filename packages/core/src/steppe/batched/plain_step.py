@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.batched.operations import STEP_AND_RESET
 from steppe.batched.readout import HostReadout
 from steppe.batched.rows import BatchRows
 from steppe.storage import build_alike, build_td, entries
@@ -28,7 +29,6 @@ class PlainStep:
         device: what its data claims as its device.
         dropped: names of the root that the following root does not keep.
         left: names of ``next`` that it does not take over.
-        run: steps and resets the environments; returns how many were reset.
     """
 
     def __init__(
@@ -39,13 +39,12 @@ class PlainStep:
         *,
         dropped: frozenset[str],
         left: frozenset[str],
-        run: Callable[[], int],
     ) -> None:
         (self._key, rule, self._shape, array, _), *_ = rows.actions
         assert array is not None  # see problem()
         self._array = array
         self._dtype, self._allows = rule.dtype, rule.allows
-        self.rows, self._run = rows, run
+        self.rows = rows
         self._take = rows.next_out.take
         self._size, self._device = batch_size, device
         names = list(rows.next_out.keys)
@@ -67,8 +66,20 @@ class PlainStep:
             return "data is nested."
         return None
 
-    def __call__(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase] | None:
-        """Take a step, and reset what has ended; None where the data is another than usual, and nothing was done."""
+    def __call__(
+        self, tensordict: TensorDictBase, run: Callable[[int, list[int] | None], int]
+    ) -> tuple[TensorDictBase, TensorDictBase] | None:
+        """Take a step, and reset what has ended.
+
+        Args:
+            tensordict: root data with the action.
+            run: carries out an operation in the environments; returns how many were reset. It is given each time, as
+                the batch holds this and would not be freed at once if this held the batch.
+
+        Returns:
+            ``tensordict`` with ``"next"``, and the following root; None where the data is another than usual, and
+            nothing was done.
+        """
         if type(tensordict) is not TensorDict or tensordict.is_locked:
             return None
         level = entries(tensordict)
@@ -96,7 +107,7 @@ class PlainStep:
         kept = self._kept
         if kept and not _TENSORS.issuperset([type(level[name]) for name in kept]):
             return None  # groups of entries are copied
-        n_reset = self._run()
+        n_reset = run(STEP_AND_RESET, None)
         flat = self._take()
         root = {name: flat[name] for name in self._taken}
         for name in kept:
