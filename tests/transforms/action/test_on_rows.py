@@ -107,6 +107,24 @@ def test_a_step_writes_rows_as_a_rollout_does(make):
         assert torch.equal(alone[key], on_tensordicts[key])
 
 
+@pytest.mark.parametrize(
+    "outer", [lambda: ActionDiscretizer(4), ActionScaling, StepCounter], ids=["number", "scale", "none"]
+)
+def test_an_environment_around_a_transformed_one_is_given_the_same_actions(outer):
+    def make(**kwargs):
+        inner = TransformedEnv(ShowsAction(Bounded(-2.0, 1.0, (3,)), (3,)), ActionScaling())
+        return TransformedEnv(inner, outer(), **kwargs)
+
+    nested, joined = make(auto_unwrap=False), make()
+    assert isinstance(nested.base_env, TransformedEnv)
+    assert not isinstance(joined.base_env, TransformedEnv)
+    actions = joined.full_action_spec.rand((9,))["action"]
+    assert torch.equal(stepped(nested, actions)["observation"], stepped(joined, actions)["observation"])
+    wrong = actions[0].new_full((2,), 1)
+    with pytest.raises(ActionError, match="must have shape"):
+        nested.step(nested.reset().set("action", wrong))
+
+
 def test_replaced_actions_are_drawn_alike_in_a_batch_and_alone():
     def make():
         return TransformedEnv(ShowsAction(OneHot(3), ()), DiscreteActionProjection(3, 6))
