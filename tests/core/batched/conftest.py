@@ -68,6 +68,22 @@ def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         assert _gone(lambda pid=process.pid: _of_session(pid)), "the script left processes"
 
 
+@pytest.fixture(params=["threading", "multiprocessing"])
+def pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Makes a pool with either backend, and closes it."""
+    from steppe import AsyncEnvPool
+
+    made: list[Any] = []
+
+    def make(factories: Any, **kwargs: Any) -> Any:
+        made.append(AsyncEnvPool(factories, backend=request.param, **kwargs))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close(raise_if_closed=False)
+
+
 def _gone(find: Callable[[], set[int]]) -> bool:
     deadline = time.monotonic() + AT_ONCE
     while find():

@@ -1,0 +1,257 @@
+"""What goes wrong in a pool is named, and nothing is left of one that ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+
+from steppe import AsyncEnvPool, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
+from steppe.errors import ClosedError, WorkerError, WorkerTimeout
+from steppe_testing import ArrayCountingEnv, DyingEnv, FailingEnv, HangingEnv, SlowEnv, TextCountingEnv
+from tests.limits import ANSWER, AT_ONCE, CHILD
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+CARTPOLE = "gym:CartPole-v1"
+
+
+def failing(**kwargs: Any) -> list[Any]:
+    return [ArrayCountingEnv, ArrayCountingEnv, partial(FailingEnv, **kwargs)]
+
+
+def assert_over(env: Any) -> None:
+    for call in (env.reset, env.async_reset_send, env.async_step_recv, partial(env.set_seed, 0)):
+        with pytest.raises(ClosedError, match="stopped after an error"):
+            call()
+    env.close()
+
+
+@pytest.mark.parametrize("where", ["init", "reset", "step"])
+def test_an_exception_arrives_with_its_traceback_worker_and_environment(pool: Any, where: str) -> None:
+    env = pool(failing(in_=where, at=3 if where == "init" else 1))
+
+    def use() -> None:
+        env.async_reset_send()
+        root = env.async_reset_recv(min_get=3)
+        env.async_step_send(env.rand_action(root))
+        env.async_step_recv(min_get=3)
+
+    with pytest.raises(WorkerError, match=f"FailingEnv failed in {where}") as caught:
+        use()
+
+    assert (caught.value.worker, caught.value.env) == (2, 2)
+    assert "mock_faults.py" in caught.value.remote_traceback
+    if where != "init":
+        assert_over(env)
+
+
+def test_an_exception_in_a_call_of_any_environment_ends_the_pool_too(pool: Any) -> None:
+    env = pool(failing())
+
+    with pytest.raises(WorkerError, match="raised in step of environment 2: RuntimeError: FailingEnv failed in step 3"):
+        env.rollout(10)
+
+    assert_over(env)
+
+
+class FailingText(TextCountingEnv):
+    """Fails in its second step; its data travels in messages."""
+
+    def _step(self, tensordict: Any) -> Any:
+        if int(self.count) == 1:
+            raise LookupError("no more text")
+        return super()._step(tensordict)
+
+
+def test_an_exception_among_messages_is_named_too(pool: Any) -> None:
+    env = pool([TextCountingEnv, FailingText])
+    td = env.rand_step(env.reset())
+    env.async_step_send(env.rand_action(env.step_mdp(td)))
+
+    with pytest.raises(WorkerError, match="raised in step of environment 1: LookupError: no more text"):
+        env.async_step_recv(min_get=2)
+
+    assert_over(env)
+
+
+class Leaving(ArrayCountingEnv):
+    """Tries to end its process."""
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        sys.exit("enough")
+
+
+def test_a_library_that_leaves_is_an_error_like_others(pool: Any) -> None:
+    env = pool([ArrayCountingEnv, Leaving])
+    env.async_step_send(env.rand_action(env.reset()))
+
+    with pytest.raises(WorkerError, match=r"Worker 1 raised in .*: SystemExit: enough"):
+        env.async_step_recv(min_get=2)
+
+    assert_over(env)
+
+
+@pytest.mark.parametrize("factory", [ArrayCountingEnv, TextCountingEnv], ids=str)
+@pytest.mark.parametrize("when", ["idle", "sent", "among"])
+def test_a_killed_worker_is_named_at_once(when: str, factory: Any) -> None:
+    env = ProcessorAsyncEnvPool(
+        [factory, factory, partial(HangingEnv, at=1)][: 2 if when != "among" else 3], stack="lazy"
+    )
+    td = env.rand_action(env.reset())
+    pid = env.worker_pids[1]
+    started = time.monotonic()
+    if when == "among":
+        env.async_step_send(td[2], env_index=2)
+    os.kill(pid, signal.SIGKILL)
+
+    def use() -> None:
+        if when == "sent":
+            env.async_step_send(td[1], env_index=1)
+            env.async_step_recv()
+        elif when == "idle":
+            env.async_reset_send()
+            env.async_reset_recv(min_get=2)
+        else:
+            env.async_step_recv()  # of 2, which hangs
+
+    with pytest.raises(WorkerError, match=rf"Worker 1 \(process {pid}\) ended unexpectedly") as caught:
+        use()
+
+    assert time.monotonic() - started < AT_ONCE
+    assert (caught.value.worker, caught.value.env) == (1, 1)
+    assert_over(env)
+
+
+def test_a_worker_that_dies_in_a_step_is_named() -> None:
+    env = ProcessorAsyncEnvPool([ArrayCountingEnv, partial(DyingEnv, at=1)])
+    env.async_step_send(env.rand_action(env.reset()))
+
+    with pytest.raises(WorkerError, match=r"Worker 1 .*at work on environment 1"):
+        env.async_step_recv(min_get=2)
+
+    assert_over(env)
+
+
+def test_a_process_that_hangs_is_given_up_after_step_timeout() -> None:
+    env = ProcessorAsyncEnvPool([ArrayCountingEnv, partial(HangingEnv, at=1)], step_timeout=ANSWER)
+    env.async_step_send(env.rand_action(env.reset()))
+    assert env.async_step_recv()["env_index"].tolist() == [0]
+
+    with pytest.raises(WorkerTimeout, match=rf"environment 1, did not answer within {ANSWER} s") as caught:
+        env.async_step_recv()
+
+    assert caught.value.env == 1
+    assert_over(env)
+
+
+RELEASE = threading.Event()
+
+
+class Held(ArrayCountingEnv):
+    """Stays in a step until it is let go."""
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        RELEASE.wait(CHILD)
+        return super().step_into(action, out)
+
+
+@pytest.mark.parametrize("way", ["async", "sync"])
+def test_a_thread_that_hangs_is_named_and_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steppe.batched.base.PATIENCE", ANSWER)
+    RELEASE.clear()
+    env = ThreadingAsyncEnvPool([ArrayCountingEnv, Held], step_timeout=ANSWER)
+    td = env.rand_action(env.reset())
+
+    def use() -> None:
+        if way == "sync":
+            env.step(td)
+        env.async_step_send(td)
+        env.async_step_recv(min_get=2)
+
+    with pytest.raises(WorkerTimeout, match="environment 1, did not answer") as caught:
+        use()
+
+    assert caught.value.env == 1
+    with pytest.warns(RuntimeWarning, match=r"Environments \[1\] did not come back"):
+        env.close()
+    RELEASE.set()  # and its thread ends by itself
+
+
+def test_closing_in_the_middle_of_steps_leaves_nothing(pool: Any) -> None:
+    env = pool([partial(SlowEnv, seconds=0.2, reset_seconds=0)] * 2)
+    env.async_step_send(env.rand_action(env.reset()))
+
+    env.close()
+
+    with pytest.raises(ClosedError):
+        env.async_step_recv()
+    with pytest.raises(ClosedError):
+        env.async_reset_send()
+    with pytest.raises(ClosedError):
+        env.close(raise_if_closed=True)
+
+
+def test_a_pool_that_was_never_used_closes(pool: Any) -> None:
+    pool([ArrayCountingEnv]).close()
+
+
+def test_a_pool_that_is_forgotten_leaves_nothing(pool: Any) -> None:
+    env = AsyncEnvPool([ArrayCountingEnv, CARTPOLE], stack="lazy", backend=type(pool([CARTPOLE])).backend)
+    env.async_step_send(env.rand_action(env.reset()))
+    del env  # the fixture looks
+
+
+def test_environments_are_made_stepped_and_closed_in_one_thread_each() -> None:
+    seen: dict[str, list[int]] = {"made": [], "stepped": [], "closed": []}
+
+    class Where(ArrayCountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            seen["made"].append(threading.get_ident())
+
+        def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+            seen["stepped"].append(threading.get_ident())
+            return super().step_into(action, out)
+
+        def close(self, *, raise_if_closed: bool = True) -> None:
+            seen["closed"].append(threading.get_ident())
+            super().close(raise_if_closed=raise_if_closed)
+
+    with ThreadingAsyncEnvPool([Where, Where]) as env:
+        env.rand_step(env.reset())
+
+    assert len(set(seen["made"])) == 2
+    assert threading.get_ident() not in seen["made"]
+    assert set(seen["made"]) == set(seen["stepped"]) == set(seen["closed"])
+
+
+FORGOTTEN = """
+from steppe import AsyncEnvPool
+from steppe_testing import ArrayCountingEnv
+env = AsyncEnvPool([ArrayCountingEnv] * 2, backend="{backend}")
+env.async_step_send(env.rand_action(env.reset()))
+print("done")
+"""
+
+
+@pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
+def test_a_script_that_forgets_to_close_ends(run_script: Any, backend: str) -> None:
+    out, err = run_script(FORGOTTEN.format(backend=backend)).communicate(timeout=CHILD)
+
+    assert (out, err) == ("done\n", "")
+
+
+def test_each_environment_of_a_pool_of_processes_has_its_own() -> None:
+    with ProcessorAsyncEnvPool([ArrayCountingEnv] * 3) as env:
+        assert env.worker_pids == []
+        env.start()
+
+        assert len({*env.worker_pids, os.getpid()}) == 4
+    assert env.worker_pids == []

@@ -1,0 +1,148 @@
+"""What a rollout returns: memory of its own, stacks of sizes that vary, devices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
+
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import Composite, Unbounded
+from steppe_testing import (
+    ArrayCountingEnv,
+    CountingEnv,
+    DynamicSpecEnv,
+    HeterogeneousCountingEnv,
+    NestedCountingEnv,
+    StatelessCountingEnv,
+    TextCountingEnv,
+)
+
+BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+
+
+def counts(data, key="observation"):
+    return data[key].squeeze(-1).tolist()
+
+
+def ones(td):
+    """A policy: always the second of three actions."""
+    action = torch.zeros(*td.batch_size, 3, dtype=torch.bool)
+    action[..., 1] = True
+    return td.set("action", action)
+
+
+@BOTH
+def test_out_takes_the_result(make):
+    env = make(10)
+    out = env.rollout(4).zero_()
+    result = env.rollout(4, ones, out=out)
+
+    assert result is out
+    assert counts(out, ("next", "reward")) == [1, 1, 1, 1]
+    with pytest.raises(SpecError, match=r"out= has batch size \(4,\), the result \(3,\)"):
+        env.rollout(3, out=out)
+
+
+@BOTH
+def test_the_result_can_be_kept_on_another_device(make):
+    assert make().rollout(2, storing_device="meta").device == torch.device("meta")
+
+
+def test_sizes_that_vary_give_a_lazy_stack():
+    data = DynamicSpecEnv().rollout(4)
+
+    assert isinstance(data, LazyStackedTensorDict)
+    assert [step["observation"].shape[1] for step in data.unbind(0)] == [1, 2, 3, 4]
+
+
+def test_sizes_that_vary_cannot_be_stacked_into_one():
+    with pytest.raises(NotSupported, match=r"shape of 'observation' changes .*return_contiguous=False"):
+        DynamicSpecEnv().rollout(4, return_contiguous=True)
+
+
+def test_sizes_that_do_not_vary_are_stacked_either_way():
+    for contiguous in (True, False, None):
+        assert type(CountingEnv().rollout(3, return_contiguous=contiguous)) is TensorDict
+
+
+def test_agents_that_differ_stay_a_lazy_stack_inside():
+    data = HeterogeneousCountingEnv(batch_size=(2,)).rollout(3)
+
+    assert data.batch_size == (2, 3)
+    assert data["agents"][..., 2]["observation"].shape == (2, 3, 3)
+
+
+def test_text_is_stacked_beside_tensors():
+    data = TextCountingEnv().rollout(3)
+
+    assert [step["text"] for step in data.unbind(0)] == ["0", "1", "2"]
+    assert data[-1]["next"]["text"] == "3"
+
+
+def test_an_unlocked_environment_takes_its_size_from_the_data():
+    data = StatelessCountingEnv(3).rollout(10, tensordict=TensorDict({}, [2, 4]))
+
+    assert data.batch_size == (2, 4, 3)
+
+
+def test_groups_keep_their_dimensions():
+    data = NestedCountingEnv(n_agents=2, batch_size=(3,)).rollout(4)
+
+    assert data["agents", "observation"].shape == (3, 4, 2, 1)
+    assert data["agents"].batch_size[:2] == (3, 4)
+
+
+def test_frames_that_a_callback_changes_later_are_not_the_rollouts():
+    env = CountingEnv()
+    data = env.rollout(3, callback=lambda env, td: td.set("observation", torch.full((1,), 9.0)))
+
+    assert counts(data) == [0, 1, 2]
+
+
+@BOTH
+def test_a_long_rollout_that_ends_early_keeps_only_what_it_has(make):
+    data = make(600).rollout(100_000)
+
+    assert data.batch_size == (600,)
+    assert counts(data["next"])[-1] == 600
+    assert torch.equal(data["observation"][1:], data["next", "observation"][:-1])
+
+
+@BOTH
+def test_rollouts_do_not_share_memory(make):
+    env = make()
+    first = env.rollout(3)
+    kept = first.clone()
+    env.rollout(3, ones)
+
+    assert (first == kept).all()
+
+
+@pytest.mark.parametrize("steps", [1, 63, 64, 65, 200])
+def test_long_rollouts_hold_what_each_step_gave(steps):
+    env = CountingEnv(max_steps=50)
+    data = env.rollout(steps, break_when_any_done=False)
+
+    counted = torch.arange(steps) % 50
+    assert data.batch_size == (steps,)
+    assert torch.equal(data["observation"].squeeze(-1), counted.float())
+    assert torch.equal(data["next", "observation"].squeeze(-1), counted + 1.0)
+    assert torch.equal(data["next", "terminated"].squeeze(-1), counted == 49)
+    assert not data["done"].any()
+
+
+def test_a_shape_that_changes_late_makes_a_long_rollout_lazy():
+    class Growing(CountingEnv):
+        def _step(self, tensordict):
+            data = super()._step(tensordict)
+            return data if data["observation"] < 70 else data.set("observation", data["observation"].expand(2).clone())
+
+    env = Growing(max_steps=200)
+    env.observation_spec = Composite(observation=Unbounded((-1,)))
+    data = env.rollout(100)
+
+    assert isinstance(data, LazyStackedTensorDict)
+    assert [step["next", "observation"].numel() for step in data.unbind(0)] == [1] * 69 + [2] * 31
+    with pytest.raises(NotSupported, match="because the shape of"):
+        env.rollout(100, return_contiguous=True)
