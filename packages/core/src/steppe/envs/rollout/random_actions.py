@@ -12,6 +12,7 @@ from steppe.storage import entries
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
+    from steppe.envs.seeds_and_actions import SeedsAndActions
 
 __all__ = ["CHUNK", "ActionWriter", "RandomActions", "draw_actions", "draws_in_blocks", "put_actions", "write_actions"]
 
@@ -36,7 +37,9 @@ def draws_in_blocks(env: EnvBase) -> bool:
     )
 
 
-def draw_actions(env: EnvBase, tensordict: TensorDictBase | None, generator: torch.Generator | None) -> TensorDictBase:
+def draw_actions(
+    env: SeedsAndActions, tensordict: TensorDictBase | None, generator: torch.Generator | None
+) -> TensorDictBase:
     """Write random actions into data, or into a new TensorDict; see :meth:`EnvBase.rand_action`."""
     lead: tuple[int, ...] = ()
     if tensordict is None:
@@ -46,7 +49,7 @@ def draw_actions(env: EnvBase, tensordict: TensorDictBase | None, generator: tor
     return put_actions(env, tensordict, env.full_action_spec.rand(lead, generator=generator))
 
 
-def put_actions(env: EnvBase, tensordict: TensorDictBase, sample: TensorDictBase) -> TensorDictBase:
+def put_actions(env: SeedsAndActions, tensordict: TensorDictBase, sample: TensorDictBase) -> TensorDictBase:
     """Put actions into data; returns it, or a lazy stack of its rows where these have actions of their own."""
     if isinstance(sample, LazyStackedTensorDict) and not env.cached(
         "alike_actions", lambda: _has_alike_rows(env.full_action_spec)
