@@ -24,7 +24,7 @@ from steppe.batched.rows import BatchRows, rows_of_masks
 from steppe.batched.states import put_states, states_of_rows
 from steppe.batched.unbuffered import Messages, stack_rows
 from steppe.batched.view import BatchView, rows_of_index
-from steppe.envs import BaseState, EnvBase, env_info_values, next_seed, put_actions
+from steppe.envs import BaseState, EnvBase, PlainRoots, env_info_values, next_seed, put_actions
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
@@ -330,12 +330,11 @@ class BatchedEnv(EnvBase):
 
     def _find_plain_step(self, own: BatchRows) -> PlainStep | None:
         """What takes steps of the usual data from now on; None where there is nothing usual about them."""
-        names = self.step_plan.flat_names
         overridden = type(self).step_mdp is not BatchedEnv.step_mdp or self.run_type_checks
-        if names is None or overridden or not self._on_arrays or PlainStep.problem(own) is not None:
+        if overridden or not self._on_arrays or not is_host(self.device):
             return None
-        dropped, left = names
-        return PlainStep(own, self.batch_size, self.device, dropped=dropped, left=left)
+        roots = PlainRoots.of(self, own.next_out.keys)
+        return None if roots is None else PlainStep(own, roots)
 
     def specs_changed(self) -> None:
         super().specs_changed()

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.batched.rows import BatchRows
+from steppe.storage import entries
 
 __all__ = ["StorageSteps"]
 
@@ -60,7 +61,8 @@ class StorageSteps:
     def write(self, tensordict: TensorDictBase) -> None:
         """Write into ``storage`` what ``step`` is given, for :meth:`act`."""
         self._check_open("step")
-        self._rows.write_inputs(tensordict)
+        if type(tensordict) is not TensorDict or not self._rows.write_plain(entries(tensordict)):
+            self._rows.write_inputs(tensordict)
 
     def act(self, rows: list[int] | None) -> None:
         """Act in some rows, or all, with what is in ``storage``, which then has their ``next``. Nothing is reset."""

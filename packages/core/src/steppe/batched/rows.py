@@ -44,6 +44,12 @@ class BatchRows:
             (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
             for rule in action_rules(batch.full_action_spec, batch.full_done_spec, batch_dims=len(size))
         ]
+        #: The only input, where it is an action by name: key, dtype, shape, array and what tells of its choices.
+        self._plain: tuple[Any, ...] | None = None
+        if len(self.actions) == 1 and not self.carried:
+            key, rule, whole, array, _ = self.actions[0]
+            if isinstance(key, str) and array is not None:
+                self._plain = (key, rule.dtype, whole, array, rule.allows)
         self._info_keys = list(batch.env_info_spec.keys())
         self._reset_masks = [(group.prefix, storage.tensors.get(group.reset_key)) for group in batch.done_groups]
         self.come_out(batch)
@@ -65,6 +71,26 @@ class BatchRows:
         self.write_action(tensordict, rows)
         if self.carried:
             self.write_carried(tensordict, rows)
+
+    def write_plain(self, level: dict[str, Any]) -> bool:
+        """Write the inputs of a step where they are one tensor that fits; False where nothing was decided.
+
+        Args:
+            level: the entries of the data.
+        """
+        plain = self._plain
+        if plain is None:
+            return False
+        key, dtype, shape, array, allows = plain
+        action = level.get(key)
+        if type(action) is not _Tensor or action.dtype is not dtype or action.shape != shape:
+            return False
+        try:
+            array[...] = action.numpy()
+        except (TypeError, RuntimeError):  # it needs a gradient, or is on a GPU
+            return False
+        # What it chooses is looked at where it is written, which is cheaper; the error names the rows.
+        return allows is None or bool(allows(array))
 
     def write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Write actions into storage, after holding them against the rule for actions."""

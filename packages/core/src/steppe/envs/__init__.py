@@ -26,6 +26,7 @@ from steppe.envs.array import (
     Rows,
     RowWriter,
     layout_problem,
+    overlaid,
     overlay_reset,
     writer_of_one,
 )
@@ -44,6 +45,7 @@ from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module
+from steppe.envs.plain_roots import PlainRoots
 from steppe.envs.rollout.policies import RandomPolicy, as_policy
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.stacking import stack_frames
@@ -75,6 +77,7 @@ __all__ = [
     "MarlGroupMapType",
     "ModelBasedEnvBase",
     "Module",
+    "PlainRoots",
     "Progress",
     "RandomActions",
     "RandomPolicy",
@@ -103,6 +106,7 @@ __all__ = [
     "missing_action",
     "next_seed",
     "observed",
+    "overlaid",
     "overlay_reset",
     "put_actions",
     "rows_ended",

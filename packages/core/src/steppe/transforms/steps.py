@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -200,6 +200,11 @@ class TransformedSteps(EnvBase):
         """Whether a transform may change the data of a step where the next root is made."""
         return bool(self._compiled.after_step_mdp)
 
+    @property
+    def has_plain_roots(self) -> bool:
+        """Whether the next root is what the specs say, and neither a transform nor a subclass changes it."""
+        return type(self).step_mdp is TransformedSteps.step_mdp and not self.edits_frames
+
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended.
 
@@ -207,7 +212,17 @@ class TransformedSteps(EnvBase):
         otherwise on TensorDicts: in two trips where a transform decides what has ended, or the base resets nothing by
         itself, and in one where it does.
         """
-        pipeline = self._compiled
+        pipeline, state = self._compiled, self.base_state
+        on_batch = pipeline.on_batch
+        if (
+            on_batch is not None
+            and "step" in state.validated
+            and not (state.run_type_checks or state.is_closed)
+            and (not pipeline.two_trips or pipeline.repeats)
+            and _takes_next(tensordict)
+            and "_step" not in entries(tensordict)
+        ):
+            return on_batch.step_and_maybe_reset(self, tensordict)
         if (
             self.row_steps is not None
             or (pipeline.two_trips and not (pipeline.repeats and _takes_next(tensordict)))
@@ -218,8 +233,6 @@ class TransformedSteps(EnvBase):
             return super().step_and_maybe_reset(tensordict)
         self.check_open("step_and_maybe_reset")
         self.check_batch(tensordict, "step_and_maybe_reset")
-        if pipeline.on_batch is not None and type(tensordict) is TensorDict and "next" not in entries(tensordict):
-            return pipeline.on_batch.step_and_maybe_reset(self, tensordict)
         views, given = [tensordict], tensordict
         if not pipeline.shows_all or not _takes_next(tensordict):
             self.check_action(tensordict)  # the base is given a copy
@@ -315,7 +328,7 @@ class TransformedSteps(EnvBase):
         return fresh if tensordict is None else tensordict.update(fresh)
 
 
-def _takes_next(tensordict: TensorDictBase) -> bool:
+def _takes_next(tensordict: TensorDictBase) -> TypeGuard[TensorDict]:
     """Whether ``next`` can be written into data without a look at what is there."""
     return type(tensordict) is TensorDict and not tensordict.is_locked and "next" not in entries(tensordict)
 

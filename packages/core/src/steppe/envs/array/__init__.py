@@ -7,7 +7,7 @@ from steppe.envs.array.env import ArrayEnv
 from steppe.envs.array.layout import RowLayout, layout_problem
 from steppe.envs.array.loop import Loop
 from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
-from steppe.envs.array.td_steps import RowSteps, overlay_reset
+from steppe.envs.array.td_steps import RowSteps, overlaid, overlay_reset
 from steppe.envs.array.writer import BoundWriter, EnvRows, RowWriter, writer_of_one
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "RowWriter",
     "Rows",
     "layout_problem",
+    "overlaid",
     "overlay_reset",
     "writer_of_one",
 ]

@@ -219,10 +219,18 @@ def overlay_reset(
         reset: which rows were reset, ``[n]`` bool.
     """
     level = entries(root) if type(root) is TensorDict and not root.is_locked else None
-    for key, fresh, others in columns:
-        mask = reset.reshape((-1,) + (1,) * (fresh.ndim - 1))
-        value = _from_numpy(np.where(mask, fresh, others))
+    for key, value in overlaid(columns, reset).items():
         if level is not None and type(key) is str:
             level[key] = value
         else:
             root.set(key, value)
+
+
+def overlaid(
+    columns: list[tuple[Any, np.ndarray[Any, Any], np.ndarray[Any, Any]]], reset: np.ndarray[Any, Any]
+) -> dict[Any, torch.Tensor]:
+    """Entries of the next root by key, in memory of their own; arguments as those of :func:`overlay_reset`."""
+    return {
+        key: _from_numpy(np.where(reset.reshape((-1,) + (1,) * (fresh.ndim - 1)), fresh, others))
+        for key, fresh, others in columns
+    }

@@ -9,7 +9,17 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import Ended, EnvBase, Progress, RowLayout, Rows, overlay_reset
+from steppe.envs import (
+    Ended,
+    EnvBase,
+    PlainRoots,
+    Progress,
+    RowLayout,
+    Rows,
+    Unknown,
+    overlaid,
+    overlay_reset,
+)
 from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
@@ -18,6 +28,8 @@ from steppe.transforms.compiled.row_plan import Memory, RowPlan, plan_batch
 from steppe.transforms.compiled.rows import BoundStages, bound_chain
 
 __all__ = ["StagesOnBatch", "StepsInStorage"]
+
+_from_numpy = torch.from_numpy
 
 
 class StepsInStorage(Protocol):
@@ -101,7 +113,9 @@ class StagesOnBatch:
         else:
             self._stages = BoundStages([plan], lambda i: True, memory, self.rows, Progress())
         self._carried = [(key, root[key]) for key in self.layout.carried]
+        self._roots: PlainRoots | type[Unknown] | None = Unknown
         self._next = list(following.items())
+        self._copies = [(key, array.copy) for key, array in self._next]
         self._root = [(key, root[key]) for key, _, _ in self.layout.observations]
         self._done = following["done"].reshape(n, -1)
         self._not_ended = {name: np.zeros_like(following[name]) for name in self.layout.done_keys}
@@ -112,6 +126,12 @@ class StagesOnBatch:
     def step_and_maybe_reset(self, env: EnvBase, tensordict: TensorDict) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended; see :meth:`steppe.envs.EnvBase.step_and_maybe_reset`."""
         given = entries(tensordict)
+        roots: Any = self._roots
+        if roots is Unknown:
+            roots = self._roots = self._plain_roots(env)
+        level = None if roots is None else roots.level_of(tensordict)
+        if level is None:
+            env.check_batch(tensordict, "step_and_maybe_reset")
         for key, array in self._carried:
             value = given.get(key) if type(key) is str else tensordict.get(key, None)
             if value is None:
@@ -130,16 +150,26 @@ class StagesOnBatch:
             for own, source in self._flags:
                 own[...] = source
             ended = self._stages.step(None)
-        arrays = {key: array.copy() for key, array in self._next}
-        data = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        arrays = {key: copy() for key, copy in self._copies}
+        data = {key: _from_numpy(array) for key, array in arrays.items()}
+        if level is not None:
+            if ended:
+                reset = self._reset_the_rest(reset)
+            fresh = None if reset is None else overlaid(self._begin(arrays, reset), reset)
+            return tensordict, roots.put(tensordict, level, data, fresh)
         following = build_td(data, self._size, self.layout.device) if self._flat else self._builder(data)
         env.put_next(tensordict, following)
         root = env.step_mdp(tensordict)
         if ended:
             reset = self._reset_the_rest(reset)
         if reset is not None:
-            self._overlay(root, arrays, reset)
+            overlay_reset(root, self._begin(arrays, reset), reset)
         return tensordict, root
+
+    def _plain_roots(self, env: EnvBase) -> PlainRoots | None:
+        """What puts the usual data together; None where there is no such thing."""
+        names = [key for key, _ in self._next]
+        return PlainRoots.of(env, names) if getattr(env, "has_plain_roots", False) else None
 
     def _reset_the_rest(self, reset: Any) -> Any:
         """Reset the rows that a transform has ended; those that the environment ended, it has reset itself."""
@@ -151,10 +181,10 @@ class StagesOnBatch:
             return done if reset is None else reset | rest
         return reset
 
-    def _overlay(
-        self, root: TensorDictBase, arrays: dict[Any, np.ndarray[Any, Any]], reset: np.ndarray[Any, Any]
-    ) -> None:
-        """Write the first data of rows that were reset into the next root."""
+    def _begin(
+        self, arrays: dict[Any, np.ndarray[Any, Any]], reset: np.ndarray[Any, Any]
+    ) -> list[tuple[Any, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+        """Run resets of the transforms; key, first data of the rows that were reset, and data of the others."""
         at = reset.nonzero()[0].tolist()
         if self.repeats:
             self._bound.reset(at)
@@ -163,8 +193,7 @@ class StagesOnBatch:
             self._stages.reset(at)
         columns = [(key, array, arrays[key]) for key, array in self._root]
         # What was reset has not ended.
-        columns += [(name, self._not_ended[name], arrays[name]) for name in self.layout.done_keys]
-        overlay_reset(root, columns, reset)
+        return columns + [(name, self._not_ended[name], arrays[name]) for name in self.layout.done_keys]
 
 
 class _InStorage:
