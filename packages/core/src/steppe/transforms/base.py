@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import dispatch
 
-from steppe.envs import Module
-from steppe.errors import NotSupported, SpecError, StateError
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
 from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook
 from steppe.transforms.keys import as_keys, keys_property
 from steppe.transforms.overrides import Overrides, changed_specs
+from steppe.transforms.placed import Placed
 from steppe.transforms.tolerance import Tolerance
-
-if TYPE_CHECKING:
-    from steppe.transforms.env import TransformedEnv
 
 __all__ = ["Transform"]
 
 
-class Transform(Module):
+class Transform(Placed):
     """Changes what an environment returns, or what it is given.
 
     A subclass writes what it needs of:
@@ -94,15 +90,9 @@ class Transform(Module):
     _out_keys_inv: list[Any] | None = None
     _found_keys: list[Any] | None = None
     _missing_tolerance: bool = False
-    _owner_ref: Callable[[], Any] | None = None
-    _parent: TransformedEnv | None = None
 
     def __init__(
-        self,
-        in_keys: Any = None,
-        out_keys: Any = None,
-        in_keys_inv: Any = None,
-        out_keys_inv: Any = None,
+        self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
     ) -> None:
         super().__init__()
         given = {"in_keys": in_keys, "out_keys": out_keys, "in_keys_inv": in_keys_inv, "out_keys_inv": out_keys_inv}
@@ -372,6 +362,10 @@ class Transform(Module):
         found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
         raise KeyError(f"{type(self).__name__}: there is no entry {key!r} in the data. Found {found}.")
 
+    def _forget_parent(self) -> None:
+        super()._forget_parent()
+        vars(self).pop("_found_keys", None)
+
     # -- without an environment -----------------------------------------------------------------------------------
 
     @dispatch(source="in_keys", dest="out_keys")
@@ -428,88 +422,6 @@ class Transform(Module):
         """Pass over missing entries, or not; also a context manager that restores what was before."""
         return Tolerance(self, mode)
 
-    # -- where it belongs -----------------------------------------------------------------------------------------
-
-    @property
-    def container(self) -> Any:
-        """The environment that the transform belongs to, or the Compose where that has none; None for neither."""
-        owner = self._owner
-        if owner is None or not isinstance(owner, Transform):
-            return owner
-        above = owner.container
-        return owner if above is None else above
-
-    @property
-    def collector(self) -> Any:
-        """The collector that steps the environment of the transform; None without one."""
-        container = self.container
-        return None if container is None or isinstance(container, Transform) else container.collector
-
-    @property
-    def _owner(self) -> Any:
-        return None if self._owner_ref is None else self._owner_ref()
-
-    def set_container(self, container: Any) -> None:
-        """Belong to an environment or a Compose from now on, or to nothing (None).
-
-        A transform can be taken out of a Compose that has no environment; that Compose can then not be given to one.
-
-        Raises:
-            StateError: the transform belongs to another environment.
-        """
-        if container is None:
-            self.reset_parent()
-            return
-        if self._owner is container:
-            return
-        self._check_free()
-        self._owner_ref = weakref.ref(container)
-        self._forget_parent()
-
-    def _check_free(self) -> None:
-        env = self.container
-        if env is not None and not isinstance(env, Transform):
-            raise StateError(
-                f"This {type(self).__name__} belongs to a {type(env).__name__} already, and a transform has one "
-                "place. Use a copy that shares its buffers: transform.clone()."
-            )
-
-    def reset_parent(self) -> None:
-        """Belong to nothing any more."""
-        self._owner_ref = None
-        self._forget_parent()
-
-    @property
-    def parent(self) -> TransformedEnv | None:
-        """The environment with the transforms before this one, as a new TransformedEnv of clones; None without one.
-
-        It is kept until the transforms of the environment change.
-        """
-        env = self.container
-        if env is None or isinstance(env, Transform):
-            return None
-        if self._parent is None:
-            object.__setattr__(self, "_parent", env.before(self))  # no part of this module
-        return self._parent
-
-    def _forget_parent(self) -> None:
-        for name in ("_parent", "_found_keys"):
-            vars(self).pop(name, None)
-
-    def _changed(self) -> None:
-        """Tell the environment that what the transform does, or what its specs are, is no longer the same."""
-        self._forget_parent()
-        owner = self._owner
-        if owner is not None:
-            owner._changed()
-
-    def empty_cache(self) -> None:
-        """Forget what was derived from specs, here and in the environment."""
-        self._changed()
-
-    def close(self) -> None:
-        """Release what the transform holds; called when its environment is closed."""
-
     def clone(self) -> Any:
         """Return a transform of the same settings, with the same buffers and parameters, that belongs to nothing."""
         twin = type(self).__new__(type(self))
@@ -520,9 +432,8 @@ class Transform(Module):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        state = vars(self).copy()
-        for name in ("_owner_ref", "_parent", "_found_keys"):
-            state.pop(name, None)
+        state = super().__getstate__()
+        state.pop("_found_keys", None)
         return state
 
     def __repr__(self) -> str:
