@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn.functional import interpolate
 
 from steppe import Bounded, SerialEnv, TransformedEnv
 from steppe.transforms import Compose, FrameSkipTransform, RewardSum, StepCounter
 from steppe_testing import ArrayDataEnv, DataEnv, assert_equal_data
 from steppe_time import CatFrames
-from steppe_vision import CenterCrop, Crop, GrayScale, ImageTransform, Resize, ToTensorImage
+from steppe_vision import CenterCrop, Crop, GrayScale, ImageTransform, Resize, ToTensorImage, resize
 
 N = 9  # of which four fit into a cache with what is made of them
 SPEC = {"pixels": Bounded(0, 255, (160, 140, 3), dtype=torch.uint8)}
@@ -97,8 +98,9 @@ class Watched(ArrayDataEnv):
         return super().step_into(action, out)
 
 
-def test_images_that_nobody_is_shown_have_memory_for_a_few_environments_alone():
-    envs = [one(Watched, CHAINS["images"], row) for row in range(N)]
+@pytest.mark.parametrize("chain", ["images", "what counts in front"])
+def test_images_that_nobody_is_shown_have_memory_for_a_few_environments_alone(chain):
+    envs = [one(Watched, CHAINS[chain], row) for row in range(N)]
     SerialEnv(N, [lambda env=env: env for env in envs]).rollout(3, break_when_any_done=False)
 
     written = set().union(*(env.base_env.rows for env in envs))
@@ -129,6 +131,18 @@ def test_one_call_serves_the_small_images_of_all_environments():
     Calls.calls = []
     env.step(root)
     assert Calls.calls == [N]
+
+
+def test_images_are_resized_in_one_call_whatever_is_before(monkeypatch):
+    env = batch(ArrayDataEnv, CHAINS["images"])
+    root = env.rand_action(env.reset())
+
+    given = []
+    monkeypatch.setattr(
+        resize, "interpolate", lambda images, *args, **kw: given.append(len(images)) or interpolate(images, *args, **kw)
+    )
+    env.step(root)
+    assert given == [N]
 
 
 @pytest.mark.parametrize(

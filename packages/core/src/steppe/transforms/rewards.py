@@ -173,7 +173,9 @@ class RewardSum(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(bind, carried=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs])
+        return RowHooks(
+            bind, carried=[out_key for _, out_key in pairs], reads=[key for key, _ in pairs], by_blocks=True
+        )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Add up the rewards of a batch of steps over time, each episode for itself.

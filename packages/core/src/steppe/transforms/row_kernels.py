@@ -21,7 +21,13 @@ class RowKernels(Transform):
 
     They are called in place of ``_apply_transform`` where data goes through rows, unless a subclass has written another
     ``_apply_transform`` since.
+
+    Attributes:
+        by_blocks: whether large entries go through it a few rows after the others, while they are in a core's cache.
+            False for what costs much by itself, however small the entry is: it is given many rows at once.
     """
+
+    by_blocks: bool = True
 
     def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
         """Write ``_apply_transform(value)`` to ``out``: to be overridden where results are large.
@@ -61,8 +67,10 @@ class RowKernels(Transform):
         hooks = super().hooks_in(specs)
         if hooks.pairs and hooks.rows is None and self.keeps_nothing and not self.writes_done and self.applies_into:
             read, written = zip(*hooks.pairs, strict=True)
-            kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=self.key_of_rows() is None)
-            hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=True)
+            row_by_row = self.key_of_rows() is None
+            kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=row_by_row, by_blocks=self.by_blocks)
+            # Row by row there is no call to be shared by many.
+            hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=self.by_blocks or row_by_row)
         return hooks
 
     def _prepared(self, source: Any, target: Any) -> Callable[[], object]:

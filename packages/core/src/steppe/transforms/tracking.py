@@ -210,7 +210,7 @@ class StepCounter(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(bind, carried=(key,))
+        return RowHooks(bind, carried=(key,), by_blocks=True)
 
     def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
         found = sorted(map(str, td.keys())) if td is not None else []
@@ -263,7 +263,7 @@ class InitTracker(PlannedTransform):
                 step=_filler(name, done, _bool),
                 reset=_filler(name, done, _bool, fill=_ones),
                 reads_root=False,
-                rows=RowHooks(self._bind_rows),
+                rows=RowHooks(self._bind_rows, by_blocks=True),
             )
         return Hooks(step=_level_filler(groups, name, _bool), reset=_level_filler(groups, name, _bool, fill=_ones))
 

@@ -40,6 +40,8 @@ class Resize(ImageTransform):
             dimensions.
     """
 
+    by_blocks = False  # the weights of a size are worked out at each call, by torch
+
     def __init__(
         self,
         w: int,

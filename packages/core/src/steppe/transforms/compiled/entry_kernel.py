@@ -15,6 +15,9 @@ __all__ = ["EntryKernel", "Prepare", "by_torch", "without_gradients"]
 #: Given an entry of rows ``[n, *shape]`` and where its results go, returns a function that reads and writes them.
 Prepare = Callable[["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"], Callable[[], object]]
 
+#: How many times as many rows are given to what costs much by itself. All of them might ask for much memory.
+_MANY = 8
+
 
 class EntryKernel:
     """What a transform of single entries does to blocks of rows: the ``bind`` of its :class:`RowHooks`.
@@ -22,12 +25,15 @@ class EntryKernel:
     Args:
         pairs: keys to read and to write.
         prepare: prepares one pair. It is called once for each row where ``row_by_row``, and for what a reset writes;
-            otherwise for as many rows as fit into a core's cache.
+            otherwise for as many rows as fit into a core's cache, or several times as many.
         row_by_row: each row by itself: right for what takes no rows in front.
+        by_blocks: whether a call is cheap.
     """
 
-    def __init__(self, pairs: list[tuple[Any, Any]], prepare: Prepare, *, row_by_row: bool = False) -> None:
-        self.pairs, self.prepare, self.row_by_row = pairs, prepare, row_by_row
+    def __init__(
+        self, pairs: list[tuple[Any, Any]], prepare: Prepare, *, row_by_row: bool = False, by_blocks: bool = True
+    ) -> None:
+        self.pairs, self.prepare, self.row_by_row, self.by_blocks = pairs, prepare, row_by_row, by_blocks
 
     def __call__(self, root: Any, following: Any) -> Any:
         stepped = [(following.before[a], following[b]) for a, b in self.pairs]
@@ -35,7 +41,7 @@ class EntryKernel:
         after = (
             [run for rows in self._of_each_row(stepped) for run in rows]
             if self.row_by_row
-            else [self.prepare(a[block], b[block]) for a, b in stepped for block in _blocks(a, b)]
+            else [self.prepare(a[block], b[block]) for a, b in stepped for block in self._blocks(a, b)]
         )
         of_rows = self._of_each_row(at_root)
 
@@ -55,10 +61,9 @@ class EntryKernel:
         n = len(columns[0][0]) if columns else 0
         return [[self.prepare(a[i : i + 1], b[i : i + 1]) for a, b in columns] for i in range(n)]
 
-
-def _blocks(source: Any, target: Any) -> list[slice]:
-    n = len(source)
-    return blocks_of(n, (source.nbytes + target.nbytes) // n)
+    def _blocks(self, source: Any, target: Any) -> list[slice]:
+        n = len(source)
+        return blocks_of(n, (source.nbytes + target.nbytes) // n, times=1 if self.by_blocks else _MANY)
 
 
 def by_torch(apply: Callable[[Any], Any], source: Any, target: Any) -> Callable[[], object]:

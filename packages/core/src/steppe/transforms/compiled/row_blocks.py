@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from steppe.envs import BoundWriter, Ended, Rows
-from steppe.transforms.compiled.row_plan import RowPlan, Value
+from steppe.transforms.compiled.row_plan import RowPlan
 
 __all__ = ["InBlocks", "blocks_of", "part_in_blocks"]
 
@@ -18,20 +17,22 @@ _CACHE = 2**21
 _LARGE = 2**14
 
 
-def blocks_of(n: int, size: int) -> list[slice]:
-    """Parts of ``n`` rows that fit into a core's cache, of about equal length.
+def blocks_of(n: int, size: int, times: int = 1) -> list[slice]:
+    """Parts of ``n`` rows that fit into a core's cache, or several of them, of about equal length.
 
     Args:
         n: how many rows.
         size: bytes of each.
+        times: into how many caches they fit.
     """
-    at_once = max(1, _CACHE // max(1, size))
+    at_once = max(1, round(times * _CACHE / max(1, size)))
     count = -(-n // at_once)
     return [slice(i * n // count, (i + 1) * n // count) for i in range(count)]
 
 
 def part_in_blocks(plans: Sequence[RowPlan], shares: Callable[[int], bool]) -> tuple[int, int]:
-    """How much of a chain is worth its while in blocks: the number of its first transforms, and bytes of a row.
+    """How much of a chain is worth its while in blocks: the number of its first transforms, and the most bytes of a row
+    that one of them reads and writes.
 
     It ends behind the last transform of large entries before which there is none that has to see all rows at once.
 
@@ -40,14 +41,12 @@ def part_in_blocks(plans: Sequence[RowPlan], shares: Callable[[int], bool]) -> t
         shares: whether one call of transform i serves all rows.
     """
     plan, end, size = plans[0], 0, 0
-    touched: dict[Value, int] = {}
     for i in range(len(plan.parts)):
         if not all(_in_blocks(one, i) or (one.hooks[i].pairs and not shares(i)) for one in plans):
             break
         used = _bytes_of(plan, i)
-        touched |= used
-        if sum(used.values()) >= _LARGE:
-            end, size = i + 1, sum(touched.values())
+        if used >= _LARGE:
+            end, size = i + 1, max(size, used)
     return end, size
 
 
@@ -60,14 +59,14 @@ def _in_blocks(plan: RowPlan, i: int) -> bool:
     return not rows.notices_calls and (rows.bind is None or rows.by_blocks)
 
 
-def _bytes_of(plan: RowPlan, i: int) -> dict[Value, int]:
-    """The memory of a row that transform i reads and writes."""
+def _bytes_of(plan: RowPlan, i: int) -> int:
+    """How much of a row transform i reads and writes."""
     hook = plan.hooks[i]
     read = hook.pairs or [] if hook.rows is None else [(key, key) for key in (*hook.rows.reads, *hook.rows.writes)]
     before, behind = plan.values[i], plan.values[i + 1]
     values = [before[key] for key, _ in read if key in before] + [behind[key] for _, key in read if key in behind]
     places = dict.fromkeys(value.place for value in values)
-    return {place: int(np.prod(place.shape)) * place.dtype.itemsize for place in places}
+    return sum(math.prod(place.shape) * place.dtype.itemsize for place in places)
 
 
 class InBlocks:
