@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from steppe.errors import SpecError
 
 if TYPE_CHECKING:
-    from .composite import Composite
+    from .composite_entries import CompositeEntries
 
 __all__ = ["IsLeaf", "SpecKeys", "as_path", "below_next", "is_key", "is_private"]
 
@@ -27,7 +27,12 @@ class SpecKeys(Set[Any]):
     """
 
     def __init__(
-        self, spec: Composite, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf, static_only: bool = False
+        self,
+        spec: CompositeEntries,
+        include_nested: bool,
+        leaves_only: bool,
+        is_leaf: IsLeaf,
+        static_only: bool = False,
     ) -> None:
         self._spec = spec
         self._how = (include_nested, leaves_only, is_leaf, static_only)

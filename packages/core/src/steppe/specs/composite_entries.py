@@ -1,0 +1,131 @@
+"""How the entries of a Composite are read."""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .base import Spec
+from .keys import IsLeaf, SpecKeys, as_path, is_key
+
+__all__ = ["CompositeEntries"]
+
+# In place of a default that is not given, and of an entry that is not there.
+_NOTHING: Any = object()
+_MISSING: Any = object()
+
+
+class CompositeEntries(Spec):
+    """The part of a Composite that finds and lists its entries."""
+
+    step_mdp_static: bool
+
+    @property
+    @abstractmethod
+    def _children(self) -> Mapping[str, Spec | None]:
+        """The entries."""
+
+    def _walk(
+        self,
+        include_nested: bool,
+        leaves_only: bool,
+        is_leaf: IsLeaf,
+        static_only: bool = False,
+        prefix: tuple[str, ...] = (),
+    ) -> Iterator[tuple[Any, Spec | None]]:
+        for name, child in self._children.items():
+            nested = isinstance(child, CompositeEntries) and not (is_leaf is not None and is_leaf(type(child)))
+            if static_only:
+                chosen = isinstance(child, CompositeEntries) and child.step_mdp_static
+            else:
+                chosen = not (nested and leaves_only)
+            if chosen:
+                yield ((*prefix, name) if prefix else name), child
+            if nested and include_nested:
+                assert isinstance(child, CompositeEntries)
+                yield from child._walk(include_nested, leaves_only, is_leaf, static_only, (*prefix, name))
+
+    def keys(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        *,
+        is_leaf: IsLeaf = None,
+        step_mdp_static_only: bool = False,
+    ) -> SpecKeys:
+        """Return a view of the keys.
+
+        Args:
+            include_nested: go into nested Composites; their keys are tuples.
+            leaves_only: leave out the keys of Composites.
+            is_leaf: given a class of spec, whether it counts as a leaf although it is a Composite.
+            step_mdp_static_only: only the keys of Composites made with ``step_mdp_static=True``.
+        """
+        return SpecKeys(self, include_nested, leaves_only, is_leaf, step_mdp_static_only)
+
+    def items(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        *,
+        is_leaf: IsLeaf = None,
+        step_mdp_static_only: bool = False,
+    ) -> list[tuple[Any, Any]]:
+        """Return pairs of key and spec, chosen as :meth:`keys` does."""
+        return list(self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only))
+
+    def values(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        *,
+        is_leaf: IsLeaf = None,
+        step_mdp_static_only: bool = False,
+    ) -> list[Any]:
+        """Return the specs, chosen as :meth:`keys` does."""
+        return [child for _, child in self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only)]
+
+    def get(self, key: Any, default: Any = _NOTHING) -> Any:
+        """Return the entry at a name or a tuple of names.
+
+        Raises:
+            KeyError: there is none, and no default is given; the text has near matches.
+        """
+        spec: Any = self
+        path = as_path(key)
+        for name in path:
+            if not isinstance(spec, CompositeEntries) or name not in spec._children:
+                if default is not _NOTHING:
+                    return default
+                raise KeyError(self._not_found(key))
+            spec = spec._children[name]
+        return spec
+
+    def _not_found(self, key: Any) -> str:
+        known = {str(mine): mine for mine in self.keys(include_nested=True)}
+        near = [repr(known[match]) for match in difflib.get_close_matches(str(key), known, n=3)]
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"There is no entry {key!r} in this {type(self).__name__}. It has {list(known.values())}.{hint}"
+
+    def __contains__(self, key: object) -> bool:
+        return is_key(key) and self.get(key, _MISSING) is not _MISSING
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._children)
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def __bool__(self) -> bool:
+        # A spec without entries is still a spec.
+        return True
+
+    def is_empty(self, recurse: bool = False) -> bool:
+        """Whether there are no entries; with ``recurse``, none but empty Composites."""
+        if not recurse:
+            return not self._children
+        return all(
+            isinstance(child, CompositeEntries) and child.is_empty(recurse=True) for child in self._children.values()
+        )
