@@ -324,6 +324,28 @@ def test_a_plan_follows_the_data_from_wherever_it_comes():
     assert (first["step_count"].item(), second["step_count"].item()) == (3, 1)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("batch", [lambda make: make(), lambda make: SerialEnv(2, make)], ids=["alone", "serial"])
+def test_an_episode_that_a_transform_ends_around_transformed_environments_ends_once(batch, depth):
+    def make():
+        env = TransformedEnv(ArrayCountingEnv(max_steps=100), RewardSum())
+        for level in range(1, depth):
+            env = TransformedEnv(env, StepCounter(step_count_key=f"count_{level}"), auto_unwrap=False)
+        return TransformedEnv(env, StepCounter(max_steps=3), auto_unwrap=False)
+
+    env = batch(make)
+    expected = [step % 3 == 2 for step in range(10)]
+    done = env.rollout(10, break_when_any_done=False)["next", "done"].reshape(-1, 10)
+    assert all(row == expected for row in done.tolist())
+    root, found = env.reset(), []
+    for _ in range(10):
+        td, root = env.step_and_maybe_reset(env.rand_action(root))
+        found.append(td["next", "done"].flatten().tolist())
+    assert [row[0] for row in found] == expected
+    assert all(len(set(row)) == 1 for row in found)
+    env.close()
+
+
 def test_a_pickle_is_on_the_array_path_too():
     env = pickle.loads(pickle.dumps(TransformedEnv(base(), chain(("limit", "sum", "mark", "cast")))))
 

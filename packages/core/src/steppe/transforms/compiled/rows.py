@@ -225,6 +225,10 @@ class _BoundChain:
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         chain = self.chain
+        if self.rows.flagged:
+            # Whoever is behind this chain has ended rows in memory that the innermost writer has to clear.
+            self.rows.flagged = False
+            self.base_rows.flagged = True
         kept = None if at is None else [array.copy() for array in chain.kernel_written]
         chain.before_step()
         ended = self.inner.step(actions, at)
