@@ -50,8 +50,8 @@ class HostReadout:
             flat.update((key, tensor[torch.from_numpy(rows)]) for key, tensor in self._tensors)
             return flat
         flat = {key: _from_numpy(copy()) for key, copy in self._copies}
-        for key, tensor in self._tensors:
-            flat[key] = tensor.clone()
+        if self._tensors:
+            flat.update((key, tensor.clone()) for key, tensor in self._tensors)
         return flat
 
     def build(self, flat: dict[Any, torch.Tensor]) -> TensorDict:

@@ -39,6 +39,7 @@ class Share:
         part = slice(first_row, first_row + len(envs))
         self.was_reset, self.informed = flags.was_reset[part], flags.informed[part]
         self._marked = True  # whether a row may be marked as reset
+        self._tells = any(key[0] == "env_info" for key in storage.arrays)
         self._infos = [
             {key[1]: array[row, ...] for key, array in storage.arrays.items() if key[0] == "env_info"}
             for row in range(part.start, part.stop)
@@ -54,7 +55,7 @@ class Share:
                 else _Looped(writer, storage, row, Progress(words, at, row))
                 for row, env in enumerate(envs, first_row)
             ]
-        self._only: list[tuple[Any, Any, int]] | None = [(self.parts[0], None, 0)] if len(self.parts) == 1 else None
+        self._whole: list[tuple[Any, Any, int]] = [(part, None, first) for first, part in enumerate(self.parts)]
 
     def reset(self, rows: list[int], *, on_data: bool = False, by_masks: bool = False) -> None:
         """Begin episodes, in the root rows.
@@ -76,9 +77,10 @@ class Share:
         if reset and self._marked:
             self.was_reset[...] = self._marked = False
         try:
-            for part, at, first in self._split(rows):
+            for part, at, first in self._whole if rows is None else self._split(rows):
                 doing = "step"
-                ended = part.step(at, self._told(None if rows is None else at, first), reset=reset)
+                told = self._told(None if rows is None else at, first) if self._tells else None
+                ended = part.step(at, told, reset=reset)
                 n += len(ended)
                 if reset and ended:
                     doing = "reset"
@@ -90,17 +92,15 @@ class Share:
             raise SubjectError(self.progress.row, doing) from error
         return n
 
-    def _split(self, rows: list[int] | None) -> list[tuple[Any, Any, int]]:
+    def _split(self, rows: list[int]) -> list[tuple[Any, Any, int]]:
         """Which rows of which part; rows of a part are counted from its first."""
-        if self._only is not None:
-            return self._only if rows is None else [(self.parts[0], rows, 0)]
-        if rows is None:
-            return [(part, None, first) for first, part in enumerate(self.parts)]
+        if len(self.parts) == 1:
+            return [(self.parts[0], rows, 0)]
         return [(self.parts[row], [0], row) for row in rows]
 
     def _told(self, at: Sequence[int] | None, first: int) -> list[dict[str, Any] | None] | None:
         """What the rows of a part are given at a reset; None for nothing to any of them."""
-        if not self._infos[0] or not self.informed.any():
+        if not self._tells or not self.informed.any():
             return None
         if at is None:
             at = range(len(self.envs) if len(self.parts) == 1 else 1)

@@ -14,8 +14,6 @@ from .compat import Step, not_five
 
 __all__ = ["Kernel", "bind_kernel", "compile_kernel"]
 
-_Array = np.ndarray
-
 Kernel = Callable[[Any, Any], "tuple[bool, bool]"]
 """``kernel(action, out) -> (terminated, truncated)``, which writes observation and reward into ``out``."""
 
@@ -102,7 +100,11 @@ def bind_kernel(
         if check is not None:
             check(observation, reward)
             check = None
-        if type(observation) is _Array and observation.shape == shape:
+        try:
+            fits = observation.shape == shape
+        except AttributeError:  # a number or a list
+            fits = False
+        if fits:
             observation_row[...] = observation
         else:
             write(observation_row, observation)

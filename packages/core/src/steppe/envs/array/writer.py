@@ -150,7 +150,8 @@ class _BoundEnvs:
         except (TypeError, ValueError) as error:
             _check_flags(error, self.envs[row])
             raise
-        self.rows.write_done(ended, at)
+        if ended or self.rows.flagged:
+            self.rows.write_done(ended, at)
         return ended
 
     def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
