@@ -96,8 +96,8 @@ class BatchedEnv(EnvBase):
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
     _rows: BatchRows | None = None  # None where data travels in messages
-    _plain_step: PlainStep | None = None  # of these rows:
-    _plain_of: BatchRows | None = None
+    _plain_step: PlainStep | None = None
+    _plain_of: BatchRows | None = None  # the rows for which it has been looked for
     _messages: Messages
     _layout: BatchLayout
     _on_arrays: bool
@@ -297,7 +297,7 @@ class BatchedEnv(EnvBase):
         if state.is_closed:
             self.check_open("step_and_maybe_reset")
         plain = self._plain_step
-        if plain is not None and plain.rows is self._rows:
+        if plain is not None:
             self._backend.check(self)
             found = plain(tensordict, self._run)
             if found is not None:

@@ -22,7 +22,7 @@ class PlainStep:
     """
 
     def __init__(self, rows: BatchRows, roots: PlainRoots) -> None:
-        self.rows, self._roots = rows, roots
+        self._rows, self._roots = rows, roots
         self._take = rows.next_out.take
 
     def __call__(
@@ -40,9 +40,9 @@ class PlainStep:
             nothing was done.
         """
         level = self._roots.level_of(tensordict)
-        if level is None or not self.rows.write_plain(level):
+        if level is None or not self._rows.write_plain(level):
             return None
-        n_reset, rows = run(STEP_AND_RESET, None), self.rows
+        n_reset, rows = run(STEP_AND_RESET, None), self._rows
         flat = self._take()
         fresh = rows.root_out.overlay(flat, rows.flags.was_reset) if n_reset else None
         return tensordict, self._roots.put(tensordict, level, flat, fresh)

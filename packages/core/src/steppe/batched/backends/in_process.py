@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
-from steppe.batched.operations import STEP_AND_RESET, ask_rows, perform, seed_rows
+from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.share import Share
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import WorkerError
@@ -50,8 +50,6 @@ class InProcess:
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            if op == STEP_AND_RESET and rows is None:
-                return self.share.step(reset=True)  # what perform would do, and cheap environments take many of
             return perform(self.share, op, rows)
         except SubjectError as error:
             raised = self._told(error)
