@@ -10,19 +10,7 @@ from steppe.errors import SpecError
 from steppe.specs import Binary, Composite
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, DoNothingEnv, MultiKeyCountingEnv
-
-BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
-
-
-def counts(data, key="observation"):
-    return data[key].squeeze(-1).tolist()
-
-
-def ones(td):
-    """A policy: always the second of three actions."""
-    action = torch.zeros(*td.batch_size, 3, dtype=torch.bool)
-    action[..., 1] = True
-    return td.set("action", action)
+from tests.core.envs.counting import BOTH, counts, ones
 
 
 @BOTH

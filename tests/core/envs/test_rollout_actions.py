@@ -9,19 +9,7 @@ from tensordict.nn import TensorDictModule
 
 from steppe.errors import ActionError, SpecError
 from steppe_testing import ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, NestedCountingEnv
-
-BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
-
-
-def counts(data, key="observation"):
-    return data[key].squeeze(-1).tolist()
-
-
-def ones(td):
-    """A policy: always the second of three actions."""
-    action = torch.zeros(*td.batch_size, 3, dtype=torch.bool)
-    action[..., 1] = True
-    return td.set("action", action)
+from tests.core.envs.counting import BOTH, counts, ones
 
 
 @BOTH

@@ -9,7 +9,6 @@ from tensordict import LazyStackedTensorDict, TensorDict
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, Unbounded
 from steppe_testing import (
-    ArrayCountingEnv,
     CountingEnv,
     DynamicSpecEnv,
     HeterogeneousCountingEnv,
@@ -17,19 +16,7 @@ from steppe_testing import (
     StatelessCountingEnv,
     TextCountingEnv,
 )
-
-BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
-
-
-def counts(data, key="observation"):
-    return data[key].squeeze(-1).tolist()
-
-
-def ones(td):
-    """A policy: always the second of three actions."""
-    action = torch.zeros(*td.batch_size, 3, dtype=torch.bool)
-    action[..., 1] = True
-    return td.set("action", action)
+from tests.core.envs.counting import BOTH, counts, ones
 
 
 @BOTH
