@@ -12,6 +12,8 @@ import sys
 
 def main() -> None:
     """Ask the server for the program, wait for its end, and end as it did."""
+    passed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # one that comes before there is a program waits for it
     server = socket.socket(socket.AF_UNIX)
     server.connect(sys.argv[1])
     asked = {"arguments": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
@@ -19,8 +21,9 @@ def main() -> None:
     server.sendall(text)
     answers = server.makefile()
     pid = int(answers.readline())
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in passed_on:
         signal.signal(number, lambda number, frame: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     status = int(answers.readline())
     if status < 0:
         if -status != signal.SIGKILL:

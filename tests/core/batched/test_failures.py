@@ -459,6 +459,7 @@ if "interrupt" in sys.argv:
     try:
         interrupt_soon()
         env.reset()
+        time.sleep(60)  # on a machine so busy that the interrupt is late
     except KeyboardInterrupt:
         print("caught while starting", flush=True)
     td = env.reset()
