@@ -376,3 +376,13 @@ def test_a_collector_collects_frames_of_all_environments() -> None:
 
     assert [batch.batch_size for batch in batches] == [(2, 10)] * 2
     assert batches[0]["next", "done"].sum() == 2 * 2
+
+
+def test_what_was_stepped_under_inference_mode_goes_on_outside_of_it() -> None:
+    env = make_env("vmas:balance", num_envs=2, seed=0)
+    with torch.inference_mode():
+        env.rollout(3)
+
+    data = env.rollout(3)
+
+    assert data["next", "agents", "reward"].shape[:2] == (2, 3)

@@ -83,10 +83,12 @@ class Storage:
         self._td: TensorDict | None = None
         self._device = device
         self._block: torch.Tensor | None = None
-        if kind == "shared":
-            self._share(anonymous_file(self.layout.nbytes))
-        else:
-            self._allocate(unset)
+        # What is made under inference mode cannot be written outside of it, and who evaluates first may train next.
+        with torch.inference_mode(False):
+            if kind == "shared":
+                self._share(anonymous_file(self.layout.nbytes))
+            else:
+                self._allocate(unset)
 
     @classmethod
     def attach(cls, handle: StorageHandle) -> Storage:
@@ -95,7 +97,8 @@ class Storage:
         self.spec, self.rows, self.kind = handle.spec, handle.rows, "shared"
         self.layout = Layout.of(handle.spec, handle.rows)
         self.arrays, self.tensors, self._td, self._device, self._block = {}, {}, None, None, None
-        self._share(handle.fd)
+        with torch.inference_mode(False):
+            self._share(handle.fd)
         return self
 
     def handle(self) -> StorageHandle:

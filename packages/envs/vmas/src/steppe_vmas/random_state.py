@@ -35,6 +35,10 @@ class RandomState:
         others = list(shared)
         shared[:] = self._own
         try:
+            if torch.is_inference_mode_enabled():
+                # The environment keeps tensors that it makes, and writes into them in a later step, in any mode.
+                with torch.inference_mode(False), torch.no_grad():
+                    return function(*args, **kwargs)
             return function(*args, **kwargs)
         finally:
             self._own[:] = shared

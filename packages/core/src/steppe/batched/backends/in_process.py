@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+import torch
+
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
@@ -32,7 +34,9 @@ class InProcess:
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
         self.stopped = False
         self.envs: list[Any] = []
-        self.envs += self._telling(lambda: make_envs(factories, 0))
+        # Made at the first use, which may be under inference mode: what environments keep is for uses of any mode.
+        with torch.inference_mode(False):
+            self.envs += self._telling(lambda: make_envs(factories, 0))
         self.reports = [report(env) for env in self.envs]
         self._rows = dict(enumerate(self.envs))
 

@@ -48,8 +48,9 @@ class RowSteps:
         self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
         # Who reads more of the root is shown the caller's data.
         read = [key for key in layout.read_by_all if key not in layout.handed_on]
-        self._carried = [(key, _from_numpy(rows.root[key][part])) for key in read]
-        self._handed_on = [(key, _from_numpy(rows.root[key][part])) for key in layout.handed_on]
+        with torch.inference_mode(False):  # later steps write into these, in any mode
+            self._carried = [(key, _from_numpy(rows.root[key][part])) for key in read]
+            self._handed_on = [(key, _from_numpy(rows.root[key][part])) for key in layout.handed_on]
         self._carries_at_root = all(type(key) is str for key in layout.read_by_all)
         self._next_handed_on = [(key, rows.next[key][part]) for key in layout.handed_on]
         if not batch_size:
