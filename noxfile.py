@@ -57,7 +57,11 @@ TYPED = [
     )
 ] + [
     *(f"packages/transforms/{family}/src" for family in ("action", "norm", "reward", "tensor", "time", "vision")),
-    *(f"packages/envs/{name}/src" for name in ("envpool", "gym", "mo-gym", "pettingzoo")),
+    *(
+        f"packages/envs/{name}/src"
+        for name in ("brax", "dm-control", "envpool", "gym", "jumanji", "mo-gym", "pettingzoo", "vmas")
+    ),
+    *("packages/bridges/torchrl/src", "packages/libs/jax/src", "packages/testing/src"),
 ]
 
 # The libraries that the tests compare with, beside what the packages need themselves.

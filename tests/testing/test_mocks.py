@@ -33,6 +33,7 @@ from steppe_testing import (
     PlaceEnv,
     ShapeShiftingEnv,
     SlowEnv,
+    StatelessCountingEnv,
     TextCountingEnv,
     action_leaf,
     action_number,
@@ -186,6 +187,14 @@ def test_data_that_changes_its_shape_is_named_where_it_is_looked_for():
         ShapeShiftingEnv(at=3, run_type_checks=True).rollout(4)
     with pytest.raises(NotSupported, match="observation"):
         ShapeShiftingEnv(at=3).rollout(4, return_contiguous=True)
+
+
+@pytest.mark.parametrize("make", [CountingEnv, StatelessCountingEnv, ModelCountingEnv, NestedCountingEnv])
+def test_a_reset_hands_its_arguments_to_environments_with_and_without_a_use_for_them(make):
+    env = make(3)
+    fresh = env.reset(options={"level": 2})
+
+    assert_equal_data(fresh, env.reset(), "a reset with an argument of another environment")
 
 
 def test_a_model_counts_for_any_batch_size_and_passes_gradients():

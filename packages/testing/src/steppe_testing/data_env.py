@@ -56,7 +56,7 @@ class _Drawing(EnvBase):
     def __setstate__(self, state: dict[str, Any]) -> None:
         draws = torch.Generator()
         draws.set_state(state["_draws"])
-        super().__setstate__({**state, "_draws": draws})
+        super().__setstate__({**state, "_draws": draws})  # type: ignore[no-untyped-call]
 
 
 class DataEnv(_Drawing):

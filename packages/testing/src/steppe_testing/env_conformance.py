@@ -316,7 +316,8 @@ class EnvConformance:
             if bool(ended.any()):
                 root = batch.reset(root.set("_reset", ended.unsqueeze(-1)))
             found.append(batch.step(root.update(second))["next"][others])
-        assert_equal_data(*found, "a step of the rows that were not reset, after another one was,")
+        with_reset, without = found
+        assert_equal_data(with_reset, without, "a step of the rows that were not reset, after another one was,")
 
     def test_a_partial_step_leaves_other_rows_alone(self, batch: EnvBase) -> None:
         """Step only the rows of ``"_step"`` that are True; or set ``supports_partial_step = False``."""

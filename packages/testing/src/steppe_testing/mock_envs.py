@@ -121,7 +121,7 @@ class CountingEnv(EnvBase):
     def __setstate__(self, state: dict[str, Any]) -> None:
         draws = torch.Generator()
         draws.set_state(state["_draws"])
-        super().__setstate__({**state, "_draws": draws})
+        super().__setstate__({**state, "_draws": draws})  # type: ignore[no-untyped-call]
 
 
 class IncrementingEnv(CountingEnv):
@@ -269,7 +269,9 @@ class StatelessCountingEnv(EnvBase):
         self.action_spec = action_leaf(action, batch_size)
         self.reward_spec = Unbounded(shape)
 
-    def _reset(self, tensordict: TensorDictBase | None = None, *, set_state: bool = False) -> TensorDictBase:
+    def _reset(
+        self, tensordict: TensorDictBase | None = None, *, set_state: bool = False, **kwargs: Any
+    ) -> TensorDictBase:
         size = self.batch_size if tensordict is None else tensordict.batch_size
         if set_state and tensordict is not None:
             count = tensordict["count"].clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule
 
 from steppe.envs import EnvBase, ModelBasedEnvBase
@@ -28,7 +28,7 @@ class ModelCountingEnv(ModelBasedEnvBase):
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:
-        keys = ["count", "reward", "terminated"]
+        keys: list[NestedKey] = ["count", "reward", "terminated"]
         super().__init__(TensorDictModule(_Adds(max_steps), in_keys=["count"], out_keys=keys), **kwargs)
         size = self.batch_size
         self.observation_spec = Composite(count=Unbounded((*size, 1)), shape=size)

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, lazy_stack
 
 from steppe.envs import EnvBase
-from steppe.specs import Binary, Composite, Unbounded
+from steppe.specs import Binary, Composite, StackedComposite, Unbounded
 
 from .mock_actions import action_leaf, action_number
 
@@ -236,7 +236,7 @@ class HeterogeneousCountingEnv(EnvBase):
             for i in range(self.n_agents)
         ]
         rows = (*batch_size, self.n_agents)
-        self.observation_spec = Composite(agents=torch.stack(own, dim), shape=batch_size)
+        self.observation_spec = Composite(agents=StackedComposite(*own, dim=dim), shape=batch_size)
         self.action_spec = Composite(
             agents=Composite(action=action_leaf("one_hot", rows), shape=rows), shape=batch_size
         )

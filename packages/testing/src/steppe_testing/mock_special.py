@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, tensorclass
+from tensordict import NonTensorData, NonTensorStack, TensorClass, TensorDict, TensorDictBase
 
 from steppe.envs import EnvBase
 from steppe.specs import Composite, NonTensor, Unbounded
@@ -142,7 +142,9 @@ class MetadataEnv(CountingEnv):
         self.observation_spec = spec
 
     def _data(self) -> TensorDict:
-        return super()._data().set("metadata", NonTensorData(self.metadata, batch_size=self.batch_size))
+        data = super()._data()
+        data["metadata"] = NonTensorData(self.metadata, batch_size=self.batch_size)
+        return data
 
 
 class EchoEnv(EnvBase):
@@ -172,8 +174,7 @@ class EchoEnv(EnvBase):
         """Nothing is random."""
 
 
-@tensorclass
-class Place:
+class Place(TensorClass):
     """A place in the plane: ``x`` and ``y``, ``[*B, 1]`` float32 each."""
 
     x: torch.Tensor
@@ -198,4 +199,5 @@ class PlaceEnv(CountingEnv):
     def _data(self) -> TensorDict:
         data = super()._data()
         seen = data["observation"].float()
-        return data.set("place", Place(x=seen, y=-seen, batch_size=self.batch_size, device=self.device))
+        data["place"] = Place(x=seen, y=-seen, batch_size=self.batch_size, device=self.device)
+        return data

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, stack
 from tensordict.nn import TensorDictModule, TensorDictSequential
 
 from steppe.envs import check_env_specs
@@ -119,7 +119,12 @@ class TransformConformance:
         require(self, "works_alone")
         seen: list[Any] = []
         keys = list(self.expected) or list(self.input_spec)
-        reader = TensorDictModule(lambda *values: seen.append(values) or values[0], in_keys=keys, out_keys=["read"])
+
+        def read(*values: Any) -> Any:
+            seen.append(values)
+            return values[0]
+
+        reader = TensorDictModule(read, in_keys=keys, out_keys=["read"])
         data = TensorDictSequential(self.make_transform(), reader)(self._sample(2))
         self._check_shapes(data, "behind a TensorDictSequential")
         assert seen, "the module behind the transform was not called"
@@ -270,14 +275,15 @@ class TransformConformance:
     def _masked(self, env: Any) -> TensorDictBase:
         """Steps of all rows, of one row, and of all again."""
         env.set_seed(0)
-        td, frames = env.reset(), []
+        td = env.reset()
+        frames: list[TensorDictBase] = []
         for step in range(self.steps):
             td = env.rand_action(td)
             if step % 3 == 1:
                 td.set("_step", torch.tensor([True, False], device="cpu"))
             frame, td = env.step_and_maybe_reset(td)
             frames.append(frame.clone())
-        return torch.stack(frames, 1)
+        return stack(frames, 1)
 
     def test_an_edited_root_counts(self) -> None:
         """Read what it remembers from the root that it is given, also where the caller has edited it."""
@@ -311,7 +317,8 @@ class TransformConformance:
 
     def _edited(self, env: Any, by: int = 1) -> TensorDictBase:
         env.set_seed(0)
-        td, frames = env.reset(), []
+        td = env.reset()
+        frames: list[TensorDictBase] = []
         for _ in range(3):
             for key in env.state_keys:
                 value = td.get(key)
@@ -319,7 +326,7 @@ class TransformConformance:
                     td.set(key, value + by)
             frame, td = env.step_and_maybe_reset(env.rand_action(td))
             frames.append(frame.clone())
-        return torch.stack(frames, len(env.batch_size))
+        return stack(frames, len(env.batch_size))
 
     def test_in_any_order_with_others(self) -> None:
         """Give equal data both ways among other transforms, before and behind them."""

@@ -55,8 +55,8 @@ def array_to_spec(array: Any, *, categorical_action_encoding: bool = False, devi
     if isinstance(array, specs.BoundedArray):
         low, high = (np.array(np.broadcast_to(bound, shape)) for bound in (array.minimum, array.maximum))
         if np.isfinite(low).any() or np.isfinite(high).any():
-            bounds = (torch.from_numpy(bound).to(dtype) for bound in (low, high))
-            return Bounded(*bounds, shape=shape, device=device, dtype=dtype)
+            least, most = (torch.from_numpy(bound).to(dtype) for bound in (low, high))
+            return Bounded(least, most, shape=shape, device=device, dtype=dtype)
     return Unbounded(shape=shape, device=device, dtype=dtype)
 
 

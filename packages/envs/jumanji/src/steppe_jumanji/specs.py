@@ -16,7 +16,7 @@ __all__ = ["action_spec", "observation_specs"]
 
 #: Lower bounds of entries that go below what Jumanji declares, by the class of the environment: a salesman is at no
 #: city, -1, until the first step.
-_LOWER = {("TSP", ("position",)): -1}
+_LOWER: dict[tuple[str, tuple[str, ...]], int] = {("TSP", ("position",)): -1}
 
 
 def observation_specs(env: Any, paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Spec]:

@@ -45,7 +45,7 @@ class AgentGroup:
         specs = [_unbounded(values[member], self.n) for member in self.members]
         self.heterogeneous = any(spec != specs[0] for spec in specs)
         self._dtypes = [{path: value.dtype for path, value in values[member].items()} for member in self.members]
-        return torch.stack(specs, 1)
+        return torch.stack(specs, 1)  # type: ignore[arg-type]
 
     def reward_spec(self, device: torch.device) -> Composite:
         """Rewards ``[n, agents, 1]`` float32."""
@@ -62,7 +62,7 @@ class AgentGroup:
         """
         leaves = [_action_leaf(spaces[member], categorical, device) for member in self.members]
         specs = [Composite(action=leaf.expand(self.n, *leaf.shape), shape=(self.n,)) for leaf in leaves]
-        return torch.stack(specs, 1)
+        return torch.stack(specs, 1)  # type: ignore[arg-type]
 
     # -- data -----------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ def native_action(action: torch.Tensor, one_hot: list[int] | None) -> torch.Tens
     """An action of the spec as VMAS takes it, ``[n, k]``."""
     if one_hot is None:
         return action if action.ndim > 1 else action.unsqueeze(-1)
-    return torch.stack([part.int().argmax(-1) for part in action.split(one_hot, -1)], -1)
+    return torch.stack([part.int().argmax(-1) for part in action.split_with_sizes(one_hot, -1)], -1)
 
 
 def _cast(values: dict[Path, torch.Tensor], dtypes: dict[Path, torch.dtype]) -> dict[Path, torch.Tensor]:

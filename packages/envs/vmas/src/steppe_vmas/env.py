@@ -186,7 +186,8 @@ class VmasWrapper(LibraryWrapper):
 
     def begin(self, rows: Sequence[int] | None) -> list[dict[Any, torch.Tensor]]:
         """Reset some environments, or all; return the entries of each agent, of all environments."""
-        return self._random.call(self._begin, rows)
+        values: list[dict[Any, torch.Tensor]] = self._random.call(self._begin, rows)
+        return values
 
     def _begin(self, rows: Sequence[int] | None) -> list[dict[Any, torch.Tensor]]:
         env = self._env
@@ -247,7 +248,7 @@ class VmasWrapper(LibraryWrapper):
         """
         return self._random.call(self._env.render, mode=mode, env_index=env_index, **kwargs)
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: Any) -> Any:  # type: ignore[override]
         """Move the simulation and the specs to another device."""
         self._env.to(torch.device(device))
         return super().to(device)

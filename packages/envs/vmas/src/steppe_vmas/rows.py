@@ -74,8 +74,8 @@ class BoundVmas:
         any_ended = bool(ended.any())
         if any_ended or self.rows.flagged:
             flags = {"done": ended, "terminated": terminated, "truncated": truncated}
-            for name, (_, target) in self.rows.done.items():
-                target[...] = flags[name].numpy()[:, None]
+            for name, (_, row) in self.rows.done.items():
+                row[...] = flags[name].numpy()[:, None]
             self.rows.flagged = any_ended
         if not any_ended:
             return []

@@ -170,7 +170,7 @@ class JaxEnv(LibraryWrapper):
     def native_action(self, action: torch.Tensor, n: int) -> torch.Tensor:
         """Actions of the spec, with any leading dimensions, as those of the library, ``[n, ...]``."""
         if self.one_hot_sizes is not None:
-            parts = [part.int().argmax(-1) for part in action.reshape(n, -1).split(self.one_hot_sizes, -1)]
+            parts = [part.int().argmax(-1) for part in action.reshape(n, -1).split_with_sizes(self.one_hot_sizes, -1)]
             action = torch.stack(parts, -1)
         if action.dtype is not self._action_dtype:
             action = action.to(self._action_dtype)
@@ -309,16 +309,17 @@ class JaxEnv(LibraryWrapper):
         if mask is not None and not bool(mask.all()):
             rows = mask.reshape(-1).nonzero()[:, 0].tolist()
         at, leaves = self.begin(rows)
-        data = self.full_observation_spec.zero() if rows is not None and len(at) < self.numel() else None
-        if data is None:
+        if rows is None or len(at) >= self.numel():
             return self._data(lead, StepResult((), tuple(leaves), None, None))
+        data: TensorDictBase = self.full_observation_spec.zero()
         for key, leaf in zip(self.observation_entries, leaves, strict=True):
             tensor = torch.from_numpy(np.array(leaf))
             tensor = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype))
             target = data.get(key).reshape((lead.numel(), *tensor.shape[1:]))
             target[at] = tensor.to(target.device)
             data.set(key, target.reshape((*lead, *tensor.shape[1:])))
-        return data.update(self.full_done_spec.zero())
+        data.update(self.full_done_spec.zero())
+        return data
 
     @staticmethod
     def _native_state(value: torch.Tensor, leaf: Any, n: int) -> torch.Tensor:

@@ -106,23 +106,17 @@ class CompiledFunctions:
         return self._flat(*self.functions.step(self.state_tree(leaves), action))
 
     def _flat(self, state: Any, outcome: Outcome) -> StepResult:
-        pairs = (
-            (state, self._states, self.state_leaves),
-            (outcome.observation, self._observations, self.observation_leaves),
-        )
-        flat = []
-        for tree, structure, leaves in pairs:
-            found, made = jax.tree_util.tree_flatten(tree)
-            if made != structure:
-                raise TypeError(f"A step gives another structure than a reset: {made} and {structure}.")
-            flat.append(tuple(jnp.asarray(one, leaf.dtype) for one, leaf in zip(found, leaves, strict=True)))
+        states = _leaves_like(state, self._states, self.state_leaves)
+        observations = _leaves_like(outcome.observation, self._observations, self.observation_leaves)
         reward = jnp.asarray(outcome.reward, self.reward_dtype).reshape(-1)
         terminated, truncated = (jnp.asarray(flag, jnp.bool_) for flag in (outcome.terminated, outcome.truncated))
-        return StepResult(*flat, reward, jnp.stack([terminated | truncated, terminated, truncated])[:, None])
+        flags = jnp.stack([terminated | truncated, terminated, truncated])[:, None]
+        return StepResult(states, observations, reward, flags)
 
-    @staticmethod
-    def _rows(function: Callable[..., StepResult]) -> Callable[..., StepResult]:
-        return jax.vmap(function, out_axes=StepResult(0, 0, 0, 1))
+    def _rows(self, function: Callable[..., StepResult]) -> Callable[..., StepResult]:
+        axes = StepResult((0,) * len(self.state_leaves), (0,) * len(self.observation_leaves), 0, 1)
+        mapped: Callable[..., StepResult] = jax.vmap(function, out_axes=axes)
+        return mapped
 
     def _own(self, function: Callable[..., StepResult]) -> Callable[..., StepResult]:
         """Give each array memory of its own, also what was handed through or is there twice: tensors look at it."""
@@ -169,3 +163,11 @@ class CompiledFunctions:
     def _place(rows: Any, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[Any, ...]:
         """``old`` with ``new`` in some rows."""
         return tuple(other.at[rows].set(one) for one, other in zip(new, old, strict=True))
+
+
+def _leaves_like(tree: Any, structure: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The leaves of a tree, which is to have this structure, in the dtypes of those leaves."""
+    found, made = jax.tree_util.tree_flatten(tree)
+    if made != structure:
+        raise TypeError(f"A step gives another structure than a reset: {made} and {structure}.")
+    return tuple(jnp.asarray(one, leaf.dtype) for one, leaf in zip(found, leaves, strict=True))

@@ -27,7 +27,7 @@ def differentiable_step(
         state: its leaves, ``[n, ...]``.
         action: ``[n, ...]``.
     """
-    flat = _Step.apply(functions, action, *state)
+    flat = _Step.apply(functions, action, *state)  # type: ignore[no-untyped-call]
     states, observations = len(functions.state_leaves), len(functions.observation_leaves)
     return StepResult(tuple(flat[:states]), tuple(flat[states : states + observations]), *flat[-2:])
 

@@ -132,7 +132,7 @@ class PixelRenderTransform(Transform):
         if self.as_non_tensor is None:
             self.as_non_tensor = bool(batch_size) and frame.ndim == 3 and frame.shape[-1] == 3
         if self.as_non_tensor:
-            data.set(key, NonTensorData(frame, batch_size=batch_size, device=data.device))
+            data[key] = NonTensorData(frame, batch_size=batch_size, device=data.device)
             return
         if frame.shape[: len(batch_size)] != batch_size:
             raise SpecError(
@@ -190,6 +190,6 @@ def _known_shape(env: Any) -> tuple[int, ...] | None:
     Their camera looks at where things are when it first renders: that is left to the first episode.
     """
     inner = None if env.batch_size else getattr(env, "unwrapped", None)
-    if not hasattr(inner, "mujoco_renderer") or getattr(inner, "render_mode", None) != "rgb_array":
+    if inner is None or not hasattr(inner, "mujoco_renderer") or getattr(inner, "render_mode", None) != "rgb_array":
         return None
     return int(inner.height), int(inner.width), 3

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, stack
 
 from steppe.errors import SpecError
 from steppe.transforms import EnvSpecs, Hooks, Transform
@@ -100,7 +100,7 @@ class TensorDictRecorder(Transform):
         if mask is not None and not mask.all() and self._last is not None:
             rows = mask.reshape(*fresh.batch_size, -1).any(-1)
             known = [key for key in fresh.keys(True, True) if self._last.get(key, None) is not None]
-            fresh = torch.where(rows, fresh.select(*known), self._last.select(*known))
+            fresh = fresh.select(*known).where(rows, self._last.select(*known))
         self._call(fresh)
         return tensordict_reset
 
@@ -141,4 +141,4 @@ def _stacked(parts: list[TensorDictBase]) -> TensorDictBase:
     for part in parts:
         for key in models.keys() - set(part.keys(include_nested=True, leaves_only=True)):
             part.set(key, torch.zeros_like(models[key]))
-    return torch.stack(parts)
+    return stack(parts)

@@ -285,7 +285,7 @@ def _batch_size(env: Any) -> Any:
 
 
 def _size(shape: Any, layout: Layout) -> tuple[int, int]:
-    return tuple(shape[-3:-1] if layout == "hwc" else shape[-2:])  # type: ignore[return-value]
+    return tuple(shape[-3:-1] if layout == "hwc" else shape[-2:])
 
 
 def _cropped(frames: torch.Tensor, side: int, what: str) -> torch.Tensor:
