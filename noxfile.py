@@ -37,32 +37,7 @@ COMPILED_CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 
-TYPED = [
-    f"packages/core/src/steppe/{name}"
-    for name in (
-        *(
-            "registry",
-            "versions",
-            "imports.py",
-            "systems.py",
-            "arguments.py",
-            "errors.py",
-            "loggers.py",
-            "compat.py",
-            "specs",
-            "storage",
-            "workers",
-        ),
-        *("envs", "transforms", "batched", "collectors", "cli"),
-    )
-] + [
-    *(f"packages/transforms/{family}/src" for family in ("action", "norm", "reward", "tensor", "time", "vision")),
-    *(
-        f"packages/envs/{name}/src"
-        for name in ("brax", "dm-control", "envpool", "gym", "jumanji", "mo-gym", "pettingzoo", "vmas")
-    ),
-    *("packages/bridges/torchrl/src", "packages/libs/jax/src", "packages/testing/src"),
-]
+TYPED = [str((package.path / "src").relative_to(ROOT)) for package in packages()]
 
 # The libraries that the tests compare with, beside what the packages need themselves.
 TEST_LIBRARIES = [
@@ -187,7 +162,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check types, strictly, where everything else builds on them."""
+    """Check types, strictly, in every package."""
     use_base(session)
     install_local(session, "steppe")
     session.install("-c", str(CONSTRAINTS), "mypy")

@@ -70,17 +70,31 @@ def test_steppe_finds_each_of_its_names_where_it_is_public():
     assert {name for name in steppe.__all__ if name != "__version__"} == set(table)
 
 
-def test_type_checkers_see_the_names_that_are_found_at_run_time():
+def seen_by_type_checkers() -> dict[str, str]:
+    """The names of steppe, and the modules that type checkers see them imported from."""
     source = ast.parse((ROOT / "packages/core/src/steppe/__init__.py").read_text(encoding="utf-8"))
     block = next(node for node in source.body if isinstance(node, ast.If))
-    seen = {
+    return {
         alias.asname: node.module
         for node in block.body
         if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
     }
 
+
+def test_type_checkers_see_the_names_that_are_found_at_run_time():
+    seen = {name: module.partition(".")[0] for name, module in seen_by_type_checkers().items()}
     assert seen == steppe._EXPORTS
+
+
+def test_type_checkers_take_no_function_for_the_module_of_its_name():
+    # `from .envs import step_mdp` is the module envs/step_mdp.py to mypy, which reads steppe before steppe.envs.
+    core = ROOT / "packages/core/src/steppe"
+    assert [
+        f"from .{module} import {name}"
+        for name, module in seen_by_type_checkers().items()
+        if (core / module / f"{name}.py").is_file() or (core / module / name).is_dir()
+    ] == []
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

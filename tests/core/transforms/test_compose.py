@@ -19,6 +19,13 @@ from steppe.transforms import (
 from steppe_testing import CountingEnv
 
 
+class Writer(Transform):
+    """Remembers what its ``dump`` is given."""
+
+    def dump(self, path, **kwargs):
+        self.given = {"path": path, **kwargs}
+
+
 class Plus(Transform):
     """Adds a number to the observation."""
 
@@ -195,3 +202,16 @@ def test_a_transform_is_in_a_chain_of_an_environment_once():
 
     with pytest.raises(StateError, match="has one place"):
         env.append_transform(env.transform[0])
+
+
+def test_dump_reaches_transforms_at_any_depth_with_all_that_they_take():
+    class Chain(Compose):
+        pass
+
+    inner = Writer()
+    Compose(StepCounter(), Chain(Plus(1), inner)).dump(path="there", step=3)
+    assert inner.given == {"path": "there", "step": 3}
+
+
+def test_dump_of_transforms_that_gather_nothing_takes_anything():
+    Compose(StepCounter(), RewardSum()).dump(path="there")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from steppe import SerialEnv, TransformedEnv
 from steppe.errors import FileExists, SpecError
 from steppe.specs import Unbounded
-from steppe.transforms import Compose, StepCounter, TensorDictRecorder
-from steppe_testing import ArrayDataEnv, DataEnv
+from steppe.transforms import Compose, StepCounter, TensorDictRecorder, Transform
+from steppe_testing import ArrayDataEnv, DataEnv, TextCountingEnv
 
 pytestmark = pytest.mark.matrix
 
@@ -84,6 +85,45 @@ def test_a_compose_dumps_all_of_its_transforms(tmp_path):
     TransformedEnv(make(), parts).rollout(1)
     parts.dump(suffix="a", step=3)
     assert (tmp_path / "run_a_tensordict.t").exists()
+
+
+def test_a_compose_gives_each_transform_the_arguments_that_its_dump_takes(tmp_path):
+    class Exporter(Transform):
+        def dump(self, path=None, step=None):
+            self.given = path, step
+
+    parts = Compose(TensorDictRecorder(tmp_path / "run", skip=1), Exporter())
+    TransformedEnv(make(), parts).rollout(1)
+    parts.dump(suffix="a", step=3, path="there")
+    assert (tmp_path / "run_a_tensordict.t").exists()
+    assert parts[1].given == ("there", 3)
+
+
+def test_a_misspelt_argument_of_dump_writes_nothing(tmp_path):
+    parts = Compose(TensorDictRecorder(tmp_path / "run", skip=1), StepCounter())
+    TransformedEnv(make(), parts).rollout(1)
+    with pytest.raises(TypeError, match=r"Compose.dump has no argument 'sufix': did you mean 'suffix'\?"):
+        parts.dump(sufix="a")
+    assert not list(tmp_path.iterdir())
+    assert len(parts[0].td) == 1
+
+
+def test_text_of_environments_that_are_not_reset_is_kept(tmp_path):
+    batch = SerialEnv(2, [lambda: TextCountingEnv(2), lambda: TextCountingEnv(3)])
+    env = TransformedEnv(batch, TensorDictRecorder(tmp_path / "run", skip=1, skip_reset=False))
+    env.rollout(3, break_when_any_done=False)
+    env.transform.dump()
+    read = torch.load(tmp_path / "run_tensordict.t", weights_only=False)
+    assert read["text"] == [["0", "0"], ["1", "1"], ["2", "2"], ["0", "2"], ["1", "3"]]
+
+
+def test_text_that_only_some_of_the_data_has_is_none_elsewhere(tmp_path):
+    recorder = TensorDictRecorder(tmp_path / "run", skip=1)
+    recorder(TensorDict(number=torch.ones(2)))
+    recorder(TensorDict(text="said", number=torch.ones(2)))
+    recorder.dump()
+    read = torch.load(tmp_path / "run_tensordict.t", weights_only=False)
+    assert read["text"] == [None, "said"]
 
 
 def test_skip_is_positive():

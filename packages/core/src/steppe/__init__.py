@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from .envs import make_composite_from_td as make_composite_from_td
     from .envs import make_tensordict as make_tensordict
     from .envs import set_exploration_type as set_exploration_type
-    from .envs import step_mdp as step_mdp
     from .envs import terminated_or_truncated as terminated_or_truncated
     from .envs import write_row as write_row
+    from .envs.step_mdp import step_mdp as step_mdp  # not the module of that name
     from .errors import SteppeError as SteppeError
     from .registry import LibraryInfo as LibraryInfo
     from .registry import env_factory as env_factory

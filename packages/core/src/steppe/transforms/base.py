@@ -406,8 +406,8 @@ class Transform(Placed):
     def init(self, tensordict: TensorDictBase) -> None:
         """Prepare for data like ``tensordict``: for callers outside steppe. By default there is nothing to do."""
 
-    def dump(self, **kwargs: Any) -> None:
-        """Write out what the transform has gathered, if it gathers anything."""
+    def dump(self, *args: Any, **kwargs: Any) -> None:
+        """Write out what the transform has gathered, if it gathers anything. Each class has arguments of its own."""
 
     def transform_fake_tensordict(self, fake_tensordict: TensorDictBase) -> TensorDictBase:
         """Change what ``fake_tensordict`` of the environment returns, where the specs do not say all."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tensordict import TensorDictBase
 from torch import nn
 
+from steppe.arguments import unknown_argument
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs
@@ -199,8 +201,31 @@ class Compose(Transform):
             transform.init(tensordict)
 
     def dump(self, **kwargs: Any) -> None:
-        for transform in self:
-            transform.dump(**kwargs)
+        """Let each transform write out what it has gathered.
+
+        Args:
+            **kwargs: each transform is given those that its own ``dump`` takes.
+
+        Raises:
+            TypeError: there is one that none of them takes. Nothing is written then.
+        """
+        dumping = [(part, inspect.signature(part.dump).parameters) for part in self._dumping()]
+        known = {name for _, taken in dumping for name in taken}
+        if not any(_takes_all(taken) for _, taken in dumping):
+            for name in kwargs if dumping else ():
+                if name not in known:
+                    raise unknown_argument("Compose.dump", name, sorted(known))
+        for part, taken in dumping:
+            given = kwargs if _takes_all(taken) else {name: kwargs[name] for name in kwargs if name in taken}
+            part.dump(**given)
+
+    def _dumping(self) -> Iterator[Transform]:
+        """Those of its transforms, at any depth, that have a ``dump`` of their own."""
+        for part in self:
+            if type(part).dump is Compose.dump:
+                yield from part._dumping()
+            elif type(part).dump is not Transform.dump:
+                yield part
 
     def to(self, *args: Any, **kwargs: Any) -> Compose:
         """Move all transforms; returns the Compose."""
@@ -269,6 +294,10 @@ class Compose(Transform):
             return "Compose()"
         lines = ",\n".join(f"    {transform!r}".replace("\n", "\n    ") for transform in self)
         return f"Compose(\n{lines})"
+
+
+def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def joined(inner: Transform, outer: Transform) -> Transform:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase, stack
+from tensordict import NonTensorData, TensorDictBase, is_leaf_nontensor, is_non_tensor, stack
 
 from steppe.errors import SpecError
 from steppe.transforms import EnvSpecs, Hooks, Transform
@@ -29,7 +29,8 @@ class TensorDictRecorder(Transform):
     Args:
         out_file_base: what the file's name begins with: ``"data/run"`` for ``data/run_tensordict.t``.
         skip_reset: leave out the data of resets. Otherwise they are kept too, with zeros for what a reset does not
-            have, such as rewards; where only some environments of a batch are reset, the others keep their last data.
+            have, such as rewards, and None for text; where only some environments of a batch are reset, the others keep
+            their last data.
         skip: every ``skip``-th TensorDict is kept, resets counted, the ``skip``-th first.
         in_keys: what to keep of it; everything by default.
         overwrite: replace a file that is there.
@@ -99,7 +100,8 @@ class TensorDictRecorder(Transform):
         fresh = tensordict_reset
         if mask is not None and not mask.all() and self._last is not None:
             rows = mask.reshape(*fresh.batch_size, -1).any(-1)
-            known = [key for key in fresh.keys(True, True) if self._last.get(key, None) is not None]
+            found = fresh.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+            known = [key for key in found if self._last.get(key, None) is not None]
             fresh = fresh.select(*known).where(rows, self._last.select(*known))
         self._call(fresh)
         return tensordict_reset
@@ -116,7 +118,7 @@ class TensorDictRecorder(Transform):
 
         Args:
             suffix: added to the name of the file, behind an underscore.
-            step: taken because ``Compose.dump`` tells it to all transforms; without effect.
+            step: taken as a :class:`VideoRecorder` takes it; without effect.
 
         Raises:
             FileExists: the file is there, and ``overwrite`` is False. What was kept is still there.
@@ -134,11 +136,18 @@ class TensorDictRecorder(Transform):
 
 
 def _stacked(parts: list[TensorDictBase]) -> TensorDictBase:
-    """The TensorDicts as one, with zeros for entries that some of them lack."""
-    models: dict[Any, torch.Tensor] = {}
+    """The TensorDicts as one, with zeros, or None for what is no number, for entries that some of them lack."""
+    models: dict[Any, Any] = {}
     for part in parts:
-        models.update(part.items(include_nested=True, leaves_only=True))
+        models.update(part.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
     for part in parts:
-        for key in models.keys() - set(part.keys(include_nested=True, leaves_only=True)):
-            part.set(key, torch.zeros_like(models[key]))
+        for key in models.keys() - set(part.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)):
+            part[key] = _blank(models[key])
     return stack(parts)
+
+
+def _blank(value: Any) -> Any:
+    """What stands for an entry like ``value`` where there is none."""
+    if is_non_tensor(value):
+        return NonTensorData(None, batch_size=value.batch_size, device=value.device)
+    return torch.zeros_like(value)
