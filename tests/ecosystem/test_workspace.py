@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from packaging.requirements import Requirement
@@ -57,6 +58,22 @@ def test_a_package_is_described_typed_and_for_the_pythons_of_the_core(package: P
     assert (package.path / project["readme"]).read_text(encoding="utf-8").count("\n") > 5
     assert list((package.path / "src").glob("*/py.typed"))
     assert project["requires-python"].startswith(">=3.1")
+
+
+def test_every_wheel_tells_type_checkers_that_its_package_has_types(tmp_path):
+    build = [sys.executable, str(ROOT / "tools/build_packages.py"), str(tmp_path)]
+    subprocess.run([*build, *(str(package.path) for package in PACKAGES)], check=True, timeout=CHILD)
+
+    typed = {wheel.name: marked(zipfile.ZipFile(wheel)) for wheel in tmp_path.glob("*.whl")}
+    assert len(typed) == len(PACKAGES)
+    assert [name for name, is_marked in typed.items() if not is_marked] == []
+
+
+def marked(wheel: zipfile.ZipFile) -> bool:
+    """Whether each package of Python in a wheel has the marker of PEP 561."""
+    names = wheel.namelist()
+    found = {name.partition("/")[0] for name in names if name.endswith(".py")}
+    return bool(found) and all(f"{package}/py.typed" in names for package in found)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
