@@ -6,6 +6,7 @@ the package that they test (tools/workspace.py).
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -22,6 +23,10 @@ from tools.workspace import ROOT, all_rows, packages
 
 nox.options.sessions = ["lint", "types", "light", "tests"]
 nox.options.reuse_venv = "yes"
+
+# Images of containers set this. Each of the hundreds of interpreters that tests start would compile torch anew, which
+# takes three times as long as importing it does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Without a display: MuJoCo draws through EGL, pygame into memory and without sound.
 HEADLESS = {

@@ -64,15 +64,21 @@ class Registry:
         self.providers.refresh()
         self.plugins.forget_failures()
 
+    def found(self) -> list[PluginRecord]:
+        """Every plugin found, by kind and name, without a look at whether it can be used. Imports none."""
+        return [record for record, _ in self._found()]
+
     def records(self) -> list[PluginRecord]:
         """Every plugin found, with its state and what is wrong with it, by kind and name. Imports none."""
+        return [self._judged(record, providers) for record, providers in self._found()]
+
+    def _found(self) -> Iterator[tuple[PluginRecord, list[PluginRecord]]]:
+        """Every plugin found, with all that have its name."""
         found = self.providers.found()
-        return [
-            self._judged(record, providers)
-            for kind in found
-            for _, providers in sorted(found[kind].items())
-            for record in providers
-        ]
+        for kind in found:
+            for _, providers in sorted(found[kind].items()):
+                for record in providers:
+                    yield record, providers
 
     def namespaces(self) -> list[str]:
         """The namespaces that ids can start with: installed and not hidden, or registered in process."""

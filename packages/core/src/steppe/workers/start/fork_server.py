@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from steppe.errors import WorkerError
-from steppe.registry import list_plugins
+from steppe.registry import current
 from steppe.versions import library_version
 from steppe.workers.channel import Connection, Gone
 from steppe.workers.start.preload import load
@@ -128,6 +128,7 @@ def fork_server(modules: Sequence[str] = ()) -> ForkServer:
 def serve(fd: int, modules: Sequence[str] = ()) -> None:
     """Import modules, then fork workers until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import numpy.random  # noqa: F401 - numpy imports it at its first use, which would be in each worker
     import torch
 
     torch.set_num_threads(1)
@@ -164,7 +165,7 @@ def serve(fd: int, modules: Sequence[str] = ()) -> None:
 
 def _settle() -> None:
     """Read the plugins' metadata, and keep the collector off what is loaded: each worker would copy those pages."""
-    list_plugins()
+    current().found()
     library_version("torch")  # loads what every look at a version needs
     gc.collect()
     gc.freeze()

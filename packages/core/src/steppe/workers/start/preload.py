@@ -7,10 +7,13 @@ import re
 import sys
 from collections.abc import Sequence
 
-from steppe.registry import PluginRecord, current, list_plugins
+from steppe.registry import PluginRecord, current
 from steppe.versions import library_version
 
 __all__ = ["load", "loaded_since"]
+
+#: What every worker has.
+_LOADED = frozenset({"steppe", "torch", "tensordict"})
 
 
 def loaded_since(before: set[str]) -> list[str]:
@@ -19,10 +22,12 @@ def loaded_since(before: set[str]) -> list[str]:
     A plugin whose module says ``fork_safe = False`` (its library starts threads when it is imported) is left out with
     its library, and so is everything that belongs to no plugin: the user's own code is never run ahead.
     """
+    if not {name.partition(".")[0] for name in sys.modules.keys() - before} - _LOADED:
+        return []  # the usual end: the server has loaded all of it for workers before this one
     used = {name.partition(".")[0] for name in sys.modules}
     roots: set[str] = set()
     alone: set[str] = set()
-    for record in list_plugins():
+    for record in current().found():
         name = record.target.partition(":")[0]
         root = name.partition(".")[0]
         if root not in used:
@@ -36,7 +41,7 @@ def loaded_since(before: set[str]) -> list[str]:
         if module is not None:
             (roots if getattr(module, "fork_safe", True) else alone).update((root, *_needs(record)))
     roots -= alone
-    roots -= {"steppe", "torch", "tensordict"}
+    roots -= _LOADED
     return [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in roots]
 
 
@@ -47,7 +52,7 @@ def load(names: Sequence[str]) -> None:
             importlib.import_module(name)
         except Exception:
             continue
-    for record in list_plugins():
+    for record in current().found():
         if record.target.partition(":")[0] in names:
             try:
                 current().plugins.load(record)
