@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from typing import Any
@@ -25,6 +26,9 @@ class Compiling(ArrayCountingEnv):
     def compiler_is_there(self) -> bool:
         return COMPILER in sys.modules
 
+    def collects_garbage(self) -> bool:
+        return gc.isenabled()
+
     def doubled(self, values: list[float]) -> list[float]:
         # Nothing but what tensordict has marked lets a vmap over TensorDicts be compiled in one piece.
         double = torch.compile(torch.vmap(lambda row: row.apply(lambda x: 2 * x)), fullgraph=True, backend="eager")
@@ -40,6 +44,15 @@ def test_a_worker_loads_the_compiler_when_it_compiles(method: str) -> None:
     assert env.compiler_is_there() == [False]
     assert env.doubled([1.0, 2.0]) == [[2.0, 4.0]]
     assert env.compiler_is_there() == [True]
+    env.close()
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_the_garbage_collector_of_a_worker_works(method: str) -> None:
+    # While the interpreter imports, it does not.
+    env = ParallelEnv(1, Compiling, num_processes=1, mp_start_method=method)
+
+    assert env.collects_garbage() == [True]
     env.close()
 
 

@@ -30,16 +30,16 @@ from tests.core.collectors.test_multi import all_gone
 
 @pytest.mark.parametrize("store", ["first", "all", "none"])
 def test_few_short_slots_carry_any_number_of_long_rows(store: str) -> None:
-    lengths = [1 + (7 * row) % 50 for row in range(40)]
+    lengths = [1 + (7 * row) % 30 for row in range(20)]
 
     def collect(**slots: int) -> tuple[Trajectories, int]:
         with Collector(
             lambda: counters(2), UniformAgent(), num_workers=2, seed=1, store_agent_state=store, **slots
         ) as collector:
-            collector.execute(agent_info=ids("agent_id", 40), env_info=told(lengths))
+            collector.execute(agent_info=ids("agent_id", 20), env_info=told(lengths))
             found = collector.get()
             before = shared_memory(collector)
-            collector.execute(agent_info=ids("agent_id", 80), env_info=told(lengths * 2))
+            collector.execute(agent_info=ids("agent_id", 40), env_info=told(lengths * 2))
             collector.get()
             assert shared_memory(collector) == before, "whatever is asked for"
             return found, before
