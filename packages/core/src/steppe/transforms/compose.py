@@ -211,10 +211,9 @@ class Compose(Transform):
         """
         dumping = [(part, inspect.signature(part.dump).parameters) for part in self._dumping()]
         known = {name for _, taken in dumping for name in taken}
-        if not any(_takes_all(taken) for _, taken in dumping):
-            for name in kwargs if dumping else ():
-                if name not in known:
-                    raise unknown_argument("Compose.dump", name, sorted(known))
+        if dumping and not any(_takes_all(taken) for _, taken in dumping):
+            for name in sorted(kwargs.keys() - known):
+                raise unknown_argument("Compose.dump", name, sorted(known))
         for part, taken in dumping:
             given = kwargs if _takes_all(taken) else {name: kwargs[name] for name in kwargs if name in taken}
             part.dump(**given)
