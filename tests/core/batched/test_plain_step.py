@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, TensorDict
 
 from steppe import EnvBase, ParallelEnv, SerialEnv
 from steppe.errors import ActionError
-from steppe_testing import ArrayCountingEnv, assert_equal_data
+from steppe_testing import ACTION_KINDS, ArrayCountingEnv, assert_equal_data
 
 BOTH = pytest.mark.parametrize("batch", [SerialEnv, partial(ParallelEnv, num_processes=2)], ids=["serial", "parallel"])
 
@@ -61,6 +63,28 @@ def test_usual_steps_give_what_a_step_a_root_and_a_reset_give(batch: Any, edit: 
             assert_equal_data(root, other_root.exclude("_reset"))
             assert root.names == other_root.names
             roots = root, other_root.exclude("_reset")
+
+
+class _Noting(ArrayCountingEnv):
+    """Keeps the actions that it is given."""
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        vars(self).setdefault("given", []).append(copy.copy(action))
+        return super().step_into(action, out)
+
+
+@pytest.mark.parametrize("kind", ACTION_KINDS)
+def test_usual_steps_hand_over_actions_as_a_rollout_does(kind: str) -> None:
+    envs, alone = [_Noting(action=kind, max_steps=50) for _ in range(2)], _Noting(action=kind, max_steps=50)
+    actions = alone.full_action_spec.rand((6, 2))
+    with SerialEnv(2, [lambda env=env: env for env in envs]) as batch:
+        root = batch.reset()
+        for step in actions.unbind(0):
+            root = batch.step_and_maybe_reset(root.update(step))[1]
+    row = iter(actions[:, 1].unbind(0))
+    alone.rollout(6, policy=lambda td: td.update(next(row)))
+    assert list(map(type, envs[1].given)) == list(map(type, alone.given))
+    np.testing.assert_equal(envs[1].given, alone.given)
 
 
 @BOTH

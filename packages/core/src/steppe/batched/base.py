@@ -169,9 +169,9 @@ class BatchedEnv(EnvBase):
         if self._running:
             self._backend.meanwhile = work
 
-    def _run(self, op: int, rows: list[int] | None) -> int:
+    def _run(self, op: int, rows: list[int] | None, natives: list[Any] | None = None) -> int:
         try:
-            n_reset: int = self._backend.run(op, rows)
+            n_reset: int = self._backend.run(op, rows) if natives is None else self._backend.act(natives)
         except BaseException:
             self._after_error()
             raise
@@ -334,7 +334,11 @@ class BatchedEnv(EnvBase):
         if overridden or not self._on_arrays or not is_host(self.device):
             return None
         roots = PlainRoots.of(self, own.next_out.keys)
-        return None if roots is None else PlainStep(own, roots)
+        return None if roots is None else PlainStep(own, roots, self._decoder())
+
+    def _decoder(self) -> Callable[[Any], list[Any] | None] | None:
+        """What decodes actions where they do not have to go through storage: in this process."""
+        return None
 
     def specs_changed(self) -> None:
         super().specs_changed()
@@ -392,7 +396,10 @@ class BatchedEnv(EnvBase):
 
     @property
     def storage(self) -> Storage | None:
-        """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset."""
+        """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset.
+
+        Actions are there where a worker, or a transform around the batch, reads them there.
+        """
         return None if self._rows is None else self._rows.storage
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from steppe.storage import Storage, TensorDictBuilder, build_td
 
 __all__ = ["HostReadout", "StagedReadout", "is_host", "readout"]
 
-_from_numpy = torch.from_numpy
+_from_numpy, _zeros = torch.from_numpy, np.zeros
+
+#: Up to so many rows are written sooner one by one.
+_FEW = 4
 
 
 class HostReadout:
@@ -37,7 +41,7 @@ class HostReadout:
         self._copies = [(key, array.copy) for key, array in self._arrays]
         # bfloat16 and its like, which numpy lacks
         self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
-        self._known_false: frozenset[Any] = frozenset()
+        self._over: list[tuple[Any, Any, Any]] = []
         self.keys = list(keys)
         self.flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
@@ -70,21 +74,37 @@ class HostReadout:
         return builder(self.take(rows) if flat is None else flat)
 
     def overlay(self, flat: dict[Any, torch.Tensor], rows: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
-        """The leaves where ``rows``, ``[n]`` bool, is True, and ``flat`` elsewhere."""
+        """The leaves where ``rows``, ``[n]`` bool, is True, and ``flat`` elsewhere.
+
+        ``flat`` is a copy of what :meth:`lie_over` names, where numpy looks: an array of a tensor costs as much as all
+        of the rest.
+        """
+        chosen = rows.nonzero()[0].tolist()
         out = {}
-        for key, array in self._arrays:
-            if key in self._known_false:
-                out[key] = torch.from_numpy(np.zeros(array.shape, array.dtype))
-                continue
-            mask = rows.reshape((-1,) + (1,) * (array.ndim - 1))
-            out[key] = torch.from_numpy(np.where(mask, array, flat[key].numpy()))
+        for key, array, before in self._over:
+            if before is None:
+                whole = _zeros(array.shape, array.dtype)
+            else:
+                whole = before.copy()
+                if len(chosen) > _FEW:
+                    whole[chosen] = array[chosen]
+                else:
+                    for row in chosen:
+                        whole[row] = array[row]
+            out[key] = _from_numpy(whole)
         for key, tensor in self._tensors:
             out[key] = torch.where(torch.from_numpy(rows).view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
         return out
 
-    def know_false(self, keys: Any) -> None:
-        """Say which leaves are False wherever ``overlay`` is called: nothing has to be copied then."""
-        self._known_false = frozenset(keys)
+    def lie_over(self, before: HostReadout, known_false: Iterable[Any] = ()) -> None:
+        """Say what ``overlay`` lies over.
+
+        Args:
+            before: has the other rows, and is as it was when it was copied last.
+            known_false: leaves that are False wherever ``overlay`` is called: nothing has to be copied then.
+        """
+        arrays, known = dict(before._arrays), set(known_false)
+        self._over = [(key, array, None if key in known else arrays[key]) for key, array in self._arrays]
 
 
 class StagedReadout(HostReadout):

@@ -60,11 +60,10 @@ class BatchRows:
         root = union(batch.full_observation_spec, batch.full_done_spec)
         following = union(*(batch._full_spec(kind) for kind in OUTPUT_KINDS))
         self.root_out = readout(self.storage, {key: key for key in (*obs, *done)}, root, batch.device)
-        if self._on_arrays:
-            # What has ended was reset, what was reset has not ended.
-            self.root_out.know_false(done)
         keys = dict.fromkeys((*obs, *reward, *done))
         self.next_out = readout(self.storage, {key: below_next(key) for key in keys}, following, batch.device)
+        # Of arrays, what has ended was reset, and what was reset has not ended.
+        self.root_out.lie_over(self.next_out, done if self._on_arrays else ())
 
     def write_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Write all that a step reads: actions, held against the rule for them, and what it depends on beside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,22 @@ class Share:
         except Exception as error:
             raise SubjectError(self.progress.row, "reset") from error
 
-    def step(self, rows: list[int] | None = None, *, reset: bool = False) -> int:
-        """Act; with ``reset`` also begin anew where an episode ended. Returns how many were reset."""
+    def decoder(self) -> Callable[[Any], list[Any] | None] | None:
+        """What decodes the action of all rows in place of storage, for ``step``; None where there is more to a step."""
+        found = [getattr(part.loop.writer, "decoder_of_rows", None) for part in self.parts if isinstance(part, _Looped)]
+        return found[0]() if len(self.parts) == 1 and found and found[0] is not None else None
+
+    def step(self, rows: list[int] | None = None, *, reset: bool = False, natives: list[Any] | None = None) -> int:
+        """Act; with ``reset`` also begin anew where an episode ended.
+
+        Args:
+            rows: which; None for all.
+            reset: as above.
+            natives: actions of all rows that were decoded already, by :meth:`decoder`; by default those in storage.
+
+        Returns:
+            How many were reset.
+        """
         n, doing = 0, "step"
         if reset and self._marked:
             self.was_reset[...] = self._marked = False
@@ -80,7 +94,7 @@ class Share:
             for part, at, first in self._whole if rows is None else self._split(rows):
                 doing = "step"
                 told = self._told(None if rows is None else at, first) if self._tells else None
-                ended = part.step(at, told, reset=reset)
+                ended = part.step(at, told, reset=reset, natives=natives)
                 n += len(ended)
                 if reset and ended:
                     doing = "reset"
@@ -127,12 +141,14 @@ class _Looped:
         self.decode = writer.decode
         self.actions = {key: arrays[key][part] for key in layout.action_keys}
 
-    def step(self, at: list[int] | None, told: Any, *, reset: bool) -> list[int]:
-        actions = self.actions
-        if at is not None:
-            index = np.asarray(at, np.int64)
-            actions = {key: rows[index] for key, rows in actions.items()}
-        ended = self.loop.step(self.decode(actions), at)
+    def step(self, at: list[int] | None, told: Any, *, reset: bool, natives: list[Any] | None = None) -> list[int]:
+        if natives is None:
+            actions = self.actions
+            if at is not None:
+                index = np.asarray(at, np.int64)
+                actions = {key: rows[index] for key, rows in actions.items()}
+            natives = self.decode(actions)
+        ended = self.loop.step(natives, at)
         return [row for row, _, _ in ended] if ended else []
 
     def begin_anew(self, rows: list[int], told: Any) -> None:
@@ -152,7 +168,7 @@ class _OnTensorDicts:
     def _at_work(self) -> None:
         self.progress.words[self.progress.at] = self.progress.base + self.row
 
-    def step(self, at: list[int] | None, told: Any, *, reset: bool) -> list[int]:
+    def step(self, at: list[int] | None, told: Any, *, reset: bool, natives: None = None) -> list[int]:
         self._at_work()
         self.root = self.env_row.step(reset=reset, partial=at is not None, informed=_is_told(told))
         return [0] if self.root is not None else []

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.step_mdp import StepPlan
-from steppe.storage import build_alike, build_td, entries
+from steppe.storage import build_alike, build_td, parts_of
 
 __all__ = ["PlainRoots"]
 
@@ -51,14 +51,11 @@ class PlainRoots:
 
     def level_of(self, tensordict: TensorDictBase) -> dict[str, Any] | None:
         """The entries of the data that a step is given; None where it is not of the usual kind."""
-        if (
-            type(tensordict) is not TensorDict
-            or tensordict.is_locked
-            or tensordict.batch_size != self._size
-            or tensordict.device != self._device
-        ):
+        if type(tensordict) is not TensorDict:
             return None
-        level = entries(tensordict)
+        level, size, device, locked = parts_of(tensordict)
+        if locked or size != self._size or device != self._device:
+            return None
         if "next" in level or "_step" in level:
             return None
         given = tuple(level)

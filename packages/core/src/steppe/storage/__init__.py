@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries, has_plain_call
+from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries, has_plain_call, parts_of
 from steppe.storage.large_arrays import LARGE, large_array
 from steppe.storage.layout import Field, Layout, storage_problem
 from steppe.storage.storage import Kind, Storage, StorageHandle
@@ -21,5 +21,6 @@ __all__ = [
     "entries",
     "has_plain_call",
     "large_array",
+    "parts_of",
     "storage_problem",
 ]

@@ -18,7 +18,7 @@ from torch.compiler import is_compiling
 
 from steppe.specs import Composite
 
-__all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entries", "has_plain_call"]
+__all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entries", "has_plain_call", "parts_of"]
 
 _EMPTY = torch.Size([])
 
@@ -30,7 +30,7 @@ def check_tensordict(cls: Any, version: str) -> None:
         ImportError: with the command that fixes it.
     """
     sample = cls({}, [])
-    parts = ("_new_unsafe", "_tensordict", "_batch_size", "_device", "_td_dim_names")
+    parts = ("_new_unsafe", "_tensordict", "_batch_size", "_device", "_is_locked", "_td_dim_names")
     if any(not hasattr(sample, name) for name in parts) or "nested" not in signature(cls._new_unsafe).parameters:
         raise ImportError(
             f"steppe cannot work with tensordict {version}, which is built in another way than 0.14.3 to 0.15: "
@@ -50,6 +50,11 @@ _new: Callable[[type[TensorDict]], TensorDict] = object.__new__
 #: The first level of a plain TensorDict as a dict: for reading, or for writing what is known to fit. Made in C, because
 #: a step asks for it ten times.
 entries: Callable[[TensorDict], dict[str, Any]] = attrgetter("_tensordict")
+
+#: The same with the batch size, the device and whether it is locked, in a third of the time that asking for each takes.
+parts_of: Callable[[TensorDict], tuple[dict[str, Any], torch.Size, torch.device | None, bool]] = attrgetter(
+    "_tensordict", "_batch_size", "_device", "_is_locked"
+)
 
 
 def build_td(source: dict[str, Any], batch_size: torch.Size = _EMPTY, device: torch.device | None = None) -> TensorDict:

@@ -10,7 +10,8 @@ import numpy as np
 from steppe.envs import write_row, wrong_shape
 from steppe.errors import SpecError
 
-from .compat import Step, not_five
+from .compat import not_five
+from .direct_step import Step
 
 __all__ = ["Kernel", "bind_kernel", "compile_kernel"]
 
@@ -85,14 +86,13 @@ def bind_kernel(
         stale: not empty once the environment steps in another way.
         otherwise: what takes a step then.
     """
-    decode = decode or _same
     shape = observation_row.shape
 
     def kernel(action: Any, out: Any) -> tuple[bool, bool]:
         nonlocal check
         if stale:
             return otherwise(action, out)
-        found = step(decode(action))
+        found = step(action if decode is None else decode(action))
         try:
             observation, reward, terminated, truncated, _ = found
         except (TypeError, ValueError):

@@ -27,18 +27,20 @@ __all__ = ["ActionCodec"]
 
 _NO_BATCH = torch.Size([])
 
-#: An action of up to so many numbers is handed over number by number.
-_FEW = 16
+#: An action of up to so many numbers is handed over number by number; and one of all rows of a batch.
+_FEW, _FEW_OF_ROWS = 16, 64
 
 _new_array = np.array
 
 
 class _Decoder:
-    """One action key: ``one`` decodes a tensor, ``many`` decodes rows of an array.
+    """One action key: ``one`` decodes a tensor, ``many`` decodes rows of an array, ``few`` rows that are lists.
 
     Attributes:
         one: holds what it decodes against the rule for choices, if ``judges`` says so.
         many: does not; see :meth:`ActionCodec.fit`.
+        few: holds them against it as ``one`` does, and returns None where one does not fit. None where it would not be
+            faster.
         takes_arrays: whether an action is an array, and stays as it is.
     """
 
@@ -47,11 +49,13 @@ class _Decoder:
         one: Callable[[torch.Tensor], Any],
         many: Callable[[np.ndarray[Any, Any]], list[Any]],
         *,
+        few: Callable[[list[Any]], list[Any] | None] | None = None,
         judges: bool = False,
         takes_arrays: bool = False,
     ) -> None:
         self.one = one
         self.many = many
+        self.few = few
         self.judges = judges
         self.takes_arrays = takes_arrays
 
@@ -69,7 +73,15 @@ def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
         found: list[Any] = rows.argmax(-1).tolist()
         return found
 
-    return _Decoder(one, many, judges=True)
+    choices = {(*[0] * i, 1, *[0] * (others - i)): i for i in range(leaf.n if leaf.n <= _FEW_OF_ROWS else 0)}
+
+    def few(rows: list[Any]) -> list[Any] | None:
+        try:
+            return [choices[tuple(row)] for row in rows]
+        except KeyError:
+            return None
+
+    return _Decoder(one, many, few=few, judges=True)
 
 
 def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
@@ -85,7 +97,10 @@ def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
         found: list[Any] = rows.reshape(len(rows)).tolist()
         return found
 
-    return _Decoder(one, many, judges=True)
+    def few(rows: list[Any]) -> list[Any] | None:
+        return rows if min(rows) >= 0 and max(rows) < limit else None
+
+    return _Decoder(one, many, few=None if leaf.ndim else few, judges=True)
 
 
 def _multi_one_hot(leaf: Spec) -> _Decoder:
@@ -106,7 +121,12 @@ def _array(leaf: Spec) -> _Decoder:
     if dtype is None or not 0 < leaf.shape.numel() <= _FEW:
         return _Decoder(one, list, takes_arrays=dtype is not None)
     # A few numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
-    return _Decoder(lambda action: _new_array(action.tolist(), dtype), list, takes_arrays=True)
+    return _Decoder(
+        lambda action: _new_array(action.tolist(), dtype),
+        list,
+        few=lambda rows: list(_new_array(rows, dtype)),
+        takes_arrays=True,
+    )
 
 
 def _non_tensor(leaf: Spec) -> _Decoder:
@@ -156,6 +176,32 @@ class ActionCodec:
         if not decoder.judges:
             return lambda action: one(fit(action))
         return lambda action: one(action if action.dtype is dtype and action.shape == shape else fit(action))
+
+    def decoder_of_rows(self, n: int) -> Callable[[Any], list[Any] | None] | None:
+        """A function that decodes the only action of ``n`` rows, a tensor ``[n, *shape]``, as :meth:`decode` does.
+
+        The function returns None for what does not fit, and for what may, after a conversion. A tensor's few numbers
+        are handed over in half the time that arrays of them take.
+
+        Returns:
+            None for several keys, and for actions of many numbers.
+        """
+        if self._only is None:
+            return None
+        rule, decoder = self.rules[self._only], self.decoders[self._only]
+        few, dtype = decoder.few, rule.dtype
+        if few is None or rule.shape is None or n * rule.shape.numel() > _FEW_OF_ROWS:
+            return None
+        if rule.allows is not None and not decoder.judges:
+            return None
+        shape = torch.Size((n, *rule.shape))
+
+        def decode(action: Any) -> list[Any] | None:
+            if type(action) is not torch.Tensor or action.dtype is not dtype or action.shape != shape:
+                return None
+            return few(action.tolist())
+
+        return decode
 
     def decoder_of_array(self) -> Callable[[np.ndarray[Any, Any]], Any] | None:
         """The same of one action as an array."""

@@ -113,6 +113,10 @@ class EnvRows:
         """A function that decodes the only action of the only row, a tensor ``[*shape]``; None where there are more."""
         return self.layout.actions.decoder_of_one() if self.n == 1 else None
 
+    def decoder_of_rows(self) -> Callable[[Any], list[Any] | None] | None:
+        """A function that decodes the only action of all rows; see ``ActionCodec.decoder_of_rows``."""
+        return self.layout.actions.decoder_of_rows(self.n)
+
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
         """Prepare to write these rows."""
         return _BoundEnvs(self, rows, progress) if self.n > 1 else _BoundEnv(self, rows, progress)
