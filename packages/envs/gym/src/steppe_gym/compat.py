@@ -16,6 +16,7 @@ import functools
 import importlib
 import inspect
 import warnings
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -24,9 +25,9 @@ import numpy as np
 from steppe.errors import SpecError
 from steppe.versions import gym_backend, implement_for, library_version
 
-from .direct_step import Step, direct_step
+__all__ = ["Adapter", "FiveTuple", "SeedKeyword", "SeedMethod", "StableBaselines", "adapter_for"]
 
-__all__ = ["Adapter", "FiveTuple", "Gymnasium1", "SeedKeyword", "SeedMethod", "StableBaselines", "adapter_for"]
+Step = Callable[[Any], "tuple[Any, Any, Any, Any, Any]"]
 
 
 def not_five(found: Any) -> SpecError:
@@ -120,10 +121,6 @@ class FiveTuple:
         step: Step = env.step
         return step
 
-    def direct_stepper(self, env: Any) -> Step:
-        """The same for one environment that takes many steps: it is prepared, where that pays."""
-        return self.stepper(env)
-
     def sort_step(self, outputs: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Bring what ``step`` returned to ``(observation, reward, terminated, truncated, info)``."""
         if not isinstance(outputs, tuple) or len(outputs) != 5:
@@ -158,13 +155,6 @@ class FiveTuple:
     def render(self, env: Any, mode: str | None, **kwargs: Any) -> Any:
         """Call the library's ``render``."""
         return env.render(**kwargs)
-
-
-class Gymnasium1(FiveTuple):
-    """gymnasium 1.0 to 1.4, whose wrappers are known."""
-
-    def direct_stepper(self, env: Any) -> Step:
-        return direct_step(env)
 
 
 class SeedKeyword(FiveTuple):
@@ -269,17 +259,7 @@ def _adapter() -> Adapter:
     return FiveTuple()
 
 
-@implement_for("gymnasium", "0.26", "1.0")  # type: ignore[no-redef]
-def _adapter() -> Adapter:
-    return FiveTuple()
-
-
-@implement_for("gymnasium", "1.0", "1.5")  # type: ignore[no-redef]
-def _adapter() -> Adapter:
-    return Gymnasium1()
-
-
-@implement_for("gymnasium", "1.5")  # type: ignore[no-redef]
+@implement_for("gymnasium", "0.26")  # type: ignore[no-redef]
 def _adapter() -> Adapter:
     return FiveTuple()
 

@@ -10,8 +10,7 @@ import numpy as np
 from steppe.envs import write_row, wrong_shape
 from steppe.errors import SpecError
 
-from .compat import not_five
-from .direct_step import Step
+from .compat import Step, not_five
 
 __all__ = ["Kernel", "bind_kernel", "compile_kernel"]
 

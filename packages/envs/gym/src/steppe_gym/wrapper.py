@@ -286,7 +286,7 @@ class GymWrapper(GymLikeEnv):
 
     def _stepper(self) -> Any:
         """What takes an action of the library and returns its five values."""
-        step, times = self._adapter.direct_stepper(self._env), self.wrapper_frame_skip
+        step, times = self._adapter.stepper(self._env), self.wrapper_frame_skip
         return repeated(step, times) if times > 1 else step
 
     def _forget_kernels(self) -> None:
