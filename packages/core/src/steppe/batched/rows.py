@@ -18,6 +18,9 @@ __all__ = ["BatchRows", "rows_of_masks"]
 
 _Tensor = torch.Tensor
 
+#: So many numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
+_FEW = 64
+
 
 class BatchRows:
     """Writes the inputs of steps and resets into storage, and copies their data out of it.
@@ -44,12 +47,13 @@ class BatchRows:
             (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
             for rule in action_rules(batch.full_action_spec, batch.full_done_spec, batch_dims=len(size))
         ]
-        #: The only input, where it is an action by name: key, dtype, shape, array and what tells of its choices.
+        #: The only input, where it is an action by name: key, dtype, shape, whether it is few numbers, array and what
+        #: tells of its choices.
         self._plain: tuple[Any, ...] | None = None
         if len(self.actions) == 1 and not self.carried:
             key, rule, whole, array, _ = self.actions[0]
             if isinstance(key, str) and array is not None:
-                self._plain = (key, rule.dtype, whole, array, rule.allows)
+                self._plain = (key, rule.dtype, whole, whole.numel() <= _FEW, array, rule.allows)
         self._info_keys = list(batch.env_info_spec.keys())
         self._reset_masks = [(group.prefix, storage.tensors.get(group.reset_key)) for group in batch.done_groups]
         self.come_out(batch)
@@ -80,12 +84,12 @@ class BatchRows:
         plain = self._plain
         if plain is None:
             return False
-        key, dtype, shape, array, allows = plain
+        key, dtype, shape, few, array, allows = plain
         action = level.get(key)
         if type(action) is not _Tensor or action.dtype is not dtype or action.shape != shape:
             return False
         try:
-            array[...] = action.numpy()
+            array[...] = action.tolist() if few else action.numpy()
         except (TypeError, RuntimeError):  # it needs a gradient, or is on a GPU
             return False
         # What it chooses is looked at where it is written, which is cheaper; the error names the rows.
