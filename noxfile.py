@@ -21,7 +21,7 @@ from tools.base_env import CONSTRAINTS, use_base
 from tools.wheelhouse import build_wheels, families, install_extras, new_environment
 from tools.workspace import ROOT, all_rows, packages
 
-nox.options.sessions = ["lint", "types", "light", "tests"]
+nox.options.sessions = ["lint", "types", "light", "tests", "programs"]
 nox.options.reuse_venv = "yes"
 
 # Images of containers set this. Each of the hundreds of interpreters that tests start would compile torch anew, which
@@ -69,7 +69,7 @@ TEST_LIBRARIES = [
 # themselves, those of few and long tests would come last, and one core would wait for them.
 SPREAD = ("-n", "logical", "--maxprocesses", "4", "--no-loadscope-reorder", "--dist", "loadfile")
 
-# What every change is tested with.
+# What every change is tested with, in the sessions tests and programs.
 QUICK = "not slow and not exhaustive and not library"
 
 
@@ -89,9 +89,16 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests but the slow ones and the long suites of libraries; arguments after -- go to pytest."""
+    """Run all tests but those of programs, the slow ones and the long suites; arguments after -- go to pytest."""
     install_for_tests(session)
-    session.run("python", "-m", "pytest", "-m", QUICK, *SPREAD, *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "-m", f"{QUICK} and not programs", *SPREAD, *session.posargs, env=HEADLESS)
+
+
+@nox.session
+def programs(session: nox.Session) -> None:
+    """Run what starts programs as users do: those of the documents, commands, scripts; arguments as for tests."""
+    install_for_tests(session)
+    session.run("python", "-m", "pytest", "-m", f"{QUICK} and programs", *SPREAD, *session.posargs, env=HEADLESS)
 
 
 @nox.session

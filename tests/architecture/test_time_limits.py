@@ -9,8 +9,12 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.limits import CHILD
 from tools.workspace import ROOT
+
+pytestmark = pytest.mark.programs
 
 STARTS = {"run", "call", "check_call", "check_output"}
 WAITS = {"communicate", "wait", "join"}

@@ -14,6 +14,8 @@ from tests.limits import CHILD
 from tools.documents import blocks
 from tools.workspace import ROOT
 
+pytestmark = pytest.mark.programs
+
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "docs/transforms.md",

@@ -17,6 +17,8 @@ from tests.forked import python
 from tests.limits import CHILD
 from tools.workspace import Package, package, packages
 
+pytestmark = pytest.mark.programs
+
 GROUP = "steppe.transforms"
 FAMILIES = [found.name for found in packages() if found.path.parent.name == "transforms"]
 

@@ -12,6 +12,8 @@ import pytest
 from tests.forked import python
 from tests.limits import CHILD
 
+pytestmark = pytest.mark.programs
+
 MODULE = """
 from steppe.transforms import ObservationTransform
 

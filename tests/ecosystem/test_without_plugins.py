@@ -12,6 +12,8 @@ from tests.ecosystem.installed import link_libraries
 from tests.limits import CHILD
 from tools.workspace import package
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture(scope="module")
 def uninstalled(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -13,6 +13,8 @@ from tensordict import TensorDict, TensorDictBase
 from tests.forked import python
 from tests.limits import CHILD
 
+pytestmark = pytest.mark.programs
+
 POLICIES = """
 import os
 import signal

@@ -12,6 +12,8 @@ import pytest
 from tests.forked import python
 from tests.limits import CHILD
 
+pytestmark = pytest.mark.programs
+
 # A simulator of somebody else's: arrays of a size that depends on the name, and a seed of its own where none is given.
 WAREHOUSE = """
 import numpy as np

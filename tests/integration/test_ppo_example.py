@@ -8,6 +8,8 @@ import pytest
 
 from tools.workspace import ROOT
 
+pytestmark = pytest.mark.programs
+
 EXAMPLE = str(ROOT / "docs" / "examples" / "ppo.py")
 
 

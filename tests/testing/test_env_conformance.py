@@ -14,6 +14,8 @@ from steppe_testing import EnvConformance
 from tests.forked import python
 from tests.limits import CHILD
 
+pytestmark = pytest.mark.programs
+
 WRONG = Path(__file__).with_name("wrong_envs.py")
 
 

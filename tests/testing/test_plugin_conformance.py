@@ -8,6 +8,8 @@ import pytest
 
 from steppe_testing import PluginConformance
 
+pytestmark = pytest.mark.programs
+
 MODULE = """
     from steppe.registry import LibraryInfo, env_not_found, hookimpl
 

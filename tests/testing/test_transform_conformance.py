@@ -14,6 +14,8 @@ from steppe.specs import Bounded, Unbounded
 from steppe.transforms import Compose, DoubleToFloat, Hooks, InitTracker, ObservationTransform, RowHooks, StepCounter
 from steppe_testing import TransformConformance, WorkerPools
 
+pytestmark = pytest.mark.programs
+
 MAIN = os.getpid()
 
 

@@ -41,6 +41,13 @@ def nothing_left() -> Iterator[None]:
     assert not more
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that run scripts belong to those that start programs."""
+    for item in items:
+        if "run_script" in getattr(item, "fixturenames", ()):
+            item.add_marker("programs")
+
+
 @pytest.fixture
 def run_script(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Starts a script in a process group of its own, as a shell does; ``run_script(code, *arguments)`` is a Popen.

@@ -287,6 +287,7 @@ def test_arguments_that_an_environment_refuses_at_a_reset_leave_the_pool_as_it_w
         assert pool.rollout(3).shape == (2, 3)
 
 
+@pytest.mark.programs
 def test_a_program_ends_at_once_while_a_forked_child_of_it_lives() -> None:
     program = """if True:
         import atexit, os, signal, time

@@ -16,6 +16,7 @@ from steppe_testing import ArrayCountingEnv, TextCountingEnv
 from tests.limits import CHILD
 
 pytestmark = [
+    pytest.mark.programs,
     pytest.mark.usefixtures("nothing_left"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of forking beside threads
 ]

@@ -15,7 +15,7 @@ from steppe import ParallelEnv
 from steppe.imports import after_import, import_tensordict
 from steppe_testing import ArrayCountingEnv
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
 
 COMPILER = "torch._dynamo"
 

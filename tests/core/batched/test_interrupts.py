@@ -15,7 +15,7 @@ from steppe_testing import ArrayCountingEnv
 from tests.core.batched.gates import Gate, wait_for
 from tests.limits import CHILD
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
 
 SCRIPT = """
 import os, signal, sys, threading, time

@@ -11,7 +11,7 @@ from steppe import ParallelEnv, SerialEnv
 from steppe.errors import WorkerError
 from steppe_testing import ArrayCountingEnv, FailingEnv, assert_equal_data
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.programs, pytest.mark.timeout(240), pytest.mark.usefixtures("nothing_left")]
 
 
 def inner(make: Any = ArrayCountingEnv) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.limits import CHILD
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
 
 PLUGIN = """
 import os

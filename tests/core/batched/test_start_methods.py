@@ -13,7 +13,7 @@ from steppe import ParallelEnv, SerialEnv
 from steppe.errors import SpecError, WorkerError
 from steppe_testing import ArrayCountingEnv, CountingEnv, FailingEnv
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
 
 
 def data(env: Any) -> Any:

@@ -189,6 +189,7 @@ def left(observation):
 """
 
 
+@pytest.mark.programs
 def test_an_interrupt_keeps_what_was_collected(tmp_path):
     (tmp_path / "my_marking_policy.py").write_text(MARKING)
     command = [sys.executable, "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "100000000", "--out", "out"]

@@ -16,6 +16,8 @@ from steppe_testing import assert_equal_data
 from tests.forked import python
 from tests.limits import CHILD
 
+pytestmark = pytest.mark.programs
+
 
 def collect(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [*python(), "-m", "steppe", "collect", "gym:CartPole-v1", "--frames", "400", "--out", str(out)]

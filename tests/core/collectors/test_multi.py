@@ -551,6 +551,7 @@ def test_episodes_begin_anew_on_reset() -> None:
         assert next(collector)["step_count"][:, 0].eq(0).all()
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_workers_start_by_other_methods(method: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"

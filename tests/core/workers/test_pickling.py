@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from tests.forked import python
 from tests.limits import CHILD
+
+pytestmark = pytest.mark.programs
 
 SCRIPT = """
 import torch

@@ -14,7 +14,7 @@ from steppe_testing import ArrayCountingEnv
 from tests.forked import python
 from tools.workspace import ROOT
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.programs, pytest.mark.timeout(300)]
 
 SCRIPT = """
 import os, runpy, select

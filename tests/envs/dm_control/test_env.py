@@ -102,6 +102,7 @@ def test_pixels_alone_and_repeated_actions_render_one_frame_a_step():
     assert len(frames) == 4  # the reset and three steps
 
 
+@pytest.mark.programs
 def test_frames_without_a_display_need_no_settings():
     code = (
         "from steppe import make_env\n"

@@ -31,6 +31,7 @@ def test_packages_that_extend_it_are_listed():
     assert {"ALE/Pong-v5", "MiniGrid-Empty-5x5-v0"} <= set(GymEnv.available_envs)
 
 
+@pytest.mark.programs
 def test_the_command_lists_without_torch_in_little_more_than_its_libraries_take():
     pytest.importorskip("ale_py")
     pytest.importorskip("minigrid")

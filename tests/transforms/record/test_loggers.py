@@ -88,6 +88,7 @@ def test_tensorboard_shows_what_was_logged(tmp_path):
     assert (len(video.frames), video.fps) == (6, 10)
 
 
+@pytest.mark.programs
 def test_mlflow_keeps_a_run_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     with MLFlowLogger("experiment", tmp_path / "runs", tags={"a": "b"}) as logger:
@@ -108,6 +109,7 @@ def test_mlflow_keeps_a_run_in_a_folder(tmp_path, monkeypatch):
     assert json.loads((run / "artifacts/histograms/weights_5.json").read_text())["counts"] == [2, 2]
 
 
+@pytest.mark.programs
 def test_wandb_keeps_a_run_offline(tmp_path):
     code = """
 import torch

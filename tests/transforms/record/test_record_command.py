@@ -16,6 +16,8 @@ from tests.forked import python
 from tests.limits import CHILD
 from tests.transforms.record.decoding import decoded, error
 
+pytestmark = pytest.mark.programs
+
 POLICIES = """
 import torch
 
