@@ -337,7 +337,7 @@ class BatchedEnv(EnvBase):
         return None if roots is None else PlainStep(own, roots, self._decoder())
 
     def _decoder(self) -> Callable[[Any], list[Any] | None] | None:
-        """What decodes actions that do not have to go through storage, where the backend has ``act``: in this process."""
+        """What decodes actions that need not go through storage, where the backend has ``act``: in this process."""
         return None
 
     def specs_changed(self) -> None:
