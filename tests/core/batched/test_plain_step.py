@@ -11,7 +11,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, TensorDict
 
-from steppe import EnvBase, ParallelEnv, SerialEnv
+from steppe import ArrayEnv, Composite, EnvBase, ParallelEnv, SerialEnv, Unbounded
 from steppe.errors import ActionError
 from steppe_testing import ACTION_KINDS, ArrayCountingEnv, assert_equal_data
 
@@ -73,6 +73,25 @@ class _Noting(ArrayCountingEnv):
         return super().step_into(action, out)
 
 
+class _Watched(ArrayEnv):
+    """Counts by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Unbounded((1,))
+        self.full_action_spec = Composite()
+        self.reward_spec = Unbounded((1,))
+
+    def reset_into(self, out: Any, seed: Any, env_info: Any) -> None:
+        self.count = 0
+        out["observation"][0] = 0
+
+    def step_into(self, action: Any, out: Any) -> tuple[bool, bool]:
+        self.count += 1
+        out["observation"][0], out["reward"][0] = self.count, 1
+        return False, False
+
+
 @pytest.mark.parametrize("kind", ACTION_KINDS)
 def test_usual_steps_hand_over_actions_as_a_rollout_does(kind: str) -> None:
     envs, alone = [_Noting(action=kind, max_steps=50) for _ in range(2)], _Noting(action=kind, max_steps=50)
@@ -85,6 +104,15 @@ def test_usual_steps_hand_over_actions_as_a_rollout_does(kind: str) -> None:
     alone.rollout(6, policy=lambda td: td.update(next(row)))
     assert list(map(type, envs[1].given)) == list(map(type, alone.given))
     np.testing.assert_equal(envs[1].given, alone.given)
+
+
+@BOTH
+def test_environments_without_actions_take_usual_steps(batch: Any) -> None:
+    with batch(2, _Watched) as env:
+        root = env.reset()
+        for _ in range(5):
+            root = env.step_and_maybe_reset(root)[1]
+    assert root["observation"].tolist() == [[5.0], [5.0]]
 
 
 @BOTH

@@ -27,8 +27,8 @@ class PlainStep:
         self, rows: BatchRows, roots: PlainRoots, decode: Callable[[Any], list[Any] | None] | None = None
     ) -> None:
         self._rows, self._roots = rows, roots
-        self._decode = None if rows.carried else decode
-        self._action: Any = rows.actions[0][0]
+        self._decode = decode if rows.is_plain else None
+        self._action: Any = rows.actions[0][0] if rows.is_plain else None
         self._take = rows.next_out.take
 
     def __call__(

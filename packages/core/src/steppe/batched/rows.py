@@ -75,6 +75,11 @@ class BatchRows:
         if self.carried:
             self.write_carried(tensordict, rows)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that a step is given is one action by name."""
+        return self._plain is not None
+
     def write_plain(self, level: dict[str, Any]) -> bool:
         """Write the inputs of a step where they are one tensor that fits; False where nothing was decided.
 

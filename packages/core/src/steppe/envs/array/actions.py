@@ -100,7 +100,7 @@ def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
     def few(rows: list[Any]) -> list[Any] | None:
         return rows if min(rows) >= 0 and max(rows) < limit else None
 
-    return _Decoder(one, many, few=None if leaf.ndim else few, judges=True)
+    return _Decoder(one, many, few=None if leaf.ndim or leaf.dtype.is_floating_point else few, judges=True)
 
 
 def _multi_one_hot(leaf: Spec) -> _Decoder:
