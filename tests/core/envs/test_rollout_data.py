@@ -133,3 +133,34 @@ def test_a_shape_that_changes_late_makes_a_long_rollout_lazy():
     assert [step["next", "observation"].numel() for step in data.unbind(0)] == [1] * 69 + [2] * 31
     with pytest.raises(NotSupported, match="because the shape of"):
         env.rollout(100, return_contiguous=True)
+
+
+class OtherAtReset(CountingEnv):
+    """Observes another size after each reset that ``others`` names, counted from 0, than everywhere else."""
+
+    def __init__(self, others, *, other, usual, **kwargs):
+        super().__init__(**kwargs)
+        self.observation_spec = Composite(observation=Unbounded((-1,)))
+        self.others, self.other, self.usual, self.resets = others, other, usual, 0
+
+    def _of(self, size, data):
+        return data.set("observation", data["observation"].expand(size).clone())
+
+    def _step(self, tensordict):
+        return self._of(self.usual, super()._step(tensordict.clone()))
+
+    def _reset(self, tensordict=None, **kwargs):
+        self.resets += 1
+        return self._of(self.other if self.resets - 1 in self.others else self.usual, super()._reset(tensordict))
+
+
+@pytest.mark.parametrize("others", [{0}, {1}, {0, 1, 2}])
+@pytest.mark.parametrize(("other", "usual"), [(2, 1), (1, 2)])
+def test_the_first_data_of_an_episode_may_be_of_another_size_than_all_that_follows(others, other, usual):
+    env = OtherAtReset(others, other=other, usual=usual, max_steps=10)
+    data = env.rollout(25, break_when_any_done=False)
+
+    assert isinstance(data, LazyStackedTensorDict)
+    at_reset = {t: other if t // 10 in others else usual for t in (0, 10, 20)}
+    assert [step["observation"].numel() for step in data.unbind(0)] == [at_reset.get(t, usual) for t in range(25)]
+    assert [step["next", "observation"].numel() for step in data.unbind(0)] == [usual] * 25

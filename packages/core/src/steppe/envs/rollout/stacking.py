@@ -201,6 +201,9 @@ def _moved_from_next(
     if len(others) * 4 > len(column):
         return None
     whole = entries(stacked)[name]
+    size = torch.Size((*whole.shape[:dim], *whole.shape[dim + 1 :]))
+    if any(column[t].shape != size or column[t].dtype is not whole.dtype for t in (0, *others)):
+        return None  # the first data of episodes may be of other sizes than what follows
     parts = [column[0].unsqueeze(dim), whole.narrow(dim, 0, len(source))]
     moved = torch.cat(parts, dim, out=_room(column, dim))
     for t in others:
