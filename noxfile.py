@@ -112,7 +112,7 @@ def pettingzoo(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that take long; arguments after -- go to pytest."""
     install_for_tests(session)
-    session.run("python", "-m", "pytest", "-m", "slow", *SPREAD, *session.posargs, env=HEADLESS)
+    session.run("python", "-m", "pytest", "-m", "slow and not exhaustive", *SPREAD, *session.posargs, env=HEADLESS)
 
 
 @nox.session

@@ -46,9 +46,10 @@ def is_quick(name: str, chain: str | None, way: str) -> bool:
 
 def comparisons() -> Iterator[Any]:
     """Everything that is compared, but for what is known to be wrong altogether."""
+    quick = [pytest.mark.slow]  # all of them together
     for name, chain in CASES:
         for way in ways_of(chain):
-            marks = [] if is_quick(name, chain, way) else [pytest.mark.exhaustive]
+            marks = quick if is_quick(name, chain, way) else [pytest.mark.exhaustive]
             for program, chosen in PROGRAMS.items():
                 known = known_of(name, chain, way, program)
                 if chosen.fits(name, chain) and not any(one.paths is None for one in known):

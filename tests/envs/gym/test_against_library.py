@@ -85,7 +85,7 @@ CASES = [
     for name in names
 ]
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def parts(space, value, prefix=()):
