@@ -175,10 +175,11 @@ def rows_of_masks(masks: list[torch.Tensor]) -> list[int]:
 def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:
     """Write into storage: through numpy where that is possible, which is faster for little data."""
     if array is not None and value.device.type == "cpu" and not value.requires_grad:
+        given = value.tolist() if value.numel() <= _FEW else value.numpy()
         if rows is None:
-            array[...] = value.numpy()
+            array[...] = given
         else:
-            array[rows] = value.numpy()
+            array[rows] = given
     elif rows is None:
         tensor.copy_(value.detach())
     else:

@@ -31,6 +31,9 @@ __all__ = ["StagesOnBatch", "StepsInStorage"]
 
 _from_numpy = torch.from_numpy
 
+#: Up to so many numbers reach numpy sooner through Python than through a view of their tensor.
+_FEW = 64
+
 
 class StepsInStorage(Protocol):
     """What a batch has as ``in_storage``: steps that leave their data in its storage."""
@@ -139,7 +142,7 @@ class StagesOnBatch:
                     f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
                     f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
                 )
-            array[...] = value.detach().numpy()
+            array[...] = value.tolist() if array.size <= _FEW else value.detach().numpy()
         reset: np.ndarray[Any, Any] | None = None
         if self.repeats:
             self.steps.write(tensordict)
