@@ -12,14 +12,11 @@ from steppe.batched.flags import Flags
 from steppe.batched.readout import readout
 from steppe.envs import EnvBase, action_rules, missing_action
 from steppe.specs import CPU, OUTPUT_KINDS, below_next, union
-from steppe.storage import Storage, entries
+from steppe.storage import FEW, Storage, entries
 
 __all__ = ["BatchRows", "rows_of_masks"]
 
 _Tensor = torch.Tensor
-
-#: So many numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
-_FEW = 64
 
 
 class BatchRows:
@@ -53,7 +50,7 @@ class BatchRows:
         if len(self.actions) == 1 and not self.carried:
             key, rule, whole, array, _ = self.actions[0]
             if isinstance(key, str) and array is not None:
-                self._plain = (key, rule.dtype, whole, whole.numel() <= _FEW, array, rule.allows)
+                self._plain = (key, rule.dtype, whole, whole.numel() <= FEW, array, rule.allows)
         self._info_keys = list(batch.env_info_spec.keys())
         self._reset_masks = [(group.prefix, storage.tensors.get(group.reset_key)) for group in batch.done_groups]
         self.come_out(batch)
@@ -175,7 +172,7 @@ def rows_of_masks(masks: list[torch.Tensor]) -> list[int]:
 def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:
     """Write into storage: through numpy where that is possible, which is faster for little data."""
     if array is not None and value.device.type == "cpu" and not value.requires_grad:
-        given = value.tolist() if value.numel() <= _FEW else value.numpy()
+        given = value.tolist() if value.numel() <= FEW else value.numpy()
         if rows is None:
             array[...] = given
         else:

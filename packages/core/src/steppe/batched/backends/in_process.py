@@ -61,11 +61,7 @@ class InProcess:
 
     def act(self, natives: list[Any]) -> int:
         """Step all rows with actions that the decoder of the share has decoded, and reset what ended; how many did."""
-        try:
-            return self.share.step(reset=True, natives=natives)
-        except SubjectError as error:
-            raised = self._told(error)
-        raise raised
+        return self._telling(lambda: self.share.step(reset=True, natives=natives))
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         return self._telling(lambda: run_rows(op, self._rows, data))

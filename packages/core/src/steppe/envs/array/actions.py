@@ -22,13 +22,14 @@ from steppe.specs import (
     Spec,
     torch_to_numpy_dtype_dict,
 )
+from steppe.storage import FEW
 
 __all__ = ["ActionCodec"]
 
 _NO_BATCH = torch.Size([])
 
-#: An action of up to so many numbers is handed over number by number; and one of all rows of a batch.
-_FEW, _FEW_OF_ROWS = 16, 64
+#: An action of up to so many numbers is handed over number by number.
+_FEW = 16
 
 _new_array = np.array
 
@@ -73,7 +74,7 @@ def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
         found: list[Any] = rows.argmax(-1).tolist()
         return found
 
-    choices = {(*[0] * i, 1, *[0] * (others - i)): i for i in range(leaf.n if leaf.n <= _FEW_OF_ROWS else 0)}
+    choices = {(*[0] * i, 1, *[0] * (others - i)): i for i in range(leaf.n if leaf.n <= FEW else 0)}
 
     def few(rows: list[Any]) -> list[Any] | None:
         try:
@@ -190,7 +191,7 @@ class ActionCodec:
             return None
         rule, decoder = self.rules[self._only], self.decoders[self._only]
         few, dtype = decoder.few, rule.dtype
-        if few is None or rule.shape is None or n * rule.shape.numel() > _FEW_OF_ROWS:
+        if few is None or rule.shape is None or n * rule.shape.numel() > FEW:
             return None
         if rule.allows is not None and not decoder.judges:
             return None

@@ -21,7 +21,7 @@ from steppe.envs import (
     overlay_reset,
 )
 from steppe.specs import below_next
-from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+from steppe.storage import FEW, Storage, TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.hooks import EnvSpecs
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, plan_batch
@@ -30,9 +30,6 @@ from steppe.transforms.compiled.rows import BoundStages, bound_chain
 __all__ = ["StagesOnBatch", "StepsInStorage"]
 
 _from_numpy = torch.from_numpy
-
-#: Up to so many numbers reach numpy sooner through Python than through a view of their tensor.
-_FEW = 64
 
 
 class StepsInStorage(Protocol):
@@ -142,7 +139,7 @@ class StagesOnBatch:
                     f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
                     f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
                 )
-            array[...] = value.tolist() if array.size <= _FEW else value.detach().numpy()
+            array[...] = value.tolist() if array.size <= FEW else value.detach().numpy()
         reset: np.ndarray[Any, Any] | None = None
         if self.repeats:
             self.steps.write(tensordict)
