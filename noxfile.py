@@ -7,6 +7,7 @@ the package that they test (tools/workspace.py).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -87,6 +88,15 @@ def demo(session: nox.Session) -> None:
     )
 
 
+@nox.session(reuse_venv=False)
+def clone(session: nox.Session) -> None:
+    """Run the line of README that installs from a clone, as it stands, in an environment that has nothing but pip."""
+    (line,) = re.findall(r"^python -m pip install torch && .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    # The versions that are tested, and so a build of torch that this machine may have already.
+    session.run("sh", "-c", line, external=True, env={"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "1"})
+    session.run("python", "tools/try_extra.py", "gym", "vmas", env=HEADLESS)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run all tests but those of programs, the slow ones and the long suites; arguments after -- go to pytest."""
@@ -150,7 +160,7 @@ def torchrl(session: nox.Session) -> None:
 def jax(session: nox.Session) -> None:
     """Test the plugins of libraries in JAX; ``-- -m "not library and not slow"`` takes the smoke part."""
     use_base(session)
-    plugins = ("steppe-jax", "steppe-brax", "steppe-jumanji")
+    plugins = ("steppe-jax", "steppe-brax", "steppe-jumanji", "steppe-record")
     install_local(session, "steppe", "steppe-testing", *plugins)
     session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
     # Tests make the same environments again and again, in workers too: each is compiled once.
@@ -200,7 +210,8 @@ def light(session: nox.Session) -> None:
     install_editable(session, "steppe", "steppe-gym", "steppe-testing")
     session.run("python", "-c", "import importlib.util as u; assert u.find_spec('torch') is None, 'torch is here'")
     session.run(
-        "python", "-m", "pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli", *session.posargs
+        *("python", "-m", "pytest", "tests/core/registry", "tests/core/versions", "tests/core/cli"),
+        *("tests/testing/test_new_plugin.py", *session.posargs),
     )
 
 

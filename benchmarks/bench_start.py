@@ -10,14 +10,19 @@ part of them that is one process's. 8 CartPoles; contestants take turns. Linux o
 from __future__ import annotations
 
 import argparse
+import atexit
+import importlib
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 warnings.filterwarnings("ignore")
@@ -29,6 +34,33 @@ OURS = {
     "steppe ParallelEnv(8), spawn": {"num_processes": N, "mp_start_method": "spawn"},
     "steppe ParallelEnv(8), fork": {"num_processes": N, "mp_start_method": "fork"},
 }
+#: The same with a factory that stands in a module of the caller, which imports what such modules import.
+OWN = "steppe ParallelEnv(8), 8 processes, factory of a module"
+OWN_MODULE = """
+import gymnasium
+import numpy as np
+import scipy.signal
+import torch
+from steppe import StepCounter, TransformedEnv
+from steppe_gym import GymWrapper
+
+
+class Walk(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+    window = scipy.signal.windows.hann(5)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
+def make():
+    return TransformedEnv(GymWrapper(Walk()), StepCounter(200))
+"""
 OTHERS = ("gymnasium AsyncVectorEnv(8)", "SB3 SubprocVecEnv(8)")
 TORCHRL = "torchrl ParallelEnv(8)"
 
@@ -46,7 +78,7 @@ def main() -> None:
 
     from common import show
 
-    labels = [*OURS, *OTHERS, *([TORCHRL] if args.peer_python else [])]
+    labels = [*OURS, OWN, *OTHERS, *([TORCHRL] if args.peer_python else [])]
     if args.quick:
         labels = [label for label in labels if "spawn" not in label]
     found: dict[str, list[list[float]]] = {label: [] for label in labels}
@@ -92,10 +124,11 @@ def measure(label: str) -> list[float]:
 
 def contestant(label: str) -> tuple[Callable[[], Any], Callable[[Any], list[int]], Callable[[Any], None]]:
     """What makes the batch, what tells its workers' process ids, and what steps it for a while."""
-    if label in OURS:
+    if label in OURS or label == OWN:
         from steppe import ParallelEnv
 
-        make: Callable[[], Any] = partial(ParallelEnv, N, "gym:CartPole-v1", **OURS[label])
+        factory: Any = own_factory() if label == OWN else "gym:CartPole-v1"
+        make: Callable[[], Any] = partial(ParallelEnv, N, factory, **OURS.get(label, {"num_processes": N}))
         return make, lambda env: env.worker_pids, lambda env: env.rollout(20, break_when_any_done=False)
     if label == TORCHRL:
         from torchrl.envs import GymEnv
@@ -120,6 +153,16 @@ def contestant(label: str) -> tuple[Callable[[], Any], Callable[[Any], list[int]
     else:
         make = partial(gymnasium.vector.AsyncVectorEnv, makers)
     return make, lambda env: [process.pid for process in env.processes], steps
+
+
+def own_factory() -> Callable[[], Any]:
+    """A factory that stands in a module, in a folder of its own."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    Path(folder, "own_envs.py").write_text(OWN_MODULE)
+    sys.path.insert(0, folder)
+    make: Callable[[], Any] = importlib.import_module("own_envs").make
+    return make
 
 
 def pss(pid: int) -> float:

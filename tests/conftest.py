@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -43,6 +44,25 @@ def _ignored_arguments() -> None:
     """Every test hears of the arguments that have no effect, whatever an earlier one has heard of."""
     if "steppe.arguments" in sys.modules:
         sys.modules["steppe.arguments"]._said.clear()
+
+
+class Result(NamedTuple):
+    """What a command gave."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def steppe(capsys, steppe_registry):
+    """Runs ``steppe ARGUMENTS`` in this process, on fake packages; returns its status, stdout and stderr."""
+    from steppe.cli import main
+
+    def run(*arguments: str) -> Result:
+        return Result(main(arguments), *capsys.readouterr())
+
+    return run
 
 
 class _LeakCheck:
@@ -103,10 +123,13 @@ def _workers() -> dict[int, str]:
         pid, direct = pending.pop()
         try:
             command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:
             continue
-        # A worker is forked from the server and has its command line, so only a direct child is one.
-        if not (direct and ("forkserver" in command or "resource_tracker" in command)):
+        # A worker is forked from the server and has its command line, so only a direct child is one; a fork of it that
+        # holds modules of the caller has its name.
+        server = (direct and ("forkserver" in command or "resource_tracker" in command)) or name == "steppe-server"
+        if not server:
             found[pid] = command
         pending += [(child, False) for child in children.get(pid, [])]
     return found

@@ -66,8 +66,8 @@ def test_each_change_that_breaks_it_is_of_a_line_that_is_there_once(written: Pat
 @pytest.mark.parametrize(
     "question",
     [
-        *("ArrayEnv, GymLikeEnv", "optional", "step_into get", "fast path", "reset take options", "state_dict"),
-        *("has the kit", "install again", "no distribution", "many versions"),
+        *("ArrayEnv, GymLikeEnv", "optional", "step_into receive", "fast path", "reset accept options", "state_dict"),
+        *("kit contain", "install the package again", "not a distribution", "many versions"),
     ],
 )
 def test_the_guide_answers_what_authors_ask(question: str):

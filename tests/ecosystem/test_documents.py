@@ -29,8 +29,15 @@ _APART = {"torchrl": "torchrl", "jax": "jax", "brax": "brax", "jumanji": "jumanj
 
 
 def programs(document: Path) -> list[str]:
-    """The Python blocks of a document; those about acme are about a package that does not exist."""
-    return [block for block in blocks(document) if "acme" not in block]
+    """The Python blocks of a document; those about acme are about a package that does not exist.
+
+    What the demo writes is loaded in a test of its own.
+    """
+    return [block for block in blocks(document) if "acme" not in block and _DEMO not in block]
+
+
+#: Where the session ``demo`` writes.
+_DEMO = ".nox/demo/tmp/pendulum"
 
 
 def marks(document: Path) -> list[pytest.MarkDecorator]:
@@ -58,6 +65,17 @@ def test_the_programs_of_a_document_run(program: str, tmp_path: Path):
     done = subprocess.run([*python(), str(file)], capture_output=True, text=True, timeout=CHILD, cwd=tmp_path)
 
     assert done.returncode == 0, f"{program}\n{done.stderr}"
+
+
+def test_what_the_demo_writes_is_loaded_as_the_readme_says(tmp_path: Path):
+    (program,) = [block for block in blocks(ROOT / "README.md") if _DEMO in block]
+    collect = ["collect", "gym:Pendulum-v1", "--num-envs", "2", "--frames", "60", "--out", _DEMO]
+
+    for command in ([*python(), "-m", "steppe", *collect], [*python(), "-c", program]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+    assert done.stdout.startswith("torch.Size([2, 30, 3]) tensor(-")
 
 
 def test_links_between_documents_lead_somewhere():

@@ -157,3 +157,16 @@ def test_each_session_runs_on_each_change_or_in_a_workflow():
     words = {word for path in runs for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
     assert sessions - words == {"demo", "sync"}
+
+
+def test_texts_name_only_extras_and_packages_that_can_be_installed():
+    names = {package.name for package in PACKAGES}
+    extras = set(PACKAGES[0].extras)
+    unknown = []
+    for path in [*ROOT.glob("packages/**/src/**/*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            asked = {extra for group in re.findall(r"'steppe\[([\w,-]+)\]'", line) for extra in group.split(",")}
+            required = set(re.findall(r"pip install (?:-U )?'?(steppe-[\w-]+)", line))
+            unknown += [f"{path.relative_to(ROOT)}: {name}" for name in (asked - extras) | (required - names)]
+
+    assert unknown == []

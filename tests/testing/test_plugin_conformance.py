@@ -107,10 +107,42 @@ def test_each_wrong_plugin_fails_the_one_test_that_should_catch_it(plugin, chang
     assert plugin(**change) == {caught_by}
 
 
-def test_a_plugin_without_its_library_is_told_to_require_it(plugin):
-    failed = plugin(requires=("steppe>=0.1,<0.2",))
+NO_LIBRARY = MODULE.replace('LibraryInfo("acme-sim", "2.0")', "None")
+ABOUT_LIBRARY = {"test_a_missing_library_says_how_to_install_it", "test_an_old_library_says_which_is_needed"}
+STEPPE_ALONE = ("steppe>=0.1,<0.2",)
 
-    assert failed == {"test_a_missing_library_says_how_to_install_it", "test_an_old_library_says_which_is_needed"}
+
+@pytest.mark.parametrize("flags", [{}, {"wraps_library": True}])
+def test_a_plugin_without_its_library_is_told_to_require_it(plugin, capsys, flags):
+    assert plugin(requires=STEPPE_ALONE, **flags) == ABOUT_LIBRARY
+    told = capsys.readouterr().out
+    assert "its steppe_library() names 'acme-sim'. Write it into `dependencies` of pyproject.toml" in told
+    assert "write `wraps_library = False` in TestAcme" in told
+
+
+@pytest.mark.parametrize("module", [NO_LIBRARY, MODULE.split("    @hookimpl\n    def steppe_library")[0]])
+def test_a_plugin_that_wraps_no_library_passes(plugin, module):
+    assert plugin(module, requires=STEPPE_ALONE) == set()
+
+
+def test_the_flag_overrules_a_library_that_is_named(plugin):
+    assert plugin(requires=STEPPE_ALONE, wraps_library=False) == set()
+
+
+def test_the_flag_overrules_that_no_library_is_named(plugin, capsys):
+    assert plugin(NO_LIBRARY, requires=STEPPE_ALONE, wraps_library=True) == ABOUT_LIBRARY
+    assert "requires no library, and TestAcme.wraps_library is True" in capsys.readouterr().out
+
+
+def test_a_library_that_cannot_be_imported_is_named(plugin, capsys):
+    module = MODULE.replace("return LibraryInfo", "import acme_engine\n        return LibraryInfo")
+    assert plugin(module, requires=STEPPE_ALONE) == ABOUT_LIBRARY
+    assert "names 'acme_engine'" in capsys.readouterr().out
+
+
+def test_a_library_without_a_lower_bound_is_told_to_have_one(plugin, capsys):
+    assert plugin(requires=("steppe>=0.1,<0.2", "acme-sim<9")) == {"test_an_old_library_says_which_is_needed"}
+    assert '"acme-sim>=..."' in capsys.readouterr().out
 
 
 def test_each_test_of_the_kit_catches_a_wrong_plugin():

@@ -54,5 +54,5 @@ def test_a_collector_appends_what_the_policy_needs():
 
 
 def test_another_transform_of_torchrl_is_refused_with_the_import_of_ours():
-    with pytest.raises(SpecError, match=r"This RewardSum is TorchRL's.*from steppe import RewardSum"):
+    with pytest.raises(SpecError, match=r"This RewardSum is a class of TorchRL.*from steppe import RewardSum"):
         TransformedEnv(ArrayCountingEnv(), envs.RewardSum())

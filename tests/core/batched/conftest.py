@@ -119,7 +119,7 @@ def _of_session(session: int) -> set[int]:
 
 def _descendants(pid: int) -> set[int]:
     parents = {child: int(fields[1]) for child, fields in _stat().items()}
-    servers = {child for child, parent in parents.items() if parent == pid and _is_server(child)}
+    servers = {child for child, parent in parents.items() if (parent == pid and _is_server(child)) or _is_branch(child)}
     found, level = set(), {pid}
     while level:
         level = {child for child, parent in parents.items() if parent in level} - found
@@ -134,13 +134,21 @@ def _is_server(pid: int) -> bool:
         return False
 
 
+def _is_branch(pid: int) -> bool:
+    """Whether a process holds modules of the caller for workers that are forked from it."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "steppe-server\n"
+    except OSError:
+        return False
+
+
 def _kept() -> dict[str, set[Any]]:
     from steppe.workers import fork_server
 
     descriptors = set()
     for fd in os.listdir("/proc/self/fd"):
-        if fd == str(fork_server().connection.fileno()):
-            continue  # lives as long as this process
+        if int(fd) in fork_server().descriptors:
+            continue  # these live as long as this process
         try:
             descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
         except OSError:

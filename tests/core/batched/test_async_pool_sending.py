@@ -10,7 +10,7 @@ import pytest
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
-from steppe import SerialEnv
+from steppe import SerialEnv, TensorDictPrimer, TransformedEnv, Unbounded
 from steppe.errors import ActionError, SpecError, StateError
 from steppe_testing import ArrayCountingEnv, CountingEnv, NestedCountingEnv, TextCountingEnv
 from tests.core.batched.gates import Gate, HeldEnv
@@ -232,3 +232,19 @@ def test_entries_that_a_policy_hands_on_are_kept(pool: Any) -> None:
     _, root = env.async_step_and_maybe_reset_recv(min_get=2)
 
     assert root["hidden"].tolist() == [[3.0], [4.0]]
+
+
+@pytest.mark.parametrize("base", [ArrayCountingEnv, CountingEnv, TextCountingEnv])
+def test_the_environments_pass_a_recurrent_state_through(pool: Any, base: Any) -> None:
+    env = pool([lambda: TransformedEnv(base(3), TensorDictPrimer(hidden=Unbounded((1,))))] * 2)
+    td, seen = env.reset(), []
+    for _ in range(5):
+        seen.append(td["hidden"].flatten().tolist())
+        env.rand_action(td).set(("next", "hidden"), td["hidden"] + torch.tensor([[1.0], [10.0]]))
+        env.async_step_and_maybe_reset_send(td)
+        data, td = env.async_step_and_maybe_reset_recv(min_get=2)
+        assert torch.equal(data["next", "hidden"], data["hidden"] + torch.tensor([[1.0], [10.0]]))
+    env.async_step_send(env.rand_action(td)[:1].set("env_index", [0]).set(("next", "hidden"), torch.tensor([[7.0]])))
+
+    assert seen == [[0, 0], [1, 10], [2, 20], [0, 0], [1, 10]]
+    assert env.async_step_recv()["next", "hidden"].tolist() == [[7.0]]

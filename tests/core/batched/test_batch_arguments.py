@@ -219,3 +219,8 @@ def test_a_creator_gives_its_state_to_every_environment_that_it_makes() -> None:
 def test_a_time_limit_of_no_time_is_refused_before_anything_starts(seconds: float) -> None:
     with pytest.raises(SpecError, match="step_timeout is a number of seconds above 0"):
         ParallelEnv(2, "gym:CartPole-v1", step_timeout=seconds)
+
+
+def test_a_second_function_is_no_argument_of_the_first():
+    with pytest.raises(SpecError, match="EnvCreator takes one function; create_env_kwargs is a dict"):
+        EnvCreator(ArrayCountingEnv, ArrayCountingEnv)

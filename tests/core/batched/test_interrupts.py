@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from steppe import ParallelEnv
-from steppe_testing import ArrayCountingEnv
-from tests.core.batched.gates import Gate, wait_for
+from steppe import ParallelEnv, ProcessorAsyncEnvPool, ThreadingAsyncEnvPool
+from steppe.errors import ClosedError
+from steppe_testing import ArrayCountingEnv, TextCountingEnv
+from tests.core.batched.gates import Gate, HeldEnv, wait_for
 from tests.limits import CHILD
 
 pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("nothing_left")]
@@ -75,28 +78,153 @@ def test_a_caller_that_is_killed_takes_its_workers_along(run_script: Callable[..
     assert process.wait(CHILD) == -signal.SIGKILL
 
 
-def test_an_interrupted_question_is_not_answered_later(tmp_path: Path) -> None:
+@pytest.fixture
+def interrupt(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """``interrupt(gate, times)`` presses Ctrl-C for this process while somebody waits at the gate, and opens it then.
+
+    From another process, because this one waits.
+    """
+    children: list[int] = []
+
+    def press(gate: Gate, times: int = 1, *, opens: bool = True) -> None:
+        main = os.getpid()
+        child = os.fork()
+        if child == 0:
+            try:
+                wait_for(gate.reached)
+                for _ in range(times):
+                    time.sleep(0.1)
+                    os.kill(main, signal.SIGINT)
+                if opens:
+                    time.sleep(0.1)
+                    gate.open()
+            finally:
+                os._exit(0)
+        children.append(child)
+
+    yield press
+    for child in children:
+        os.waitpid(child, 0)
+
+
+class Ponderous(ArrayCountingEnv):
+    """Stops at a gate when it is asked something, or reset."""
+
+    def __init__(self, gate: Gate, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gate = gate
+
+    def ponder(self, value: float) -> float:
+        self.gate.stop()
+        return value
+
+    def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
+        if seed == 77:
+            self.gate.stop()
+        return super().set_seed(seed, static_seed)
+
+
+class HeldTextEnv(TextCountingEnv):
+    """Waits at a gate in each step; its data travels in messages."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__()
+        self.gate = gate
+
+    def _step(self, tensordict: Any) -> Any:
+        self.gate.stop()
+        return super()._step(tensordict)
+
+
+#: What is interrupted: the environment, and the call.
+CALLS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "step": (HeldEnv, lambda env, td: env.step(td)),
+    "step of some rows": (HeldEnv, lambda env, td: env.step_at(td[[1]], [1])),
+    "step and reset": (HeldEnv, lambda env, td: env.step_and_maybe_reset(td)),
+    "step in messages": (HeldTextEnv, lambda env, td: env.step(td)),
+    "view": (HeldEnv, lambda env, td: env[2].step(td[[2]])),
+    "question": (Ponderous, lambda env, td: env.ponder(0.6)),
+    "seed": (Ponderous, lambda env, td: env.set_seed(77)),
+}
+
+
+@pytest.mark.parametrize(("make", "call"), CALLS.values(), ids=CALLS)
+def test_a_batch_goes_on_after_ctrl_c(
+    make: Any, call: Callable[[Any, Any], Any], interrupt: Any, tmp_path: Path
+) -> None:
     gate = Gate(tmp_path)
+    with ParallelEnv(3, partial(make, gate), num_processes=2) as env:
+        interrupt(gate)
+        td = env.rand_action(env.reset())
+        with pytest.raises(KeyboardInterrupt):
+            call(env, td)
 
-    class Pondering(ArrayCountingEnv):
-        def ponder(self, value: float) -> float:
-            gate.stop()
-            return value
+        root = env.reset()
+        assert root["observation"].flatten().tolist() == [0, 0, 0]
+        _, root = env.step_and_maybe_reset(env.rand_action(root))
+        assert root["observation"].flatten().tolist() == [1, 1, 1]
 
-    env = ParallelEnv(2, Pondering, num_processes=2)
-    env.reset()
-    main = os.getpid()
-    killer = os.fork()
-    if killer == 0:
-        wait_for(gate.reached)
-        os.kill(main, signal.SIGINT)
-        os._exit(0)
 
+def test_the_step_that_was_interrupted_has_happened(interrupt: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with ParallelEnv(2, partial(HeldEnv, gate), num_processes=2) as env:
+        interrupt(gate)
+        td = env.rand_action(env.reset())
+        with pytest.raises(KeyboardInterrupt):
+            env.step(td)
+
+        assert env.step(td)["next", "observation"].flatten().tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("call", ["step", "step in messages", "question"])
+def test_a_batch_that_cannot_go_on_says_so(call: str, times: int, interrupt: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    make, use = CALLS[call]
+    # Once: nothing comes back in time. Twice: the caller does not wait as long as it might.
+    env = ParallelEnv(3, partial(make, gate), num_processes=3, shutdown_timeout=0.5 if times == 1 else CHILD)
+    td = env.rand_action(env.reset())
+    interrupt(gate, times, opens=False)
     with pytest.raises(KeyboardInterrupt):
-        env.ponder(0.6)
-    os.waitpid(killer, 0)
-    gate.open()
+        use(env, td)
 
-    with pytest.raises(AttributeError, match="stopped after an error"):
+    with pytest.raises(ClosedError, match=r"ParallelEnv was interrupted, .*: close it, and make a new one"):
+        env.reset()
+    with pytest.raises(AttributeError, match="was interrupted"):
         env.ponder(0.0)
     env.close()
+
+
+def test_what_a_handler_of_another_signal_raises_ends_no_batch(tmp_path: Path) -> None:
+    class Late(Exception):
+        pass
+
+    def ring(number: int, frame: Any) -> None:
+        gate.open()
+        raise Late
+
+    gate = Gate(tmp_path)
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with ParallelEnv(2, partial(HeldEnv, gate), num_processes=2) as env:
+            td = env.rand_action(env.reset())
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Late):
+                env.step(td)
+
+            assert env.rollout(4, break_when_any_done=False)["observation"][1].flatten().tolist() == [0, 1, 2, 3]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("kind", [ThreadingAsyncEnvPool, ProcessorAsyncEnvPool])
+def test_a_pool_goes_on_after_ctrl_c(kind: Any, interrupt: Any, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    with kind([partial(HeldEnv, gate)] * 3) as env:
+        td = env.rand_action(env.reset())
+        interrupt(gate)
+        with pytest.raises(KeyboardInterrupt):
+            env.step(td)
+
+        env.async_step_send(env.rand_action(env.reset()))
+        assert env.async_step_recv(min_get=3)["next", "observation"].flatten().tolist() == [1, 1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +76,130 @@ def make():
     out, err = run_script(OTHER_WAY, env={**os.environ, "PYTHONPATH": path}).communicate(timeout=CHILD)
 
     assert out.split("\n")[:2] == ["[1.0, 1.0]", "[0.0, 0.0]"], err
+
+
+# -- modules of the caller
+
+BEGIN = """
+import os, sys, time
+from pathlib import Path
+from steppe import MultiSyncDataCollector, ParallelEnv
+from steppe.workers import fork_server
+from steppe.workers.start import fork_server as servers
+servers.BRANCH_PATIENCE = 240  # however busy the machine is
+HERE = Path(__file__).parent
+
+def write(name, code):
+    (HERE / f"{name}.py").write_text(code)
+
+def begun(make):
+    with ParallelEnv(2, make, num_processes=2) as env:
+        return env.reset()["observation"].flatten().tolist()
+"""
+
+#: Environments begin at 1 in a process that has imported this itself, and at ``SHIFT`` more.
+OWN = """
+import os
+from steppe_testing import ArrayCountingEnv
+{more}
+LOADED_IN = os.getpid()
+SHIFT = {shift}
+with open(__file__ + ".log", "a") as log:
+    log.write("imported\\n")
+def make():
+    return ArrayCountingEnv(start=SHIFT + (LOADED_IN == os.getpid()))
+"""
+
+
+def run_own(run_script: Any, code: str, tmp_path: Path, **modules: str) -> list[str]:
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    out, err = run_script(BEGIN + code).communicate(timeout=CHILD)
+    assert err == ""
+    return out.splitlines()
+
+
+def test_a_module_of_the_caller_is_imported_once_for_all_workers(run_script: Any, tmp_path: Path) -> None:
+    code = """
+import own
+print(begun(own.make))
+print(begun(own.make))
+print(begun(lambda: own.make()))
+with MultiSyncDataCollector([own.make] * 2, frames_per_batch=2) as collector:
+    print(next(collector)["observation"].flatten().tolist())
+print(len(Path(own.__file__ + ".log").read_text().splitlines()))
+"""
+    said = run_own(run_script, code, tmp_path, own=OWN.format(more="", shift=0))
+
+    assert said[:4] == ["[1.0, 1.0]", "[0.0, 0.0]", "[0.0, 0.0]", "[0.0, 0.0]"]
+    assert said[4] == "4"  # by the caller, by the first two workers, and for all that came later
+
+
+def test_an_edited_module_of_the_caller_is_imported_anew(run_script: Any, tmp_path: Path) -> None:
+    code = """
+import own
+print(begun(own.make), begun(own.make))
+text = Path(own.__file__).read_text()
+write("own", text.replace("SHIFT = 10", "SHIFT = 300"))
+print(begun(own.make), begun(own.make))
+write("helper", "LIMIT = 55555")  # which it imports
+print(begun(own.make), begun(own.make))
+"""
+    modules = {"own": OWN.format(more="import helper", shift=10), "helper": "LIMIT = 5"}
+    said = run_own(run_script, code, tmp_path, **modules)
+
+    assert said == ["[11.0, 11.0] [10.0, 10.0]", *["[301.0, 301.0] [300.0, 300.0]"] * 2]
+
+
+def test_variables_that_a_module_reads_are_those_of_now(run_script: Any, tmp_path: Path) -> None:
+    code = """
+os.environ["SHIFT"] = "20"
+import own
+print(begun(own.make), begun(own.make))
+os.environ["UNRELATED"] = "1"
+print(begun(own.make))
+os.environ["SHIFT"] = "70"
+print(begun(own.make), begun(own.make))
+"""
+    said = run_own(run_script, code, tmp_path, own=OWN.format(more="", shift='int(os.environ["SHIFT"])'))
+
+    assert said == ["[21.0, 21.0] [20.0, 20.0]", "[20.0, 20.0]", "[71.0, 71.0] [70.0, 70.0]"]
+
+
+#: What keeps a module out of the fork server.
+UNSAFE = {
+    "thread": "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+    "descriptor": "FILE = open(os.devnull)",
+    "generator": "import numpy as np; RNG = np.random.default_rng()",
+    "seeds": "import torch; torch.manual_seed(3)",
+    "flag": "fork_safe = False",
+    "handler": "os.register_at_fork(before=lambda: None)",
+    "failing": "if os.environ.get('STEPPE_TRIAL') is None and 'steppe-server' in open('/proc/self/comm').read(): 1 / 0",
+}
+
+
+def test_a_module_that_workers_must_not_share_is_imported_by_each(run_script: Any, tmp_path: Path) -> None:
+    code = f"""
+import importlib
+for name in {list(UNSAFE)}:
+    make = importlib.import_module("own_" + name).make
+    print(name, begun(make), begun(make), begun(make))
+"""
+    modules = {f"own_{name}": OWN.format(more=more, shift=0) for name, more in UNSAFE.items()}
+    said = run_own(run_script, code, tmp_path, **modules)
+
+    assert said == [f"{name} [1.0, 1.0] [1.0, 1.0] [1.0, 1.0]" for name in UNSAFE]
+
+
+def test_a_killed_holder_of_modules_is_done_without(run_script: Any, tmp_path: Path) -> None:
+    code = """
+import own, signal
+print(begun(own.make), begun(own.make))
+(branch,) = fork_server()._branches.values()
+os.kill(branch.number, signal.SIGKILL)
+branch.connection.poll(240)
+print(begun(own.make), begun(own.make))
+"""
+    said = run_own(run_script, code, tmp_path, own=OWN.format(more="", shift=0))
+
+    assert said == ["[1.0, 1.0] [0.0, 0.0]"] * 2

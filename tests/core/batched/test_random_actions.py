@@ -89,6 +89,29 @@ def test_each_environment_of_a_batch_has_a_mask_of_its_own():
     assert env.rollout(3)["action"].tolist() == [[0, 1, 2], [2, 3, 4]]
 
 
+@EACH
+def test_rows_of_a_batch_are_asked_alone(batch):
+    env = batch(3, MaskedEnv)
+    root = env.reset()
+    root["mask"] = torch.eye(5, dtype=torch.bool)[[3, 4, 1]]
+
+    assert env.rand_action_at(root[1:], [2, 0])["action"].tolist() == [4, 1]
+    assert env[1:].chooses_random_actions
+    assert env[1:].rand_action(root[:2])["action"].tolist() == [3, 4]
+    assert env[[2]].rand_action()["action"].tolist() == [0]
+    env.close()
+
+
+def test_actions_of_some_rows_are_those_drawn_for_all():
+    one, other = SerialEnv(4, CountingEnv), SerialEnv(4, CountingEnv)
+    one.set_seed(3), other.set_seed(3)
+    rows = torch.tensor([3, 1])
+
+    for _ in range(4):
+        expected = one.rand_action()["action"]
+        assert torch.equal(other.rand_action_at(TensorDict(batch_size=[2]), rows)["action"], expected[rows])
+
+
 def test_a_batch_says_whether_its_environments_choose_random_actions():
     assert SerialEnv(2, MaskedEnv).chooses_random_actions
     assert TransformedEnv(SerialEnv(2, MaskedEnv), StepCounter()).chooses_random_actions

@@ -10,8 +10,8 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
 from steppe import EnvBase, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
-from steppe.errors import NotSupported, SpecError
-from steppe.specs import Categorical, Composite, Stacked, Unbounded
+from steppe.errors import ActionError, NotSupported, SpecError
+from steppe.specs import Categorical, Composite, MultiCategorical, Stacked, Unbounded
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,
@@ -394,3 +394,19 @@ def test_gradients_pass_through_environments_of_this_process() -> None:
 
     assert found > 0
     assert torch.allclose(found, gradient(SlidingEnv(), 1))
+
+
+@pytest.mark.parametrize("counts", [(4, 4, 4), (4, 2, 5)])
+def test_some_rows_take_numbers_of_several_choices(counts):
+    class Choices(ArrayCountingEnv):
+        def __init__(self, n):
+            super().__init__(9)
+            self.action_spec = MultiCategorical([n, 3])
+
+    env = SerialEnv(3, [partial(Choices, n) for n in counts])
+    td = env.rand_action(env.reset())[[2, 0]].set("action", torch.tensor([[counts[2] - 1, 2], [counts[0] - 1, 0]]))
+
+    assert env.step_at(td, [2, 0])["next", "observation"].tolist() == [[1], [1]]
+    with pytest.raises(ActionError, match="of row 0"):
+        env.step_at(td.set("action", torch.tensor([[0, 0], [counts[0], 0]])), [2, 0])
+    env.close()

@@ -103,7 +103,8 @@ def test_filters_of_a_library_wait_for_it() -> None:
         warnings.simplefilter("error", WSGIWarning)
         assert seen(raised) == "False, an error"
         warnings.simplefilter("ignore", Warning)  # in front
-        assert seen(raised) == "False, a warning"
+        # The first worker imported the library, so later ones have it from the start.
+        assert seen(raised) == "True, a warning"
 
 
 def test_the_default_dtype() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from packaging.version import Version
-
-from steppe.cli import main
 
 PLUGIN = """
 from steppe import hookimpl
@@ -28,22 +24,6 @@ def steppe_env_names():
 def steppe_library():
     return LibraryInfo("acme-engine", "3.0")
 """
-
-
-class Result(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def steppe(capsys, steppe_registry):
-    """Runs ``steppe ARGUMENTS`` and returns its status, stdout and stderr."""
-
-    def run(*arguments: str) -> Result:
-        return Result(main(arguments), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(steppe, fake_dist):
     assert status == 1
     assert lines[0] == "ok      reset and step fit the specs"
     assert lines[1].startswith("FAILED  the same seed gives the same data: ValueError: ")
-    assert "differs between first run and second run: random numbers come from elsewhere than" in lines[1]
+    assert "'observation' differs between first run and second run, first at step 0 (of 0 to 63): random" in lines[1]
     assert lines[2] == "ok      rollouts go on over episode ends"
     assert lines[3].startswith("slower  steps make TensorDicts, without the fast path: ")
 
@@ -104,3 +104,68 @@ def test_wrong_input_is_one_line(capsys, arguments, text):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(text)
+
+
+# Fields are taken one after the other, and no field twice. The first is taken by chance.
+FIELDS = """
+import os
+
+import torch
+from steppe import EnvBase, hookimpl
+from steppe.specs import Binary, Categorical, Composite, Unbounded
+from tensordict import TensorDict
+
+
+class Fields(EnvBase):
+    def __init__(self, steps_alike=100):
+        super().__init__()
+        self.steps_alike = steps_alike
+        self.observation_spec = Composite(free=Binary(shape=(6,), dtype=torch.bool), place=Unbounded((1,)))
+        self.action_spec = Categorical(6)
+        self.reward_spec = Unbounded((1,))
+        self.generator = torch.Generator()
+        self.steps = 0
+
+    def rand_action(self, td=None):
+        return td.set("action", torch.multinomial(td["free"].float(), 1).squeeze(-1))
+
+    def _set_seed(self, seed):
+        self.generator.manual_seed(seed)
+
+    def _reset(self, td=None):
+        self.free = torch.ones(6, dtype=torch.bool)
+        self.free[torch.randint(6, (1,), generator=self.generator)] = False
+        self.steps = 0
+        return self._data()
+
+    def _step(self, td):
+        if not self.free[td["action"]]:
+            raise ValueError("this field is taken")
+        self.free[td["action"]] = False
+        self.steps += 1
+        return self._data().update({"reward": torch.zeros(1)})
+
+    def _data(self):
+        place = float(os.getpid() if self.steps > self.steps_alike else 0)
+        done = ~self.free.any(-1, keepdim=True)
+        return TensorDict({"free": self.free.clone(), "place": torch.full((1,), place), "done": done})
+
+
+@hookimpl
+def steppe_make_env(name):
+    return Fields(int(name))
+"""
+
+
+def test_random_actions_keep_to_the_masks_of_each_state(steppe, fake_dist):
+    fake_dist("fields", envs={"fields": "fields"}, files={"fields.py": FIELDS})
+    status, out, _ = steppe("check", "fields:100", "--workers", "3")
+    assert status == 0, out
+
+
+def test_the_first_step_and_entry_that_differ_are_named(steppe, fake_dist):
+    fake_dist("fields", envs={"fields": "fields"}, files={"fields.py": FIELDS})
+    status, out, _ = steppe("check", "fields:2")
+    assert status == 1
+    text = "ValueError: ('next', 'place') differs between SerialEnv and ParallelEnv, first at step 2 (of 0 to 63)"
+    assert out.splitlines()[-1].endswith(text)

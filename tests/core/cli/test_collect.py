@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -60,8 +61,8 @@ def collect(capsys, tmp_path):
 
 
 def table(text: str) -> dict[str, str]:
-    cells = [line.strip("│ \n").split("│") for line in text.splitlines() if line.startswith("│")]
-    return {name.strip(): value.strip() for name, value in cells}
+    cells = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in text.splitlines()]
+    return {each[0]: each[1] for each in cells if len(each) == 2}
 
 
 def test_a_data_set_and_a_table_come_out(collect, tmp_path, saved_time):

@@ -101,3 +101,14 @@ def test_a_folder_that_cannot_be_made_is_wrong_input(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         Dataset(tmp_path / "file" / "out", rows=3)
+
+
+def test_rows_of_a_batch_of_batches_stand_one_below_the_other(tmp_path):
+    dataset = Dataset(tmp_path / "out", rows=4)
+    wide = batch(0, 4, n=6)
+    dataset.write(wide[:, :3].reshape(2, 3, 3))
+    assert dataset.write(wide[:, 3:].reshape(2, 3, 1)).shape == (6, 1)
+    dataset.finish()
+    dataset.discard()
+    assert dataset.frames == 24
+    assert (TensorDict.load_memmap(tmp_path / "out") == wide).all()

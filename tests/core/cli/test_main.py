@@ -15,13 +15,84 @@ def test_help_exits_with_0(steppe, arguments):
     assert out.startswith("usage: steppe")
 
 
-def test_help_names_every_command(steppe):
+def test_help_names_every_command_and_those_that_could_be_installed(steppe):
     out = steppe("--help").out
-    assert [
-        name
-        for name in ("plugins", "envs", "info", "check", "collect", "record", "new-plugin")
-        if f"\n    {name}" not in out
-    ] == []
+    assert [name for name in ("plugins", "envs", "info", "check", "collect") if f"\n    {name}" not in out] == []
+    last = " ".join(out.partition("Not installed: ")[2].split())
+    assert last == "new-plugin (pip install 'steppe[testing]'), record (pip install 'steppe[record]')."
+
+
+COMMAND = """
+from steppe.cli import UsageError
+
+help = "say something"
+
+
+def add_arguments(parser):
+    parser.description = "Say a word, often."
+    parser.add_argument("word")
+    parser.add_argument("--times", type=int, default=1)
+
+
+def run(args):
+    if args.times < 0:
+        raise UsageError(f"--times takes a natural number,\\ngot {args.times}")
+    print(" ".join([args.word] * args.times))
+    return 3
+"""
+
+
+@pytest.fixture
+def say(fake_dist):
+    entry_points = {"steppe.commands": {"say": "acme_say", "collect": "acme_say", "nothing": "acme_nothing"}}
+    fake_dist("acme-say", "1.4", entry_points=entry_points, files={"acme_say.py": COMMAND})
+
+
+def test_help_lists_commands_of_packages_without_importing_them(steppe, say):
+    lines = [line.split() for line in steppe("--help").out.splitlines()]
+    assert ["say", "from", "acme-say", "1.4"] in lines
+    assert "acme_say" not in sys.modules
+
+
+def test_a_command_of_a_package_is_run(steppe, say):
+    assert steppe("say", "hello", "--times", "2") == (3, "hello hello\n", "")
+    assert "Say a word, often." in steppe("say", "--help").out
+    assert steppe("say", "hello", "--loud").err.startswith("steppe say: unrecognized arguments: --loud")
+    assert steppe("say", "x", "--times", "-1") == (2, "", "steppe say: --times takes a natural number, got -1\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "record",
+            "No installed package has the command 'record'. It is in steppe-record: pip install 'steppe[record]'.",
+        ),
+        (
+            "sai",
+            "There is no command 'sai'. Did you mean 'say'? Commands: check, collect, envs, info, nothing, plugins, ",
+        ),
+        ("nothing", "Command 'nothing' (acme-say 1.4) names the module 'acme_nothing', which does not exist"),
+    ],
+)
+def test_a_command_that_cannot_be_had_is_one_line(steppe, say, name, text):
+    status, out, err = steppe(name)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"steppe {name}: {text}")
+
+
+def test_a_command_of_the_core_is_always_found_first(steppe, say):
+    assert "--frames" in steppe("collect", "--help").out
+
+
+def test_a_command_in_two_packages_is_a_conflict_for_it_alone(steppe, say, fake_dist):
+    fake_dist("other-say", "2.0", entry_points={"steppe.commands": {"say": "other"}})
+    assert steppe("say", "a").err.startswith("steppe say: Two packages provide the command 'say': acme-say 1.4")
+    assert "from acme-say 1.4 and other-say 2.0" in " ".join(steppe("--help").out.split())
+
+
+def test_commands_are_listed_with_the_plugins(steppe, say):
+    assert "command  collect, nothing, say  acme-say" in steppe("plugins").out
 
 
 @pytest.mark.parametrize("arguments", [[], ["fly"], ["plugins", "--fly"], ["check"]])

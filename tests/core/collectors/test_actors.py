@@ -21,6 +21,7 @@ from steppe import (
 )
 from steppe.collectors.draws import categorical, normal, one_hot
 from steppe.errors import ActionError, PolicyError
+from steppe_testing import CountingEnv
 
 RANDOM = ExplorationType.RANDOM
 
@@ -108,6 +109,33 @@ def test_an_environment_with_actions_of_the_other_kind_is_refused(act: str) -> N
         with pytest.raises(ActionError, match=said):
             Collector(env, actor, frames_per_batch=4) if act == "collect" else env.rollout(2, actor)
         env.close()
+
+
+FORMS: list[tuple[Any, bool, str]] = [
+    (
+        "categorical",
+        True,
+        r"one_hot=True writes actions of OneHot.*CategoricalActor\(module, one_hot=False\).* 3 logits",
+    ),
+    ("one_hot", False, r"one_hot=False writes actions of Categorical.*CategoricalActor\(module\).* 3 logits"),
+    ("multi_categorical", False, r"No actor of steppe draws such actions"),
+    ("multi_one_hot", True, r"No actor of steppe draws such actions"),
+]
+
+
+@pytest.mark.parametrize(("kind", "one_hot", "said"), FORMS, ids=[form[0] for form in FORMS])
+def test_a_categorical_actor_names_the_argument_for_a_spec(kind: Any, one_hot: bool, said: str) -> None:
+    env = CountingEnv(action=kind)
+    module = TensorDictModule(lambda observation: torch.zeros(*observation.shape[:-1], 3), ["observation"], ["logits"])
+    with pytest.raises(ActionError, match=said):
+        env.rollout(2, CategoricalActor(module, one_hot=one_hot))
+    with pytest.raises(ActionError, match=said):
+        Collector(env, CategoricalActor(module, one_hot=one_hot), frames_per_batch=2)
+    if "logits" in said:
+        actions = env.rollout(4, CategoricalActor(module, one_hot=not one_hot))["action"]
+        env.action_spec.assert_is_in(actions.to(env.action_spec.dtype))
+    with pytest.raises(ActionError, match=r"CategoricalActor|No actor"):
+        env.rollout(2, NormalActor(nn.Linear(1, 2)))
 
 
 def test_an_actor_of_something_else_than_the_action_may_be_of_another_kind() -> None:

@@ -203,28 +203,28 @@ def test_an_environment_of_the_caller_stays_open_when_the_collector_cannot_be_ma
     assert not env.is_closed
 
 
-def test_a_policy_that_returns_nothing_is_named() -> None:
-    with pytest.raises(PolicyError, match="must return a TensorDict, found NoneType"):
-        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4)
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_policy_that_returns_nothing_is_named(trusted: bool) -> None:
     with (
-        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4, trust_policy=True) as collector,
+        Collector(CountingEnv, lambda tensordict: None, frames_per_batch=4, trust_policy=trusted) as collector,
         pytest.raises(PolicyError, match="must return a TensorDict, found NoneType"),
     ):
         next(collector)
 
 
-def test_a_policy_that_does_not_fit_is_heard_of_before_anything_is_collected() -> None:
+def test_a_policy_that_does_not_fit_names_what_it_was_given() -> None:
     env = CountingEnv(3)
     net = TensorDictModule(torch.nn.Linear(7, 3), ["observation"], ["action"])
-    with pytest.raises(PolicyError, match=r"TensorDictModule does not act .* cannot be multiplied.* \['done', 'obs"):
-        Collector(env, net, frames_per_batch=4)
+    collector = Collector(env, net, frames_per_batch=4)
+    with pytest.raises(PolicyError, match=r"TensorDictModule does not act .* be multiplied.*'observation' \[1\]"):
+        next(collector)
     misspelt = TensorDictModule(torch.nn.Linear(1, 3), ["observatoin"], ["action"])
-    with pytest.raises(PolicyError, match="observatoin"):
-        Collector(env, misspelt)
+    with pytest.raises(PolicyError, match=r"'observatoin'.* are not there: did you mean 'observation'"):
+        next(Collector(env, misspelt, frames_per_batch=4))
     assert not env.is_closed
 
 
-def test_trying_a_policy_changes_no_random_numbers() -> None:
+def test_making_a_collector_changes_no_random_numbers() -> None:
     def drawn() -> Any:
         torch.manual_seed(0)
         net = TensorDictModule(

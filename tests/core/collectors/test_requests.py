@@ -16,11 +16,14 @@ from steppe import (
     Composite,
     EnvBase,
     SerialEnv,
+    StepCounter,
     SyncDataCollector,
     Trajectories,
+    TransformedEnv,
     Unbounded,
 )
 from steppe.errors import InfoError, NotSupported, PolicyError, SpecError, StateError
+from steppe_action import ActionMask
 from steppe_testing import CountingEnv, assert_equal_data
 from tests.core.collectors.counters_and_walks import (
     LENGTHS,
@@ -358,9 +361,7 @@ def test_a_state_that_is_declared_has_to_be_written() -> None:
         def forward(self, tensordict: Any) -> Any:
             return echo(tensordict)
 
-    with pytest.raises(PolicyError, match=r"\('next', 'agent_state', 'timestep'\)"):
-        Collector(lambda: counters(2), Forgetful())
-    with Collector(lambda: counters(2), Forgetful(), trust_policy=True) as collector:
+    with Collector(lambda: counters(2), Forgetful()) as collector:
         collector.execute(env_info=told([3, 4]))
         with pytest.raises(PolicyError, match=r"\('next', 'agent_state', 'timestep'\)"):
             collector.get()
@@ -375,16 +376,16 @@ def test_a_state_that_is_declared_has_to_be_written() -> None:
         (("agent_state", "timestep"), "the engine"),
     ],
 )
-def test_a_policy_that_writes_over_what_is_not_its_own_is_refused_when_the_collector_is_made(
-    key: Any, owner: str
-) -> None:
+def test_a_policy_that_writes_over_what_is_not_its_own_is_refused(key: Any, owner: str) -> None:
     class Meddling(UniformAgent):
         def forward(self, tensordict: Any) -> Any:
             tensordict = super().forward(tensordict)
             return tensordict.set(key, torch.full_like(tensordict.get(key), 7))
 
-    with pytest.raises(PolicyError, match=f"Meddling writes .*, which belongs to {owner}") as caught:
-        Collector(lambda: counters(2), Meddling())
+    with Collector(lambda: counters(2), Meddling()) as collector:
+        collector.execute(env_info=told([3, 4]))
+        with pytest.raises(PolicyError, match=f"Meddling writes .*, which belongs to {owner}") as caught:
+            collector.get()
     assert repr(key) in str(caught.value)
 
 
@@ -433,3 +434,91 @@ def test_an_environment_of_two_batch_dimensions_takes_no_requests() -> None:
 def test_without_a_number_of_frames_there_is_nothing_to_iterate_over() -> None:
     with Collector(lambda: CountingEnv(3)) as collector, pytest.raises(TypeError, match="frames_per_batch"):
         next(iter(collector))
+
+
+# -- random actions ---------------------------------------------------------------------------------------------------
+
+
+class Legal(EnvBase):
+    """Allows three of seven actions, others at each step and in each environment; ends after ``length`` steps."""
+
+    def __init__(self, first: int = 0, length: int = 12, chooses: bool = True) -> None:
+        super().__init__()
+        self.observation_spec = Composite(action_mask=Unbounded((7,), dtype=torch.bool))
+        self.action_spec = Categorical(7)
+        self.reward_spec = Unbounded((1,))
+        self.first, self.length, self.chooses, self.t = first, length, chooses, 0
+
+    @property
+    def chooses_random_actions(self) -> bool:
+        return self.chooses
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+    def _observed(self) -> dict[str, torch.Tensor]:
+        return {"action_mask": (torch.arange(7) - self.first - 2 * self.t) % 7 < 3}
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        self.t = 0
+        return TensorDict(self._observed())
+
+    def _step(self, tensordict: Any) -> Any:
+        assert self._observed()["action_mask"][tensordict["action"]]
+        self.t += 1
+        return TensorDict({**self._observed(), "reward": torch.ones(1), "done": torch.tensor([self.t >= self.length])})
+
+    def rand_action(self, tensordict: Any = None) -> Any:
+        if not self.chooses or tensordict is None:
+            return super().rand_action(tensordict)
+        assert self.t < self.length, "asked of an environment that has no work"
+        allowed = tensordict["action_mask"].float()
+        action = torch.multinomial(allowed, 1, generator=self.base_state.generator).squeeze(-1)
+        return tensordict.set("action", action)
+
+
+def masked(first: int, length: int) -> EnvBase:
+    return TransformedEnv(Legal(first, length, chooses=False), ActionMask())
+
+
+def lanes_of(make: Any) -> EnvBase:
+    return SerialEnv(3, [lambda i=i: make(i, 3 * i + 2) for i in range(3)])
+
+
+def masked_batch() -> EnvBase:
+    return TransformedEnv(lanes_of(lambda i, length: Legal(i, length, chooses=False)), ActionMask())
+
+
+@pytest.mark.parametrize(
+    ("env", "workers"),
+    [
+        (Legal, 0),
+        (Legal, 2),
+        (lambda: masked(1, 9), 0),
+        (lambda: lanes_of(Legal), 0),
+        (lambda: lanes_of(masked), 0),
+        (lambda: lanes_of(masked), 1),
+        (lambda: TransformedEnv(lanes_of(Legal), StepCounter()), 0),
+        (masked_batch, 0),
+        (masked_batch, 1),
+    ],
+)
+def test_random_actions_keep_to_masks_and_seed(env: Any, workers: int) -> None:
+    def collect(seed: int) -> Trajectories:
+        with make(workers, env, seed=seed) as collector:
+            return collector.execute(n_episodes=8).result()
+
+    found = collect(5)
+    action, mask = found.steps["action"][found.mask()], found.steps["action_mask"][found.mask()]
+    assert mask.gather(1, action.unsqueeze(-1)).all()
+    assert len(set(zip(mask.int().argmax(-1).tolist(), action.tolist(), strict=True))) > 8, "they are drawn"
+    assert_equal_data(collect(5).to_tensordict(), found.to_tensordict())
+    assert collect(6).steps["action"].tolist() != found.steps["action"].tolist()
+
+
+def test_random_actions_of_a_single_environment_are_those_of_a_rollout() -> None:
+    with Collector(Legal(2, 20), seed=3) as collector:
+        found = collector.execute(n_episodes=1).result()
+    env = Legal(2, 20)
+    env.set_seed(3)
+    assert found.steps["action"][0].tolist() == env.rollout(30)["action"].tolist()

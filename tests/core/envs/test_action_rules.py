@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +27,7 @@ from steppe.specs import (
     Unbounded,
 )
 from steppe.transforms import Compose, RewardSum, StepCounter, TransformedEnv
-from steppe_testing import ACTION_KINDS, ArrayCountingEnv, CountingEnv, StatelessCountingEnv
+from steppe_testing import ACTION_KINDS, ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, StatelessCountingEnv
 
 T, F = True, False
 
@@ -75,14 +78,19 @@ def test_another_dtype_with_the_same_values_is_converted(leaf, value, expected):
 @pytest.mark.parametrize(
     ("leaf", "value", "found", "fix"),
     [
-        (Categorical(4), torch.tensor(1.5), "torch.float32 with the value 1.5", "action.round()"),
-        (Categorical(4), torch.tensor(float("nan")), "the value nan", "action.round()"),
-        (OneHot(2), torch.tensor([0.3, 0.7]), "the value 0.3", "env.action_spec.project(action)"),
-        (OneHot(2), torch.tensor([2, 0]), "torch.int64 with the value 2", "env.action_spec.project(action)"),
-        (Categorical(4, dtype=torch.uint8), torch.tensor(300), "the value 300", "action.to(torch.uint8)"),
+        (Categorical(4), torch.tensor(1.5), "torch.float32 with the value 1.5", "].project(action)"),
+        (Categorical(4), torch.tensor(float("nan")), "the value nan", "look for what has made"),
+        (OneHot(2), torch.tensor([0.3, 0.7]), "the value 0.3", "env.full_action_spec['action'].project(action)"),
+        (
+            OneHot(2),
+            torch.tensor([2, 0]),
+            "torch.int64 with the value 2",
+            "env.full_action_spec['action'].project(action)",
+        ),
+        (Categorical(4, dtype=torch.uint8), torch.tensor(300), "the value 300", "].project(action)"),
         (Bounded(0, 9, (1,), dtype=torch.int64), torch.tensor([0.5]), "the value 0.5", "action.round()"),
         (Bounded(-1, 1, (1,)), torch.tensor([1e300], dtype=torch.float64), "the value 1e+300", "action.to("),
-        (Bounded(-1, 1, (1,)), torch.tensor([1 + 1j]), "torch.complex64", "action.to("),
+        (Bounded(-1, 1, (1,)), torch.tensor([1 + 1j]), "torch.complex64", "action.real.to("),
     ],
 )
 def test_a_dtype_that_loses_something_is_refused(leaf, value, found, fix):
@@ -130,17 +138,106 @@ def test_the_row_with_the_wrong_choice_is_named(n):
     assert "of row 2 must be one-hot" in refusal(OneHot(2), rows, (n,))
 
 
+SPEC = "env.full_action_spec['action']"
+LOGITS = [[0.2, 0.9, 0.4], [-1.5, -3.0, -2.0]]
+
+#: An action that does not fit, what is suggested, and what that makes of it.
+HINTS = [
+    (OneHot(3), torch.tensor(1), f"{SPEC}.encode(action)", [F, T, F]),
+    (OneHot(3), torch.tensor([2, 0]), f"{SPEC}.encode(action)", [[F, F, T], [T, F, F]]),
+    (OneHot(3), torch.tensor([[2], [0]]), f"{SPEC}.encode(action.squeeze(-1))", [[F, F, T], [T, F, F]]),
+    (OneHot(3), torch.tensor([1.0, 2.0]), f"{SPEC}.encode(action)", [[F, T, F], [F, F, T]]),
+    (OneHot(3, (2, 3)), torch.tensor([1, 2]), f"{SPEC}.encode(action)", [[F, T, F], [F, F, T]]),
+    (MultiOneHot([2, 3]), torch.tensor([1, 2]), f"{SPEC}.encode(action)", [F, T, F, F, T]),
+    (OneHot(3), torch.tensor(LOGITS), f"{SPEC}.project(action)", [[F, T, F], [T, F, F]]),
+    (OneHot(3, dtype=torch.float32), torch.tensor(LOGITS), f"{SPEC}.project(action)", [[0, 1, 0], [1, 0, 0]]),
+    (OneHot(3, dtype=torch.int64), torch.tensor([0, 5, 2]), f"{SPEC}.project(action)", [0, 1, 0]),
+    (MultiOneHot([2, 3]), torch.tensor([0.1, 0.2, 0.9, 0.3, 0.4]), f"{SPEC}.project(action)", [F, T, T, F, F]),
+    (Categorical(3), torch.tensor([[2], [0]]), "action.squeeze(-1)", [2, 0]),
+    (Categorical(3), torch.tensor([[1], [1]]), "action.squeeze(-1)", [1, 1]),
+    (Categorical(3), torch.tensor([2.0]), "action.squeeze(-1)", 2),
+    (Categorical(3, (2,)), torch.tensor([[2], [1]]), "action.squeeze(-1)", [2, 1]),
+    (Categorical(3), torch.tensor([F, T, F]), "action.int().argmax(-1)", 1),
+    (Categorical(3), torch.tensor([[0, 0, 1], [1, 0, 0]]), "action.argmax(-1)", [2, 0]),
+    (Categorical(3), torch.tensor([0.0, 0.0, 1.0]), "action.argmax(-1)", 2),
+    (Categorical(3), torch.tensor(LOGITS), "action.argmax(-1)", [1, 0]),
+    (Categorical(3, (2,)), torch.tensor(LOGITS), "action.argmax(-1)", [1, 0]),
+    (Categorical(3), torch.tensor(1.6), f"{SPEC}.project(action)", 2),
+    (Categorical(3), torch.tensor(7), f"{SPEC}.project(action)", 2),
+    (Categorical(3, dtype=torch.uint8), torch.tensor([-4, 300]), f"{SPEC}.project(action)", [0, 2]),
+    (
+        MultiCategorical([2, 3]),
+        torch.tensor([[F, T, F, F, T]]),
+        f"{SPEC}.to_one_hot_spec().to_categorical(action)",
+        [[1, 2]],
+    ),
+    (MultiCategorical([2, 3]), torch.tensor([4, 1]), f"{SPEC}.project(action)", [1, 1]),
+    (Binary(2), torch.tensor([3, 0]), f"{SPEC}.project(action)", [1, 0]),
+    (Bounded(-1, 1, (1,)), torch.tensor([0.5, 0.25]), "action.reshape((2, 1))", [[0.5], [0.25]]),
+    (
+        Bounded(-1, 1, (2, 3)),
+        torch.arange(6.0) / 6,
+        "action.reshape((2, 3))",
+        (torch.arange(6.0) / 6).reshape(2, 3).tolist(),
+    ),
+    (Bounded(-9, 9, (2,), dtype=torch.int64), torch.tensor([1.6, -2.2]), "action.round()", [2, -2]),
+    (Bounded(0, 9, (1,), dtype=torch.uint8), torch.tensor([258]), "action.to(torch.uint8)", [2]),
+    (Unbounded((1,)), torch.tensor([1 + 2j]), "action.real.to(torch.float32)", [1.0]),
+    (Unbounded((2,)), [0.5, 1.5], "torch.as_tensor(action)", [0.5, 1.5]),
+    (OneHot(3), np.array([F, T, F]), "torch.as_tensor(action)", [F, T, F]),
+]
+
+
+@pytest.mark.parametrize(("leaf", "action", "suggested", "made"), HINTS, ids=[f"{i}" for i in range(len(HINTS))])
+def test_following_a_hint_gives_the_action_that_was_meant(leaf, action, suggested, made):
+    expected = torch.tensor(made)
+    rows = expected.shape[: expected.ndim - leaf.ndim]
+    told = refusal(leaf, action, rows)
+    assert suggested in told
+    env = SimpleNamespace(full_action_spec=Composite(action=leaf))
+    fixed = eval(suggested, {"env": env, "torch": torch, "action": action})
+    assert fit(leaf, fixed, rows).tolist() == made
+
+
 @pytest.mark.parametrize(
-    ("leaf", "value", "hint"),
+    ("leaf", "action"),
     [
-        (OneHot(3), torch.tensor(1), "Make one-hot rows of numbers with env.action_spec.encode(number)."),
-        (Categorical(3), torch.tensor([F, T, F]), "Make numbers of one-hot rows with action.int().argmax(-1)."),
-        (Bounded(-1, 1, (1,)), torch.tensor(0.5), "Write action.reshape((1,))."),
-        (Bounded(-1, 1, (3,)), torch.zeros(2), "must have shape (3,), found (2,)."),
+        (Bounded(-1, 1, (3,)), torch.zeros(2)),
+        (Bounded(-1, 1, (2, 3)), torch.zeros(3, 2)),
+        (Bounded(-1, 1, (3, 4)), torch.zeros(2, 6)),
+        (Categorical(4), torch.tensor([1, 2, 3])),
+        (Categorical(3), torch.tensor([1, 2, 1])),
+        (MultiCategorical([2, 3]), torch.zeros(4)),
+        (OneHot(3), torch.zeros(4)),
+        (OneHot(3), torch.tensor([0.5, 1.5])),
+        (Unbounded((1,)), None),
+        (Unbounded((1,)), "left"),
     ],
 )
-def test_another_shape_says_how_to_come_to_the_right_one(leaf, value, hint):
-    assert hint in refusal(leaf, value)
+def test_where_nothing_is_known_to_help_no_code_is_suggested(leaf, action):
+    told = refusal(leaf, action)
+    assert not any(code in told for code in ("action.", "(action)", "env."))
+
+
+def test_values_that_are_not_finite_are_traced_back():
+    for leaf in (Categorical(3), OneHot(2, dtype=torch.float32), Bounded(0, 3, (), dtype=torch.int64)):
+        told = refusal(leaf, torch.full(leaf.shape, math.nan))
+        assert "look for what has made them" in told or "encode(numbers)" in told
+
+
+@pytest.mark.parametrize("make", [lambda: MultiKeyCountingEnv(), lambda: SerialEnv(2, MultiKeyCountingEnv)])
+def test_a_hint_names_the_action_among_several(make):
+    env = make()
+    td = env.rand_action(env.reset())
+    key = next(key for key in env.action_keys if isinstance(key, tuple))
+    right = td[key].clone()
+    td[key] = env.full_action_spec[key].to_categorical(right)
+    with pytest.raises(ActionError) as caught:
+        env.step(td)
+    suggested = re.search(r"with (env\.full_action_spec\[.*?\]\.\w+\(action\))", str(caught.value)).group(1)
+    td[key] = eval(suggested, {"env": env, "action": td[key]})
+    assert torch.equal(td[key], right)
+    env.step(td)
 
 
 def test_what_is_no_tensor_is_refused():

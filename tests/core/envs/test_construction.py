@@ -338,13 +338,34 @@ def test_a_missing_super_init_is_named_where_the_environment_is_made(base):
     [
         ("_reset", r"Pole\._reset\(self\) has no parameter .* write def _reset\(self, tensordict, \*\*kwargs\)\."),
         ("_step", r"Pole\._step\(self\) has no parameter .* write def _step\(self, tensordict\)\."),
-        ("_set_seed", r"Pole\._set_seed\(self\) has no parameter .* write def _set_seed\(self, seed\)\."),
     ],
 )
 @pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
-def test_a_method_without_a_parameter_for_the_data_is_named_when_its_class_is_made(base, name, told):
+def test_a_method_without_a_parameter_is_named_at_construction(base, name, told):
+    pole = type("Pole", (base,), {name: lambda self: None})
+    better = type("Better", (pole,), {name: getattr(base, name)})
     with pytest.raises(SpecError, match=told):
-        exec(f"class Pole(base):\n    def {name}(self):\n        pass\n", {"base": base})
+        pole()
+    with pytest.raises(SpecError, match=told.replace("Pole", "Below")):
+        type("Below", (pole,), {})()
+    assert better().rollout(2).shape == (2,)
+
+
+@pytest.mark.parametrize("base", [CountingEnv, ArrayCountingEnv])
+@pytest.mark.parametrize(
+    "place", [lambda make: make(), lambda make: TransformedEnv(make()), lambda make: SerialEnv(2, make)]
+)
+def test_a_seed_without_a_parameter_is_named_at_set_seed(base, place):
+    class Pole(base):
+        def _set_seed(self):
+            pass
+
+    env = place(Pole)
+    assert env.rollout(2).shape[-1] == 2
+    with pytest.raises(
+        SpecError, match=r"Pole\._set_seed\(self\) has no parameter .* write def _set_seed\(self, seed\)\."
+    ):
+        env.set_seed(7)
 
 
 def test_methods_may_be_static_take_anything_or_be_no_functions():

@@ -10,9 +10,16 @@ from steppe.registry import Registry, use
 from steppe.registry.known import Known, Provider
 
 TABLE = Known(
-    namespaces={"gym": Provider("steppe-gym", "gym"), "vmas": Provider("steppe-vmas", "vmas")},
-    transforms={"Resize": Provider("steppe-vision", "vision")},
-    loggers={"StoneLogger": Provider("steppe-quarry", "quarry")},
+    names={
+        "env": {
+            "gym": Provider("steppe-gym", "gym"),
+            "vmas": Provider("steppe-vmas", "vmas"),
+            "lunar": Provider("steppe-lunar", ""),
+        },
+        "transform": {"Resize": Provider("steppe-vision", "vision"), "Dream": Provider("steppe-dreams", "")},
+        "logger": {"StoneLogger": Provider("steppe-quarry", "quarry")},
+        "command": {"film": Provider("steppe-film", "film"), "sleep": Provider("steppe-dreams", "")},
+    },
     alternatives={"steppe-gym": ("gymnasium", "gym")},
 )
 

@@ -5,7 +5,7 @@ from packaging.requirements import Requirement
 
 from steppe.errors import LibraryMissing, LibraryVersionError
 from steppe.registry import Alternative, PluginRecord
-from steppe.registry.requirements import Installed, check, show, split
+from steppe.registry.requirements import Installed, check, requirement_text, split
 
 
 def record(*requires, alternatives=()):
@@ -28,7 +28,7 @@ def check_with(one, installed, steppe="0.1.0"):
     ],
 )
 def test_requirements_are_shown_as_a_person_writes_them(text, shown):
-    assert show(Requirement(text)) == shown
+    assert requirement_text(Requirement(text)) == shown
 
 
 def test_optional_extras_and_other_platforms_are_not_needed():

@@ -108,3 +108,11 @@ def test_an_env_plugin_and_a_transform_may_share_a_name(vision, fake_dist):
         ("env", "available"),
         ("transform", "available"),
     ]
+
+
+def test_a_planned_transform_is_named_as_planned(registry):
+    with pytest.raises(errors.TransformNotFound) as caught:
+        find_transform("Dream")
+    assert str(caught.value) == (
+        "No installed package has the transform 'Dream'. It is planned in steppe-dreams, which does not have it yet."
+    )

@@ -35,7 +35,7 @@ def test_binary_rows_are_listed_in_counting_order() -> None:
     assert Binary(2).enumerate().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert Binary(2, (3, 2)).enumerate().shape == (4, 3, 2)
     assert Binary(2).cardinality() == 4
-    with pytest.raises(NotSupported, match=r"2\*\*30"):
+    with pytest.raises(NotSupported, match="more than 16777216 data"):
         Binary(30).enumerate()
 
 

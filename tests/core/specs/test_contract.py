@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import time
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,35 @@ def test_counts_and_lists_agree() -> None:
         assert all(spec.is_in(row) for row in spec.enumerate())
     with pytest.raises(NotSupported):
         SPECS["StackedComposite"]().enumerate()
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (Bounded(0, 255, (200, 100, 3), dtype=torch.uint8), 256**60_000),
+        (Composite(a=Bounded(1, 8, (300_000,), dtype=torch.int32), b=OneHot(4)), 8**300_000 * 4),
+        (Composite(a=Binary(20_000), b=Unbounded(())), math.inf),
+        (Composite(a=Unbounded((2,)), b=Categorical(0)), 0),
+        (Composite({"a": Categorical(3), ("n", "b"): MultiCategorical([2, 5]), "none": None}), 30),
+        (MultiOneHot([3] * 50_000), 3**50_000),
+        (Choice([Composite(a=Binary(5_000)), Composite(a=Unbounded(()))]), math.inf),
+    ],
+    ids=["image", "composite", "bits and floats", "nothing to choose", "nested", "choices", "one of two"],
+)
+def test_any_number_of_data_is_counted_at_once(spec: Spec, expected: float) -> None:
+    began = time.process_time()
+    assert spec.cardinality() == expected
+    assert time.process_time() - began < 20  # it took minutes
+    if expected > 2**24:
+        with pytest.raises(NotSupported, match="enumerate is not possible"):
+            spec.enumerate()
+
+
+def test_combinations_that_are_too_many_are_not_listed() -> None:
+    spec = Composite(a=Bounded(0, 255, (2,), dtype=torch.uint8), b=Bounded(0, 255, (2,), dtype=torch.uint8))
+    with pytest.raises(NotSupported, match="it has more than 16777216 data"):
+        spec.enumerate()
+    assert len(Composite(a=Categorical(40), b=Categorical(50)).enumerate()) == 2000
 
 
 def test_choices_of_stacks_are_listed_side_by_side() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tensordict import NonTensorStack
 
 from steppe.errors import SpecError
 from steppe.specs import (
@@ -17,6 +18,7 @@ from steppe.specs import (
     Composite,
     MultiCategorical,
     MultiOneHot,
+    NonTensor,
     OneHot,
     Unbounded,
 )
@@ -91,10 +93,11 @@ def test_a_list_of_one_datum_is_that_datum() -> None:
     frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     spec = Bounded(0, 255, (2, 2, 3), dtype=torch.uint8)
     assert np.array_equal(spec.encode([frame]), frame)
-    with pytest.raises(SpecError, match=r"found \(1, 2, 2, 3\)"):
-        spec.encode(frame[None])
+    assert spec.encode(frame[None]).shape == (1, 2, 2, 3)
+    with pytest.raises(SpecError, match=r"expected shape \(2, 2, 3\), found \(1, 2, 2, 3\)"):
+        spec.encode(frame[None], lead=())
     with pytest.raises(SpecError, match=r"found \(2, 2, 2, 3\)"):
-        spec.encode([frame, frame])
+        spec.encode([frame, frame], lead=())
 
 
 @pytest.mark.parametrize("spec", [Bounded(0, 1, (2,)), Categorical(3, (2,)), Composite(a=Bounded(0, 1, (2,)))])
@@ -118,3 +121,63 @@ def test_the_choice_that_holds_a_value_encodes_it(monkeypatch) -> None:
     assert spec.to_numpy(torch.tensor([5.5])).tolist() == [5.5]
     with pytest.raises(SpecError, match="from 0 to 1"):
         spec.encode([3])
+
+
+ROWS = {
+    "Bounded": Bounded(torch.zeros(2, 3), torch.ones(3)),
+    "Bounded of bytes": Bounded(0, 255, (2, 3), dtype=torch.uint8),
+    "Unbounded": Unbounded(()),
+    "Categorical": Categorical(4),
+    "OneHot": OneHot(4),
+    "OneHot of one": OneHot(1),
+    "MultiCategorical": MultiCategorical([2, 3], (4, 2)),
+    "MultiOneHot": MultiOneHot([2, 3], (4, 5)),
+    "Binary": Binary(3),
+    "Choice": Choice([Categorical(3, (2,)), Categorical(4, (2,))]),
+    "Stacked": torch.stack([Bounded(0, 1, (3,)), Bounded(3, 4, (3,))], 1),
+    "Stacked OneHot": torch.stack([OneHot(3), OneHot(3, mask=torch.tensor([True, False, True]))]),
+    "Composite": Composite({"a": Unbounded((1,)), "b": OneHot(3), ("n", "c"): Bounded(0, 1, (2, 2))}),
+    "Composite with a batch": Composite({"a": Unbounded((3,)), ("n", "c"): OneHot(5, (3, 5))}, shape=(3,)),
+    "StackedComposite": torch.stack(
+        [
+            Composite(a=Bounded(0, 1, (3,)), c=OneHot(4), own=Unbounded((1,))),
+            Composite(a=Bounded(0, 2, (4,)), c=OneHot(4, mask=torch.tensor([True, False, True, True]))),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("lead", [(6,), (5, 2), (0,)], ids=str)
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_go_to_numpy_and_back(name, lead) -> None:
+    spec = ROWS[name]
+    rows = spec.rand(lead, generator=torch.Generator().manual_seed(0))
+    for encoded in (spec.encode(rows), spec.encode(spec.to_numpy(rows)), spec.encode(rows, lead=lead)):
+        spec.assert_is_in(encoded)
+        assert encoded.shape == rows.shape
+        assert bool((encoded == rows).all())
+    with pytest.raises(SpecError):
+        spec.encode(rows, lead=())
+    with pytest.raises(SpecError):
+        spec.encode(rows, lead=(7,))
+
+
+def test_text_of_many_rows_is_encoded_with_the_data_beside_it() -> None:
+    spec = Composite(x=Unbounded((2,)), text=NonTensor(example_data="a"), kind=Choice(["u", "v"]))
+    encoded = spec.encode({"x": np.zeros((3, 2)), "text": ["p", "q", "r"], "kind": "v"})
+    assert encoded.batch_size == (3,)
+    assert encoded["text"] == ["p", "q", "r"]
+    assert encoded[1]["kind"] == "v"
+    assert spec.encode({"x": np.zeros(2), "text": ["p", "q"]})["text"] == ["p", "q"]
+    assert spec["kind"].is_in(spec["kind"].encode(NonTensorStack("u", "v", "u")))
+
+
+def test_entries_of_unequal_rows_are_refused() -> None:
+    spec = Composite(a=Unbounded((2,)), b=Unbounded((3,)))
+    with pytest.raises(SpecError, match=r"'b': expected shape \(4, 3\), found \(3,\)"):
+        spec.encode({"a": np.zeros((4, 2)), "b": np.zeros(3)})
+    with pytest.raises(SpecError, match=r"'b': expected shape \(3,\), found \(4, 3\)"):
+        spec.encode({"a": np.zeros(2), "b": np.zeros((4, 3))})
+    stack = torch.stack([Bounded(0, 1, (2,)), Bounded(0, 2, (2,))])
+    with pytest.raises(SpecError, match=r"expected shape \(4, 2\), found \(2,\)"):
+        stack.encode([np.zeros((4, 2)), np.zeros(2)])

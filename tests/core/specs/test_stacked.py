@@ -267,7 +267,7 @@ def test_selecting_equal_rows_gives_an_ordinary_spec() -> None:
     assert type(spec[1:]) is Composite
     assert type(spec[:2]) is StackedComposite
     assert spec[torch.tensor([True, False, True])]["a"].shape == (2, -1)
-    with pytest.raises(IndexError, match="out of range for 3 stacked"):
+    with pytest.raises(IndexError, match="index 3 is out of bounds for dimension 0 with size 3"):
         spec[3]
     with pytest.raises(NotSupported, match="empty selection"):
         spec[3:]

@@ -20,7 +20,14 @@ from steppe.transforms import (
     TensorDictPrimer,
     TransformedEnv,
 )
-from steppe_testing import ArrayCountingEnv, CountingEnv, DynamicSpecEnv, MultiKeyCountingEnv
+from steppe_testing import (
+    ArrayCountingEnv,
+    CountingEnv,
+    DynamicSpecEnv,
+    MultiKeyCountingEnv,
+    StatelessCountingEnv,
+    TextCountingEnv,
+)
 
 N, STEPS = 3, 16
 # Rows end at different times.
@@ -117,6 +124,70 @@ def test_what_a_policy_writes_is_carried_outside(kind, base):
     data = play(env, policy)
 
     assert data["hidden"][0].squeeze(-1).tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+
+
+def primed(env):
+    return TransformedEnv(env, TensorDictPrimer(hidden=Unbounded((2,)), default_value=3.0))
+
+
+RECURRENT = {
+    "inside, arrays": lambda kind: kind(3, lambda: primed(ArrayCountingEnv(50))),
+    "inside, tensordict": lambda kind: kind(3, lambda: primed(CountingEnv(50))),
+    "inside, text": lambda kind: kind(3, lambda: primed(TextCountingEnv(50))),
+    "outside": lambda kind: primed(kind(3, lambda: ArrayCountingEnv(50))),
+    "outside, text": lambda kind: primed(kind(3, lambda: TextCountingEnv(50))),
+    "inside, counted outside": lambda kind: TransformedEnv(kind(3, lambda: primed(CountingEnv(50))), StepCounter()),
+    "inside, text, counted": lambda kind: TransformedEnv(kind(3, lambda: primed(TextCountingEnv(50))), StepCounter()),
+}
+RECURRENT_PLACES = {
+    **{
+        f"{kind.__name__}, {name}": (make, kind)
+        for kind in (SerialEnv, ParallelEnv)
+        for name, make in RECURRENT.items()
+    },
+    "view": (lambda kind: kind(4, lambda: primed(ArrayCountingEnv(50)))[1:], SerialEnv),
+    "view of text": (lambda kind: kind(4, lambda: primed(TextCountingEnv(50)))[1:], SerialEnv),
+    "one batch": (lambda kind: primed(CountingEnv(50, batch_size=(3,))), None),
+}
+
+
+def stepped_with_memory(env, how):
+    """Step rows 0 and 2, and row 1 now and then, adding one to the memory of each; what the memory was at each step."""
+    td, seen = env.reset(), []
+    for t in range(5):
+        rows = torch.tensor([True, t % 2 == 1, how == "all"])
+        if how == "all":
+            rows[:] = True
+        env.rand_action(td)
+        seen.append(td["hidden"][:, 0].tolist())
+        td.set(("next", "hidden"), td["hidden"] + 1)
+        if how == "all":
+            td = env.step_and_maybe_reset(td)[1]
+        elif how == "mask":
+            td = env.step_mdp(env.step(td.set("_step", rows)))
+        else:
+            found = env.step_mdp(env.step_at(td[rows], rows))
+            td = td.exclude("next")
+            td["hidden"] = td["hidden"].masked_scatter(rows.unsqueeze(-1).expand(3, 2), found["hidden"])
+    return seen
+
+
+@pytest.mark.parametrize("how", ["all", "mask", "rows"])
+@pytest.mark.parametrize(("make", "kind"), RECURRENT_PLACES.values(), ids=RECURRENT_PLACES.keys())
+def test_a_recurrent_state_survives_every_kind_of_step(make, kind, how):
+    with closing(make(kind)) as env:
+        seen = stepped_with_memory(env, how)
+
+    expected = [[3, 3, 3], [4, 3, 3], [5, 4, 3], [6, 4, 3], [7, 5, 3]]
+    assert seen == ([[3.0 + t] * 3 for t in range(5)] if how == "all" else expected)
+
+
+def test_a_state_that_the_environment_computes_is_not_the_callers():
+    with closing(SerialEnv(2, StatelessCountingEnv)) as env:
+        td = env.step(env.rand_action(env.reset()))
+        again = env.step(td.set("count", td["count"] + 10))
+
+    assert again["next", "count"].flatten().tolist() == [11, 11], "not what the step before left under next"
 
 
 # -- what a transform remembers is in the data -----------------------------------------------------------------------

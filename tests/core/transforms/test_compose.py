@@ -164,6 +164,24 @@ def test_what_is_no_transform_is_refused():
         compose.append(compose)
 
 
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: Compose(StepCounter(), [RewardSum()]), SpecError, r"found list. Put several into a Compose"),
+        (lambda: Compose(StepCounter(), False), SpecError, "found bool. Pass other arguments by name"),
+        (lambda: Compose().insert(StepCounter(), 0), TypeError, r"a place first: insert\(0, transform\), found StepC"),
+        (
+            lambda: CallableTransform(lambda td: td, StepCounter()),
+            SpecError,
+            "takes one function; specs is a Composite",
+        ),
+    ],
+)
+def test_an_argument_in_the_place_of_another_is_named(make, error, match):
+    with pytest.raises(error, match=match):
+        make()
+
+
 def test_a_clone_of_a_chain_is_a_chain_of_clones():
     compose = Compose(Plus(1), Compose(Plus(2)))
     TransformedEnv(CountingEnv(), compose)

@@ -28,7 +28,7 @@ class Frames(Transform):
     def memory_spec(self, specs: Any) -> Composite:
         leaf = specs.observation["observation"]
         frames = Unbounded((*leaf.shape[:-1], 2, leaf.shape[-1]), dtype=leaf.dtype)
-        return Composite({"_frames": frames}, shape=specs.batch_size)
+        return Composite({"__frames": frames}, shape=specs.batch_size)
 
     def transform_observation_spec(self, spec: Any) -> Any:
         leaf = spec["observation"]
@@ -36,11 +36,11 @@ class Frames(Transform):
         return spec
 
     def _put(self, data: Any, frames: torch.Tensor) -> Any:
-        return data.set("_frames", frames).set("observation", frames.flatten(-2))
+        return data.set("__frames", frames).set("observation", frames.flatten(-2))
 
     def _step(self, tensordict: Any, next_tensordict: Any) -> Any:
         new = next_tensordict["observation"].unsqueeze(-2)
-        return self._put(next_tensordict, torch.cat([tensordict["_frames"][..., 1:, :], new], -2))
+        return self._put(next_tensordict, torch.cat([tensordict["__frames"][..., 1:, :], new], -2))
 
     def _reset(self, tensordict: Any, tensordict_reset: Any) -> Any:
         first = tensordict_reset["observation"].unsqueeze(-2)

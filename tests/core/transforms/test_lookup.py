@@ -6,9 +6,11 @@ import subprocess
 
 import pytest
 
+import steppe
 import steppe.transforms
 from steppe.errors import SpecError, TransformNotFound
-from steppe.registry import list_transforms
+from steppe.registry import Registry, list_transforms, use
+from steppe.registry.known import FIRST_PARTY
 from tests.forked import python
 from tests.limits import CHILD
 
@@ -48,3 +50,24 @@ def test_a_transform_is_made_by_its_name():
     assert steppe.transforms.make_transform("StepCounter", max_steps=3).max_steps == 3
     with pytest.raises(SpecError, match=r"make_transform\('EnvSpecs'\): .* is no Transform"):
         steppe.transforms.make_transform("EnvSpecs")
+
+
+MOVED = ("DoubleToFloat", "RenameTransform", "ConditionalSkip", "AutoResetTransform")
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_name_that_left_the_core_is_found_in_steppe(name):
+    if name in list_transforms():
+        assert getattr(steppe, name) is getattr(steppe.transforms, name)
+
+
+@pytest.mark.parametrize("module", ["steppe", "steppe.transforms"])
+@pytest.mark.parametrize("name", MOVED)
+def test_a_name_that_left_the_core_says_what_to_install(name, module):
+    family = FIRST_PARTY.of("transform")[name].extra
+    text = (
+        rf"No installed package has the transform '{name}'\. It is in steppe-{family}: pip install 'steppe\[{family}\]'"
+    )
+
+    with use(Registry(path=[])), pytest.raises(TransformNotFound, match=text):
+        exec(f"from {module} import {name}")

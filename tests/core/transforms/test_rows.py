@@ -213,7 +213,6 @@ def test_a_transform_on_tensordicts_runs_on_rows(parts):
 )
 def test_transforms_behind_a_batch_run_on_its_storage(names, batch):
     with TransformedEnv(batch(3, base), chain(names)) as fast, OnTensorDicts(SerialEnv(3, base), chain(names)) as slow:
-        slow._compiled.on_batch = None
         data = []
         for env in (fast, slow):
             env.set_seed(3)
@@ -224,10 +223,18 @@ def test_transforms_behind_a_batch_run_on_its_storage(names, batch):
                 frame, td = env.step_and_maybe_reset(td.set("action", torch.full_like(env.action_spec.zero(), t / 14)))
                 frames.append(frame.clone())
             data.append(torch.stack(frames, 1))
-        assert fast._compiled.on_batch is not None
+        assert fast.row_steps is not None
+        assert slow.row_steps is None
     for key in data[0].keys(True, True):
         assert torch.equal(data[0][key], data[1][key]), key
     assert data[0]["next", "done"].sum() > 3
+
+
+class NoKernel(ObservationTransform):
+    """Has no kernel for blocks of rows."""
+
+    def _apply_transform(self, value):
+        return value + 1
 
 
 def test_what_runs_on_tensordicts_alone_says_why():
@@ -236,7 +243,8 @@ def test_what_runs_on_tensordicts_alone_says_why():
 
     assert "CountingEnv steps on TensorDicts" in problem(CountingEnv(3), StepCounter())
     assert "array_path=False" in problem(base(array_path=False), StepCounter())
-    assert "batch" in problem(SerialEnv(2, base), StepCounter())
+    assert "NoKernel is not written for rows of a batch" in problem(SerialEnv(2, base), NoKernel())
+    assert problem(SerialEnv(2, base), StepCounter()) is None
     assert "ConditionalSkip may leave rows out" in problem(base(), ConditionalSkip(lambda td: False))
     assert problem(base(), StepCounter()) is None
 
@@ -263,9 +271,13 @@ def test_a_base_that_leaves_the_array_path_is_followed():
 
 
 class MayLeave(ArrayCountingEnv):
-    """Says at each step whether it is on the array path."""
+    """Leaves the array path if told to, and says so."""
 
     leaves = False
+
+    def leave(self, leaves):
+        self.leaves = leaves
+        self.row_writer_changed()
 
     @property
     def row_problem(self):
@@ -289,9 +301,9 @@ def test_a_base_that_changes_between_two_steps_is_followed():
     go_on()
     del inner._step
     go_on()
-    inner.leaves = True
+    inner.leave(True)
     go_on()
-    inner.leaves = False
+    inner.leave(False)
     go_on()
     inner.reward_spec = Unbounded((1,), dtype=torch.float64)
     go_on()
@@ -408,17 +420,17 @@ class LastTwo(Transform):
 
     def memory_spec(self, specs):
         leaf = specs.observation["observation"]
-        return Composite({"_before": leaf.clone()}, shape=specs.batch_size)
+        return Composite({"__before": leaf.clone()}, shape=specs.batch_size)
 
     def _step(self, tensordict, next_tensordict):
         now = next_tensordict["observation"]
-        next_tensordict["observation"] = torch.cat([tensordict["_before"], now], -1)
-        return next_tensordict.set("_before", now)
+        next_tensordict["observation"] = torch.cat([tensordict["__before"], now], -1)
+        return next_tensordict.set("__before", now)
 
     def _reset(self, tensordict, tensordict_reset):
         now = tensordict_reset["observation"]
         tensordict_reset["observation"] = torch.cat([now, now], -1)
-        return tensordict_reset.set("_before", now)
+        return tensordict_reset.set("__before", now)
 
     def transform_observation_spec(self, observation_spec):
         leaf = observation_spec["observation"]
@@ -436,8 +448,8 @@ def test_what_a_transform_remembers_follows_its_row_and_is_not_shown(kind):
     env.check_env_specs()
     data = env.rollout(7, break_when_any_done=False)
     assert data["observation"].tolist() == [[-0.0, -0.0], [0, -1], [-1, -2], [-2, -3], [-3, -4], [-4, -5], [0, 0]]
-    assert "_before" not in data.keys()
-    assert "_before" not in data["next"].keys()
+    assert "__before" not in data.keys()
+    assert "__before" not in data["next"].keys()
 
     with SerialEnv(2, make) as batch:
         td = batch.reset()
@@ -453,5 +465,5 @@ def test_memory_that_others_would_see_is_refused():
         def memory_spec(self, specs):
             return Composite({"before": specs.observation["observation"].clone()})
 
-    with pytest.raises(SpecError, match=r"Open\.memory_spec: 'before' must have a name that begins with an underscore"):
+    with pytest.raises(SpecError, match=r"Open\.memory_spec: 'before' must .* begins with two underscores"):
         _ = TransformedEnv(base(), Open(in_keys=["observation"])).observation_spec

@@ -15,6 +15,7 @@ from steppe.envs import EnvBase
 from steppe.errors import ActionError, ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import Categorical, Composite, Unbounded
 from steppe.transforms import (
+    AutoResetEnv,
     CallableTransform,
     Compose,
     DoubleToFloat,
@@ -597,3 +598,41 @@ def test_what_is_no_environment_of_steppe_is_refused_with_the_line_that_makes_on
 def test_a_list_or_a_name_of_transforms_is_refused_with_what_to_write(transform, text):
     with pytest.raises(SpecError, match=text):
         TransformedEnv(CountingEnv(3), transform)
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------
+
+
+def twice(td):
+    return td.set("twice", 2 * td["observation"])
+
+
+@pytest.mark.parametrize("kind", [TransformedEnv, AutoResetEnv])
+def test_transforms_are_given_one_after_another(kind):
+    env = kind(CountingEnv(7), StepCounter(), twice, None, RewardSum())
+
+    assert type(env) is kind
+    assert [type(part) for part in env.transform] == [StepCounter, CallableTransform, RewardSum]
+    data = env.rollout(3)["next"]
+    assert (data["step_count"][-1], data["twice"][-1]) == (3, 6)
+    assert data["episode_reward"][-1] == data["reward"].sum()
+    several = TransformedEnv(TransformedEnv(CountingEnv(7), StepCounter()), InitTracker(), RewardSum())
+    assert [type(part) for part in several.transform] == [StepCounter, InitTracker, RewardSum]
+
+
+def test_a_single_transform_stays_what_it_is():
+    counter = StepCounter()
+
+    assert TransformedEnv(CountingEnv(7), counter).transform is counter
+    assert TransformedEnv(CountingEnv(7), transform=counter.clone()).transform.step_count_key == "step_count"
+    assert len(TransformedEnv(CountingEnv(7), None).transform) == 0
+
+
+def test_other_arguments_are_given_by_name():
+    assert TransformedEnv(CountingEnv(7), StepCounter(), cache_specs=False).cache_specs is False
+    with pytest.raises(SpecError, match=r"found bool. Pass other arguments by name.*cache_specs=True"):
+        TransformedEnv(CountingEnv(7), StepCounter(), True)
+    with pytest.raises(SpecError, match=r"found list. .*TransformedEnv\(env, first, second\)"):
+        TransformedEnv(CountingEnv(7), [StepCounter(), RewardSum()])
+    with pytest.raises(TypeError, match="give all transforms in order, or one of them as transform="):
+        TransformedEnv(CountingEnv(7), StepCounter(), transform=RewardSum())

@@ -29,7 +29,7 @@ def test_a_wrong_name_is_answered_with_a_close_one():
 
 
 def test_pixels_are_refused():
-    with pytest.raises(NotSupported, match=r"brax\.io\.image"):
+    with pytest.raises(NotSupported, match=r"render_mode=.rgb_array."):
         BraxEnv("fast", from_pixels=True)
 
 

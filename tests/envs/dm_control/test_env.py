@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import textwrap
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 pytest.importorskip("dm_control")
 
+import dm_env
 from dm_control import suite
 from dm_control.suite.wrappers import action_scale, pixels
 
@@ -102,17 +104,64 @@ def test_pixels_alone_and_repeated_actions_render_one_frame_a_step():
     assert len(frames) == 4  # the reset and three steps
 
 
+WITHOUT_A_DISPLAY = {
+    "pixels first": "print(make_env(name, **frames).reset()['pixels'].shape)",
+    "pixels after an environment without": """
+        plain = make_env(name)
+        plain.rollout(2)
+        print(make_env(name, **frames).rollout(2)['pixels'][1].shape)
+        """,
+    "a frame of an environment without pixels": """
+        from steppe.transforms import PixelRenderTransform, TransformedEnv
+        env = TransformedEnv(make_env(name, render_kwargs=frames['render_kwargs']), PixelRenderTransform())
+        print(env.rollout(2)['pixels'][1].shape)
+        """,
+    "the library was imported before": """
+        from dm_control import suite
+        from steppe_dm_control import DMControlWrapper
+        print(DMControlWrapper(suite.load('cartpole', 'balance'), **frames).reset()['pixels'].shape)
+        """,
+    "in one worker with one without": """
+        from functools import partial
+        from steppe import ParallelEnv
+        def only_pixels(**kwargs):
+            make_env(name).rollout(1)
+            return make_env(name, **kwargs)
+        with ParallelEnv(2, partial(only_pixels, **frames), num_processes=1) as env:
+            print(env.rollout(2)['pixels'][1, 1].shape)
+        """,
+}
+
+
 @pytest.mark.programs
-def test_frames_without_a_display_need_no_settings():
+@pytest.mark.parametrize("case", WITHOUT_A_DISPLAY)
+def test_frames_without_a_display_need_no_settings(case):
     code = (
         "from steppe import make_env\n"
-        "env = make_env('dm:cartpole-balance', from_pixels=True, render_kwargs={'height': 8, 'width': 8})\n"
-        "print(env.reset()['pixels'].shape)\n"
-    )
-    environment = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "DISPLAY")}
+        "name = 'dm:cartpole-balance'\n"
+        "frames = {'from_pixels': True, 'render_kwargs': {'height': 8, 'width': 12}}\n"
+    ) + textwrap.dedent(WITHOUT_A_DISPLAY[case])
+    hidden = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
     done = subprocess.run([*python(), "-c", code], env=environment, capture_output=True, text=True, timeout=CHILD)
 
-    assert "torch.Size([8, 8, 3])" in done.stdout, done.stderr
+    assert "torch.Size([8, 12, 3])" in done.stdout, done.stderr
+
+
+@pytest.mark.programs
+def test_a_choice_of_the_user_is_left_alone():
+    code = (
+        "import os\n"
+        "from steppe import make_env\n"
+        "env = make_env('dm:cartpole-balance')\n"
+        "try:\n    env.render()\nexcept Exception as error:\n    print(type(error).__name__)\n"
+        "print(os.environ['MUJOCO_GL'])\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    environment["MUJOCO_GL"] = "disable"
+    done = subprocess.run([*python(), "-c", code], env=environment, capture_output=True, text=True, timeout=CHILD)
+
+    assert done.stdout.split() == ["NotSupported", "disable"], done.stderr
 
 
 def test_a_wrapper_takes_environments_and_wrappers_of_the_library():
@@ -252,3 +301,59 @@ def test_wrong_arguments_are_answered():
         make_env("dm:manipulation/reach_site_features", time_limit=3)
     with pytest.raises(TypeError, match=r"DMControlEnv\('cheetah', 'run'\)"):
         DMControlWrapper("cheetah")
+
+
+# -- values that are none --------------------------------------------------------------------------------------------
+
+
+class Breaks(dm_env.Environment):
+    """Returns sound values in the first two steps, and from then on what it was given."""
+
+    def __init__(self, *, numbers=(2,), **later):
+        self.numbers, self.later, self.steps = numbers, later, 0
+
+    def observation_spec(self):
+        return {"x": dm_env.specs.Array(self.numbers, np.float64)}
+
+    def action_spec(self):
+        return dm_env.specs.BoundedArray((1,), np.float64, -1.0, 1.0)
+
+    def reset(self):
+        self.steps = 0
+        return dm_env.restart({"x": np.zeros(self.numbers)})
+
+    def step(self, action):
+        self.steps += 1
+        later = self.later if self.steps > 2 else {}
+        return dm_env.TimeStep(
+            later.get("step_type", dm_env.StepType.MID),
+            later.get("reward", 1.0),
+            later.get("discount", 1.0),
+            {"x": later.get("x", np.ones(self.numbers))},
+        )
+
+
+class OnTensorDicts(DMControlWrapper):
+    def read_obs(self, observations):
+        return super().read_obs(observations)
+
+
+NONE = {
+    "reward None": ({"reward": None}, "'reward' must be a number"),
+    "reward text": ({"reward": "2.0"}, "'reward' must be a number"),
+    "observation None": ({"x": [None, 1.0]}, "'x' must be a number"),
+    "observation of objects": ({"x": np.array([None, 1.0], dtype=object)}, "'x' must be a number"),
+    "number None": ({"x": None, "numbers": ()}, "'x' must be a number"),
+    "discount None": ({"discount": None, "step_type": dm_env.StepType.LAST}, "'discount' must be a number"),
+}
+
+
+@pytest.mark.parametrize("case", NONE)
+@pytest.mark.parametrize("frame_skip", [None, 2])
+@pytest.mark.parametrize("wrapper", [DMControlWrapper, OnTensorDicts])
+def test_a_value_that_is_none_is_an_error_and_not_nan(wrapper, frame_skip, case):
+    later, text = NONE[case]
+
+    with pytest.raises(SpecError, match=text) as caught:
+        wrapper(Breaks(**later), frame_skip=frame_skip).rollout(6)
+    assert f"{wrapper.__name__}(NoneType).step: " in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from steppe import Collector
 from steppe.batched import SerialEnv
 from steppe.errors import ActionError, ClosedError, NotSupported
 from steppe.specs import Unbounded
@@ -202,7 +203,7 @@ def test_row_problem_says_why_a_pool_has_no_rows():
     own = TransformedEnv(MultiThreadedEnv(2, "CartPole-v1"), Wrong())
     plain = MultiThreadedEnv(2, "CartPole-v1")
 
-    assert (raw.row_writer, raw.row_problem) == (None, "with raw_rows=True some rows are no transition.")
+    assert (raw.row_writer, raw.row_problem) == (None, "with raw_rows=True, some rows are not transitions.")
     assert (elsewhere.row_writer, elsewhere.row_problem) == (None, "its data is on meta.")
     assert (own.row_writer, own.row_problem) == (None, "Wrong is not written for rows of a batch.")
     assert plain.row_problem is None
@@ -230,3 +231,27 @@ def test_a_batch_of_pools_steps_them_on_tensordicts():
     assert data.batch_size == (2, 3, 6)
     assert data["next", "step_count"][..., :5].amax() == 4
     assert data["next", "done"][..., 3, :].all()
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+@pytest.mark.parametrize("use", ["rollout", "step", "base"])
+def test_a_use_in_between_begins_new_trajectories(transformed: bool, use: str) -> None:
+    base = MultiThreadedEnv(3, "Pendulum-v1")
+    env = TransformedEnv(base, StepCounter()) if transformed else base
+    td = env.rand_action(env.reset())
+    with Collector(env, frames_per_batch=12) as collector:
+        first = next(collector)
+        again = next(collector)
+        assert torch.equal(first["next", "observation"][:, -1], again["observation"][:, 0])
+        {
+            "rollout": lambda: env.rollout(3),
+            "step": lambda: env.step_and_maybe_reset(td),
+            "base": lambda: base.step_and_maybe_reset(td.select("action")),
+        }[use]()
+        with pytest.warns(UserWarning, match="an environment of its own"):
+            second = next(collector)
+    assert not set(again["collector", "traj_ids"].flatten().tolist()) & set(
+        second["collector", "traj_ids"].flatten().tolist()
+    )
+    if transformed:
+        assert second["step_count"][:, 0].eq(0).all()

@@ -373,9 +373,9 @@ class TestFrameSkip:
         assert env.frame_skip == 1
 
     def test_the_two_ways_to_say_it_do_not_go_together(self):
-        with pytest.raises(TypeError, match="give one of them"):
+        with pytest.raises(TypeError, match="Pass only one of them"):
             GymEnv("ALE/Pong-v5", frame_skip=2, frameskip=3)
-        with pytest.raises(SpecError, match="frame_skip is a whole number >= 1"):
+        with pytest.raises(SpecError, match="frame_skip must be an integer >= 1"):
             GymEnv("ALE/Pong-v5", frame_skip=0)
 
 
@@ -387,3 +387,9 @@ def test_one_hot_rows_are_int64_whatever_the_numbers_are():
         assert env.action_spec.dtype is torch.int64
         assert space.contains(np.asarray(raw.actions[0], space.dtype)[()])
         assert GymWrapper(Player(action=space), True).action_spec.dtype is torch.int32
+
+
+@pytest.mark.parametrize("second", [StepCounter(), 3, "rgb_array"])
+def test_a_wrapper_does_not_take_its_second_argument_for_a_switch(second):
+    with pytest.raises(TypeError, match="categorical_action_encoding is True or False, found"):
+        GymWrapper(GymEnv("CartPole-v1")._env, second)

@@ -112,7 +112,7 @@ def test_a_frame_skip_that_is_no_count_is_refused(frame_skip):
 
 @pytest.mark.parametrize("num_envs", [-1, 1.5, True])
 def test_a_number_of_environments_that_is_no_count_is_refused(num_envs):
-    with pytest.raises(ValueError, match="num_envs is a whole number"):
+    with pytest.raises(ValueError, match="num_envs must be an integer >= 0"):
         GymEnv("CartPole-v1", num_envs)
 
 

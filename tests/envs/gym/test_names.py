@@ -160,7 +160,7 @@ def test_a_name_of_a_package_that_extends_the_library_needs_no_import_of_the_use
     ("name", "error", "text"),
     [
         ("CartPol-v1", EnvNotFound, "Did you mean 'CartPole-v1'"),
-        ("Pendulum-v1", NotSupported, "no vector environment of its own: vectorization_mode 'sync'"),
+        ("Pendulum-v1", NotSupported, "no vector entry point. Use vectorization_mode='sync'"),
     ],
 )
 def test_a_wrong_id_of_a_vector_environment(name, error, text):
@@ -169,7 +169,7 @@ def test_a_wrong_id_of_a_vector_environment(name, error, text):
 
 
 def test_an_object_is_wrapped_and_not_made():
-    with pytest.raises(TypeError, match=r"not by TimeLimit. GymWrapper\(env\) wraps one"):
+    with pytest.raises(TypeError, match=r"found TimeLimit. To wrap an environment, call GymWrapper\(env\)"):
         GymEnv(gymnasium.make("CartPole-v1"))
 
 

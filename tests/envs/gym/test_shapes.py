@@ -9,7 +9,7 @@ gymnasium = pytest.importorskip("gymnasium", minversion="1.0")
 
 from gymnasium import spaces  # noqa: E402
 
-from steppe import SerialEnv  # noqa: E402
+from steppe import SerialEnv, SyncDataCollector  # noqa: E402
 from steppe.errors import SpecError  # noqa: E402
 from steppe_gym import GymWrapper, register_gym_spec_conversion  # noqa: E402
 
@@ -169,5 +169,99 @@ def test_an_environment_that_returns_what_old_gym_did_is_an_error_that_says_what
     with pytest.raises(SpecError, match=r"4 values, as gym did before 0\.26.*return observation, reward, terminated"):
         env.rollout(3)
     env = batch(lambda: GymWrapper(OldReturns(also_resets=True)))
-    with pytest.raises(SpecError, match=r"one value \(ndarray\), where gymnasium wants two: return observation, info"):
+    with pytest.raises(
+        SpecError, match=r"two values in gymnasium, returned one value \(ndarray\): return observation, info"
+    ):
         env.reset()
+
+
+# -- values that are none --------------------------------------------------------------------------------------------
+
+NONE = {
+    "reward None": {"reward": None},
+    "reward of an object": {"reward": np.array([None], dtype=object)},
+    "reward text": {"reward": "0.5"},
+    "observation with None": {"observation": [0.5, None, 0.5]},
+    "observation of objects": {"observation": np.array([0.5, None, 0.5], dtype=object)},
+    "observation of text": {"observation": np.array(["1", "2", "3"])},
+    "terminated None": {"terminated": None},
+    "truncated None": {"truncated": None},
+    "terminated text": {"terminated": "False"},
+    "truncated several": {"truncated": [False, True]},
+}
+
+
+class Breaks(Later):
+    """Returns sound values at its reset and in its first three steps."""
+
+    def __init__(self, **later):
+        super().__init__(BOX, None)
+        self.wrong = later
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        wrong = self.wrong if self.steps > 3 else {}
+        return (
+            wrong.get("observation", observation),
+            wrong.get("reward", reward),
+            wrong.get("terminated", terminated),
+            wrong.get("truncated", truncated),
+            info,
+        )
+
+
+class Both(GymWrapper):
+    """Steps in whichever row."""
+
+    def bind_step(self, out):
+        return self.step_into
+
+
+@pytest.mark.parametrize("case", NONE)
+@pytest.mark.parametrize("frame_skip", [None, 3])
+@pytest.mark.parametrize("wrapper", [GymWrapper, Both, Slow])
+def test_a_value_that_is_none_is_an_error_and_not_nan(wrapper, frame_skip, case):
+    (name,) = NONE[case]
+    env = wrapper(Breaks(**NONE[case]), frame_skip=frame_skip)
+
+    with pytest.raises(SpecError, match=rf"'{name}' must be .* found .*") as caught:
+        env.rollout(6)
+    assert f"{env!r}.step: " in str(caught.value)
+
+
+@pytest.mark.parametrize("case", ["reward None", "terminated None", "observation of objects"])
+def test_steps_and_batches_do_not_take_none_either(case):
+    (name,) = NONE[case]
+
+    def stepped(env):
+        td = env.reset()
+        for _ in range(5):
+            _, td = env.step_and_maybe_reset(env.rand_action(td))
+
+    with pytest.raises(SpecError, match=f"'{name}' must be"):
+        stepped(GymWrapper(Breaks(**NONE[case])))
+    with pytest.raises(SpecError, match=rf"GymWrapper\(Breaks\).step: '{name}' must be"):
+        stepped(SerialEnv(2, [lambda: GymWrapper(Breaks()), lambda: GymWrapper(Breaks(**NONE[case]))]))
+    with pytest.raises(SpecError, match=f"'{name}' must be"):
+        list(SyncDataCollector(GymWrapper(Breaks(**NONE[case])), None, frames_per_batch=8, total_frames=16))
+
+
+def test_a_limit_of_time_tells_the_step():
+    env = GymWrapper(gymnasium.wrappers.TimeLimit(Breaks(reward=None), 20))
+
+    with pytest.raises(SpecError, match=r"TimeLimit\).step, step 4 of the episode: 'reward' .* found None"):
+        env.rollout(9)
+
+
+def test_flags_may_be_those_of_numpy_and_numbers():
+    for flag in (np.True_, 1, np.ones(1, bool)):
+        data = GymWrapper(Breaks(terminated=flag)).rollout(9)
+        assert data["next", "terminated"].flatten().tolist() == [False, False, False, True]
+        assert GymWrapper(Breaks(truncated=flag)).rollout(9).shape == (4,)
+
+
+def test_an_info_of_objects_is_an_error():
+    env = GymWrapper(Later(BOX, None, info=np.array([None, 2.0], dtype=object))).set_info_dict_reader(["lives"])
+
+    with pytest.raises(SpecError, match="'lives' must be a number"):
+        env.rollout(5)

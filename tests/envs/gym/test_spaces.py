@@ -120,7 +120,7 @@ def test_what_has_no_layout_is_refused(name):
         "OneOf": lambda: spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1)]),
     }[name]()
 
-    with pytest.raises(NotSupported, match=f"{name}.*has no layout as tensors"):
+    with pytest.raises(NotSupported, match=f"{name}.*has no tensor layout"):
         space_to_spec(space)
 
 
@@ -330,7 +330,7 @@ def test_state_is_called_observation_where_there_is_none():
 
 @pytest.mark.parametrize("name", ["action", "reward", "done"])
 def test_an_entry_with_the_name_of_something_else_is_refused(name):
-    with pytest.raises(SpecError, match=rf"observes entries named \['{name}'\], which are keys of other things"):
+    with pytest.raises(SpecError, match=rf"observes entries named \['{name}'\], which are reserved keys"):
         GymWrapper(Echo(spaces.Dict({name: spaces.Box(0, 1), "x": spaces.Box(0, 1)})))
 
 

@@ -299,3 +299,34 @@ def test_rewards_may_be_arrays_of_one_value():
 
     assert found[0]["next", "walker", "reward"].any()
     assert torch.equal(*(data["next", "walker", "reward"] for data in found))
+
+
+class PaysNone(Leaving):
+    """Says something wrong of its second agent in the second step."""
+
+    def __init__(self, column, value):
+        super().__init__()
+        self.column, self.value = column, value
+
+    def step(self, actions):
+        found = super().step(actions)
+        if self.steps == 2:
+            found[self.column]["walker_1"] = self.value
+        return found
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        (0, [None, 1.0], "'observation'"),
+        (1, None, "'reward' must be a number"),
+        (1, "3", "'reward' must be a number"),
+        (2, None, "'terminated' must be True or False"),
+        (3, "False", "'truncated' must be True or False"),
+    ],
+)
+def test_a_value_that_is_none_names_the_agent(column, value, text):
+    env = PettingZooWrapper(PaysNone(column, value), use_mask=True)
+
+    with pytest.raises(SpecError, match=rf"step, agent 'walker_1': .*{text}"):
+        env.rollout(4)

@@ -301,7 +301,7 @@ def test_other_warnings_of_a_scenario_are_heard() -> None:
 
 @pytest.mark.parametrize("count", [0, True, 2.0])
 def test_a_wrong_number_of_environments_is_refused(count: Any) -> None:
-    with pytest.raises(SpecError, match="num_envs is a whole number >= 1"):
+    with pytest.raises(SpecError, match="num_envs must be an integer >= 1"):
         VmasEnv("balance", num_envs=count)
 
 
@@ -386,3 +386,19 @@ def test_what_was_stepped_under_inference_mode_goes_on_outside_of_it() -> None:
     data = env.rollout(3)
 
     assert data["next", "agents", "reward"].shape[:2] == (2, 3)
+
+
+@pytest.mark.parametrize("use", ["rollout", "step"])
+def test_a_use_in_between_begins_new_trajectories(use: str) -> None:
+    base = VmasEnv("balance", num_envs=N, seed=0)
+    env = TransformedEnv(base, StepCounter())
+    td = env.rand_action(env.reset())
+    with SyncDataCollector(env, frames_per_batch=4 * N) as collector:
+        next(collector)
+        assert next(collector)["step_count"][:, 0].eq(4).all()
+        if use == "rollout":
+            base.rollout(2)
+        else:
+            env.step_and_maybe_reset(td)
+        with pytest.warns(UserWarning, match="an environment of its own"):
+            assert next(collector)["step_count"][:, 0].eq(0).all()

@@ -19,7 +19,7 @@ import numpy as np
 from steppe import SyncDataCollector, check_env_specs
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded
-from steppe_jax import EnvFunctions, JaxEnv, Outcome, forks
+from steppe_jax import EnvFunctions, JaxEnv, Outcome, fork_check
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -140,8 +140,8 @@ def test_gradients_are_those_of_jax() -> None:
     env = Drift(batch_size=3, requires_grad=True)
     env.set_seed(0)
     root = env.reset()
-    given = env.functions.state_leaves
-    natives = [env._native_state(root[key], leaf, 3) for key, leaf in zip(env.state_entries, given, strict=True)]
+    leaves = env.functions.state_leaves
+    natives = [env._native_state(root[key], leaf, 3) for key, leaf in zip(env.state_entries, leaves, strict=True)]
     start = env.functions.state_tree([jnp.asarray(native.numpy()) for native in natives])
 
     def total(x: Any, actions: Any) -> Any:
@@ -205,7 +205,7 @@ def test_a_collector_takes_rows_of_a_batch() -> None:
 
 
 def test_a_forked_copy_of_a_process_with_jax_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "_LOADED_IN", os.getpid() + 1)
+    monkeypatch.setattr(fork_check, "_LOADED_IN", os.getpid() + 1)
 
     with pytest.raises(NotSupported, match="mp_start_method='spawn'"):
         Drift()

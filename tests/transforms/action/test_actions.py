@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from steppe import SerialEnv, TransformedEnv, check_env_specs
+from steppe import ParallelEnv, SerialEnv, TransformedEnv, check_env_specs
 from steppe.errors import ActionError, NotSupported, SpecError, StateError
 from steppe.specs import Binary, Bounded, Categorical, MultiCategorical, MultiOneHot, OneHot, Unbounded
 from steppe.transforms import Compose, StepCounter
@@ -225,6 +225,46 @@ def test_only_what_the_mask_allows_is_drawn_in_each_row():
     data = inside.rollout(15, break_when_any_done=False)
     assert torch.equal(data["action"], data["action_mask"])
     assert TransformedEnv(Masked(9), ActionMask()).rollout(5)["action"].int().argmax(-1).tolist() == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("batch", [SerialEnv, ParallelEnv])
+def test_some_rows_change_their_masks_and_no_others(batch):
+    env = TransformedEnv(batch(3, partial(Masked, 8)), ActionMask())
+
+    def allowed():
+        return env.action_spec.mask.int().argmax(-1).tolist()
+
+    td = env.step_mdp(env.step(env.rand_action(env.reset())))
+    assert allowed() == [1, 1, 1]
+    some = env.step_at(env.rand_action(td.clone())[[2, 0]], [2, 0])
+    assert (some["next", "action_mask"].int().argmax(-1).tolist(), allowed()) == ([2, 2], [2, 1, 2])
+    again = env.reset_at(None, torch.tensor([0]))
+    assert (again["action_mask"].tolist(), allowed()) == ([[True, False, False]], [0, 1, 2])
+    again = env.reset_at(env.step_mdp(some)[:1], [2])
+    assert (again["action_mask"].tolist(), allowed()) == ([[True, False, False]], [0, 1, 0])
+    td["action_mask"] = torch.eye(3, dtype=torch.bool)[[0, 1, 0]]
+    data = env.rand_action(td)
+    assert torch.equal(data["action"], td["action_mask"])
+    data["_step"] = torch.tensor([True, False, False])
+    td = env.step_mdp(env.step(data))
+    assert (td["action_mask"].int().argmax(-1).tolist(), allowed()) == ([1, 1, 0], [1, 1, 0])
+    td["_reset"] = torch.tensor([[True], [True], [False]])
+    assert (env.reset(td)["action_mask"].int().argmax(-1).tolist(), allowed()) == ([0, 0, 0], [0, 0, 0])
+    env.close()
+
+
+@pytest.mark.parametrize("how", ["rows", "mask"])
+def test_rows_that_do_not_act_keep_their_masks(how):
+    env = TransformedEnv(SerialEnv(3, [partial(Masked, n) for n in (4, 7, 9)]), ActionMask())
+    td, rows = env.rand_action(env.reset()), torch.tensor([True, False, True])
+    if how == "rows":
+        env.step_at(td[rows], rows)
+    else:
+        env.step(td.set("_step", rows))
+    assert env.action_spec.mask.int().argmax(-1).tolist() == [1, 0, 1]
+
+    env.reset_at(None, [2])
+    assert env.action_spec.mask.int().argmax(-1).tolist() == [1, 0, 0]
 
 
 def test_a_mask_or_action_that_is_not_there_is_named():

@@ -225,7 +225,7 @@ def test_a_state_dict_is_taken_over_into_the_memory_that_others_see():
     torch.testing.assert_close(twin.loc["observation"], env.transform.loc["observation"])
     with pytest.raises(SpecError, match=r"lacks \['observation_ssq'\]"):
         other.set_extra_state({"observation_sum": torch.zeros(3), "observation_count": torch.ones(1)})
-    with pytest.raises(SpecError, match=r"of shape \(2,\), and here is \(3,\)"):
+    with pytest.raises(SpecError, match=r"of shape \(2,\), expected \(3,\)"):
         other.set_extra_state({f"observation_{part}": torch.zeros(2) for part in ("sum", "ssq", "count")})
 
 
@@ -254,7 +254,7 @@ def test_a_lock_of_ones_own_is_held_and_does_not_travel():
 
     assert norm.lock is lock
     assert lock.acquire(block=False)
-    with pytest.raises(NotSupported, match=r"cannot be given to a worker.*SharedLock\(\)"):
+    with pytest.raises(NotSupported, match=r"cannot be sent to a worker.*SharedLock\(\)"):
         pickle.dumps(norm)
     with pytest.raises(SpecError, match="A lock is a context manager"):
         VecNorm(["observation"], lock=3)

@@ -78,6 +78,15 @@ def test_one_image_of_a_batch_is_kept_as_it_is_and_recorded():
     assert [frame.shape for frame in env.transform[-1].obs] == [(3, 700, 700)] * 3
 
 
+def test_a_batch_of_batches_of_one_has_a_frame_of_each():
+    env = SerialEnv(3, lambda: make_env("vmas:balance", num_envs=1))
+    env = TransformedEnv(env, PixelRenderTransform())
+    data = env.rollout(2)
+    env.close()
+    assert data["next", "pixels"].shape == (3, 1, 2, 700, 700, 3)
+    assert env.observation_spec["pixels"].shape == (3, 1, 700, 700, 3)
+
+
 @pytest.mark.parametrize(
     ("make", "arguments", "text"),
     [

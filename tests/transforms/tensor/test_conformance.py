@@ -9,16 +9,23 @@ from steppe.transforms import Transform
 from steppe_tensor import (
     CatTensors,
     ClipTransform,
+    DeviceCastTransform,
+    DoubleToFloat,
+    ExcludeTransform,
     ExpandAs,
     FiniteTensorDictCheck,
     FlattenObservation,
     Hash,
     PermuteTransform,
     PinMemoryTransform,
+    RemoveEmptySpecs,
+    RenameTransform,
+    SelectTransform,
     SignTransform,
     SqueezeTransform,
     Stack,
     Timer,
+    UnaryTransform,
     UnsqueezeTransform,
 )
 from steppe_testing import TransformConformance
@@ -193,3 +200,65 @@ class TestHashByFunction(TransformConformance):
 
     def make_transform(self) -> Transform:
         return Hash(["observation"], ["hash"], hash_fn=parity)
+
+
+def squares(value: torch.Tensor) -> torch.Tensor:
+    return value**2
+
+
+class TestUnaryTransform(TransformConformance):
+    input_spec = {"observation": Unbounded((3,))}
+    expected = {"square": (3,)}
+
+    def make_transform(self) -> Transform:
+        return UnaryTransform(["observation"], ["square"], fn=squares)
+
+
+class TestDoubleToFloat(TransformConformance):
+    input_spec = {"observation": Unbounded((3,), dtype=torch.float64), ("a", "b"): Unbounded((2,), dtype=torch.float64)}
+    expected = {"observation": (3,), ("a", "b"): (2,)}
+    action_spec = Bounded(-1.0, 1.0, shape=(2,), dtype=torch.float64)
+
+    def make_transform(self) -> Transform:
+        return DoubleToFloat()
+
+
+class TestRenameTransform(TransformConformance):
+    input_spec = {"observation": Unbounded((3,))}
+    expected = {("seen", "by_me"): (3,)}
+
+    def make_transform(self) -> Transform:
+        return RenameTransform(["observation"], [("seen", "by_me")])
+
+
+class TestSelectTransform(TransformConformance):
+    input_spec = {"observation": Unbounded((3,)), "noise": Unbounded((2,))}
+    expected = {"observation": (3,)}
+
+    def make_transform(self) -> Transform:
+        return SelectTransform("observation")
+
+
+class TestExcludeTransform(TransformConformance):
+    input_spec = {"observation": Unbounded((3,)), ("group", "noise"): Unbounded((2,))}
+    expected = {"observation": (3,)}
+
+    def make_transform(self) -> Transform:
+        return ExcludeTransform(("group", "noise"))
+
+
+class TestRemoveEmptySpecs(TransformConformance):
+    input_spec = VECTOR
+    expected = {"observation": (3,)}
+
+    def make_transform(self) -> Transform:
+        return RemoveEmptySpecs()
+
+
+class TestDeviceCastTransform(TransformConformance):
+    input_spec = VECTOR
+    expected = {"observation": (3,)}
+    on_rows = False
+
+    def make_transform(self) -> Transform:
+        return DeviceCastTransform("cpu")

@@ -320,7 +320,7 @@ def test_what_was_hashed_is_remembered_where_there_is_an_inverse():
     copy = Hash(["text"], ["hash"], ["text"], ["hash"])
     copy.load_state_dict(hashes.state_dict())
     assert copy.get_input_from_hash(data["hash"]) == "word"
-    with pytest.raises(SpecError, match="remembers nothing"):
+    with pytest.raises(SpecError, match="has no repertoire"):
         Hash(["text"], ["hash"]).get_input_from_hash(data["hash"])
 
 

@@ -117,7 +117,7 @@ def test_entries_that_do_not_fit_are_refused(arguments, said):
 
 
 def test_arguments_that_mean_nothing_are_refused():
-    with pytest.raises(SpecError, match="dim is -1; found -2"):
+    with pytest.raises(SpecError, match="dim must be -1; found -2"):
         CatTensors(dim=-2)
     with pytest.raises(SpecError, match="out_key is a name"):
         CatTensors(["a"], out_key=["b"])

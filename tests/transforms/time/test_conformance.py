@@ -9,6 +9,7 @@ from steppe.transforms import Compose, StepCounter
 from steppe_testing import TransformConformance
 from steppe_time import (
     CatFrames,
+    ConditionalSkip,
     FrameSkipTransform,
     NoopResetEnv,
     RandomTruncationTransform,
@@ -35,6 +36,20 @@ class TestCatFramesBeside(TransformConformance):
 
     def make_transform(self):
         return CatFrames(3, -1, [("agents", "seen")], [("agents", "stack")], padding="constant", padding_value=-1.0)
+
+
+def low(data):
+    return data["observation"][..., 0] < -0.5
+
+
+class TestConditionalSkip(TransformConformance):
+    input_spec = {"observation": Unbounded((3,))}
+    expected = {"observation": (3,)}
+    works_alone = False
+    on_rows = False
+
+    def make_transform(self):
+        return ConditionalSkip(low)
 
 
 class TestTimeMaxPool(TransformConformance):

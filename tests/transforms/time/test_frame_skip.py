@@ -157,7 +157,7 @@ def test_a_batch_is_repeated_from_outside_until_each_of_its_rows_ends(chain, ins
     rows, tensordicts = (around(base, chain, inside) for base in WAYS)
 
     assert_equal_data(stepped(rows), stepped(tensordicts), "a loop of steps")
-    assert rows._compiled.repeats is (not inside and chain not in ON_TENSORDICTS)
+    assert (rows.row_steps is not None) is (not inside and chain not in ON_TENSORDICTS)
     for env in (rows, tensordicts):
         env.set_seed(5)
     assert_equal_data(*(env.rollout(20, break_when_any_done=False) for env in (rows, tensordicts)), "a rollout")

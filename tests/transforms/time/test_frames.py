@@ -212,9 +212,9 @@ def test_bad_arguments_are_refused(make, says):
     [
         (CatFrames(2, -1, ["pixels"]), SpecError, r"no observation 'pixels'. It has \['observation'\]"),
         (CatFrames(2, -3, ["observation"]), SpecError, "at least 3 dimensions"),
-        (CatFrames(2, -1, ["observation"], future=True), NotSupported, "stored data alone"),
-        (CatFrames(2, -1, ["observation"], mask_key="mask"), NotSupported, "stored data alone"),
-        (CatFrames(2, -1, ["observation"], as_inverse=True), NotSupported, "stored data alone"),
+        (CatFrames(2, -1, ["observation"], future=True), NotSupported, "stored data only"),
+        (CatFrames(2, -1, ["observation"], mask_key="mask"), NotSupported, "stored data only"),
+        (CatFrames(2, -1, ["observation"], as_inverse=True), NotSupported, "stored data only"),
         (CatFrames(2, -1, ["observation"], reset_key=("agents", "_reset")), SpecError, "no reset mask"),
     ],
 )
@@ -226,7 +226,7 @@ def test_an_environment_that_cannot_have_it_says_so(part, error, says):
 def test_a_step_without_a_reset_says_what_is_missing():
     env = TransformedEnv(CountingEnv(3), CatFrames(2, -1, ["observation"]))
 
-    with pytest.raises(StateError, match="'_frames_observation'"):
+    with pytest.raises(StateError, match="'__frames_observation'"):
         env.step(env.rand_action())
 
 

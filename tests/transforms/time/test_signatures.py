@@ -9,8 +9,10 @@ import pytest
 import steppe_time
 
 ARGUMENTS = {
+    "AutoResetTransform": "replace fill_float fill_int fill_bool",
     "BurnInTransform": "modules burn_in out_keys",
     "CatFrames": "N dim in_keys out_keys padding padding_value as_inverse reset_key done_key future mask_key",
+    "ConditionalSkip": "cond",
     "FrameSkipTransform": "frame_skip",
     "NoopResetEnv": "noops random",
     "RandomTruncationTransform": (

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from steppe.errors import SpecError
+from steppe.specs import Bounded, Composite
 from steppe.transforms import CenterCrop, Crop, GrayScale, Resize, ToTensorImage
 
 
@@ -53,6 +54,53 @@ def test_an_image_may_have_another_dtype_and_one_more_dimension():
     result = ToTensorImage(unsqueeze=True, dtype=torch.float64)(pixels=image(6, 4, 5, 3))
 
     assert (result.shape, result.dtype) == ((6, 1, 3, 4, 5), torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+@pytest.mark.parametrize("arguments", [{}, {"from_int": False}])
+def test_integers_keep_the_values_of_the_frame(dtype, arguments):
+    frames = image(5, 7, 9, 3)
+    transform = ToTensorImage(dtype=dtype, **arguments)
+
+    result = transform(pixels=frames)
+    spec = transform.transform_observation_spec(Bounded(0, 255, (7, 9, 3), dtype=torch.uint8))
+
+    assert torch.equal(result, frames.movedim(-1, -3).to(dtype))
+    assert (spec.dtype, spec.space.high.unique().tolist()) == (dtype, [255])
+
+
+def test_floats_up_to_one_are_not_made_integers():
+    with pytest.raises(SpecError, match=r"ToTensorImage\(dtype=torch.uint8\): .* floats up to 1"):
+        ToTensorImage(dtype=torch.uint8).transform_observation_spec(Bounded(0, 1, (7, 9, 3)))
+
+
+LAST = r"{} takes images .* found the shape {}. Channels come first: put ToTensorImage\(\) before it"
+
+
+@pytest.mark.parametrize("shape", [(30, 44, 3), (2, 30, 44, 3), (30, 44, 1), (30, 44, 4)])
+@pytest.mark.parametrize(
+    "transform", [Resize(12), Crop(12), CenterCrop(12), GrayScale()], ids=lambda one: type(one).__name__
+)
+def test_channels_at_the_end_are_refused(transform, shape):
+    match = LAST.format(type(transform).__name__, str(shape).replace("(", r"\(").replace(")", r"\)"))
+    with pytest.raises(SpecError, match=match):
+        transform(pixels=image(*shape))
+    with pytest.raises(SpecError, match=match + ".*'pixels'"):
+        transform.transform_observation_spec(Composite(pixels=Bounded(0, 255, shape, dtype=torch.uint8)))
+
+
+@pytest.mark.parametrize("shape", [(12, 30, 44), (1, 30, 44), (64, 1, 1), (3, 2, 4), (4, 8, 4), (7, 3, 3)])
+@pytest.mark.parametrize("transform", [Resize(2), Crop(2), CenterCrop(2)], ids=lambda one: type(one).__name__)
+def test_channels_in_front_may_be_as_many_as_there_are(transform, shape):
+    assert transform(pixels=image(*shape)).shape == (shape[0], 2, 2)
+
+
+def test_channels_in_front_are_not_put_there_twice():
+    once = ToTensorImage()(pixels=image(30, 44, 3))
+
+    with pytest.raises(SpecError, match=r"found the shape \(3, 30, 44\). Channels come first already"):
+        ToTensorImage()(pixels=once)
+    assert ToTensorImage(shape_tolerant=True)(pixels=once).shape == (3, 30, 44)
 
 
 def test_a_tolerant_one_leaves_images_as_they_are_that_have_no_three_channels_at_the_end():
@@ -184,6 +232,7 @@ def test_an_image_that_is_smaller_than_its_middle_is_surrounded_by_zeros():
         (lambda: Resize(8, interpolation="lanczos"), r"interpolation is one of \['nearest'.*found 'lanczos'"),
         (lambda: Crop("8"), "w is a number of pixels"),
         (lambda: Crop(8, top=0.5), "top is a whole number of pixels, found 0.5"),
+        (lambda: ToTensorImage(from_int=True, dtype=torch.int32), "integers are 0 or 1. Leave from_int out"),
         (lambda: CenterCrop(8, -1), "h is a number of pixels, 1 or more, found -1"),
         (lambda: ToTensorImage()(pixels=image(4, 4)), r"takes images \[\*, H, W, C\], found the shape \(4, 4\)"),
         (lambda: GrayScale()(pixels=image(4, 4, 3)), r"found the shape \(4, 4, 3\).*ToTensorImage\(\) before it"),

@@ -1,7 +1,8 @@
 """One torch and tensordict interface to every reinforcement-learning environment library.
 
 Importing steppe imports nothing else: a public name is fetched from its subpackage when it is first touched, so that
-``steppe plugins`` and a plugin's own module start without torch.
+``steppe plugins`` and a plugin's own module start without torch. Transforms of other packages are found by their names
+too, as in :mod:`steppe.transforms`: if the package is missing, the error says how to install it.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
     from .envs import make_composite_from_td as make_composite_from_td
     from .envs import make_tensordict as make_tensordict
     from .envs import set_exploration_type as set_exploration_type
+    from .envs import step_mdp as step_mdp
     from .envs import terminated_or_truncated as terminated_or_truncated
     from .envs import write_row as write_row
-    from .envs.step_mdp import step_mdp as step_mdp  # not the module of that name
     from .errors import SteppeError as SteppeError
     from .registry import LibraryInfo as LibraryInfo
     from .registry import env_factory as env_factory
@@ -87,26 +88,15 @@ if TYPE_CHECKING:
     from .specs import contains_lazy_spec as contains_lazy_spec
     from .storage import Storage as Storage
     from .transforms import AutoResetEnv as AutoResetEnv
-    from .transforms import AutoResetTransform as AutoResetTransform
-    from .transforms import BatchSizeTransform as BatchSizeTransform
     from .transforms import CallableTransform as CallableTransform
     from .transforms import Compose as Compose
-    from .transforms import ConditionalSkip as ConditionalSkip
-    from .transforms import DeviceCastTransform as DeviceCastTransform
-    from .transforms import DoubleToFloat as DoubleToFloat
-    from .transforms import DTypeCastTransform as DTypeCastTransform
-    from .transforms import ExcludeTransform as ExcludeTransform
     from .transforms import InitTracker as InitTracker
     from .transforms import ObservationTransform as ObservationTransform
-    from .transforms import RemoveEmptySpecs as RemoveEmptySpecs
-    from .transforms import RenameTransform as RenameTransform
     from .transforms import RewardSum as RewardSum
-    from .transforms import SelectTransform as SelectTransform
     from .transforms import StepCounter as StepCounter
     from .transforms import TensorDictPrimer as TensorDictPrimer
     from .transforms import Transform as Transform
     from .transforms import TransformedEnv as TransformedEnv
-    from .transforms import UnaryTransform as UnaryTransform
     from .transforms import auto_unwrap_transformed_env as auto_unwrap_transformed_env
     from .transforms import set_auto_unwrap_transformed_env as set_auto_unwrap_transformed_env
     from .versions import gym_backend as gym_backend
@@ -181,26 +171,15 @@ _EXPORTS: dict[str, str] = {
         ),
         "transforms": (
             "AutoResetEnv",
-            "AutoResetTransform",
-            "BatchSizeTransform",
             "CallableTransform",
             "Compose",
-            "ConditionalSkip",
-            "DTypeCastTransform",
-            "DeviceCastTransform",
-            "DoubleToFloat",
-            "ExcludeTransform",
             "InitTracker",
             "ObservationTransform",
-            "RemoveEmptySpecs",
-            "RenameTransform",
             "RewardSum",
-            "SelectTransform",
             "StepCounter",
             "TensorDictPrimer",
             "Transform",
             "TransformedEnv",
-            "UnaryTransform",
             "auto_unwrap_transformed_env",
             "set_auto_unwrap_transformed_env",
         ),
@@ -267,9 +246,26 @@ def __getattr__(name: str) -> Any:
 
         value = steppe_version()
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _transform_of_a_package(name)
     globals()[name] = value
     return value
+
+
+def _transform_of_a_package(name: str) -> Any:
+    """Return a transform that another package provides: `steppe.DoubleToFloat` is in steppe-tensor.
+
+    Raises:
+        TransformNotFound: the package is not installed; the text says how to install it.
+        AttributeError: no package is known to provide the name.
+    """
+    if not name.startswith("_"):
+        from .registry import find_transform
+
+        try:
+            return find_transform(name)
+        except AttributeError:
+            pass  # its text names steppe.transforms
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

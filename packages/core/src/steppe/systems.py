@@ -9,7 +9,9 @@ import os
 import platform
 import select
 import socket
+import sys
 import tempfile
+import threading
 
 try:
     import fcntl
@@ -25,6 +27,10 @@ __all__ = [
     "ORDERED_MEMORY",
     "anonymous_file",
     "lock_file",
+    "n_threads",
+    "name_process",
+    "open_descriptors",
+    "render_without_display",
     "usable_cores",
 ]
 
@@ -50,6 +56,15 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def render_without_display() -> None:
+    """Have MuJoCo render through EGL where there is no display, unless ``MUJOCO_GL`` says how.
+
+    MuJoCo reads the variable when it is imported, so call this before the import.
+    """
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
+        os.environ["MUJOCO_GL"] = os.environ.get("MUJOCO_GL") or "egl"
+
+
 def anonymous_file(nbytes: int) -> int:
     """Open memory of ``nbytes`` that has a descriptor and no name, so that nothing is left however a process ends."""
     if hasattr(os, "memfd_create"):
@@ -70,3 +85,37 @@ def lock_file(fd: int, locked: bool) -> None:
     """Take or give back the lock of an open file, against other processes where a system has worker processes."""
     if fcntl is not None:
         fcntl.flock(fd, fcntl.LOCK_EX if locked else fcntl.LOCK_UN)
+
+
+def n_threads() -> int:
+    """How many threads this process has, those of libraries too where the system tells of them."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
+
+
+def open_descriptors() -> set[int]:
+    """The descriptors that this process has open; empty where the system does not tell of them."""
+    try:
+        found = {int(name) for name in os.listdir("/dev/fd")}
+    except OSError:
+        return set()
+    return {fd for fd in found if _is_open(fd)}  # the one that listed them is closed again
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def name_process(name: str) -> None:
+    """Give this process a name of up to 15 characters, for ``ps`` and ``top``, where the system has such names."""
+    try:
+        with open("/proc/self/comm", "w") as file:
+            file.write(name)
+    except OSError:
+        pass

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from packaging.requirements import Requirement
 from steppe.errors import LibraryMissing, LibraryVersionError, PluginError
 from steppe.registry import PluginRecord, Registry, current, list_envs, list_plugins, make_env
 
-from .capabilities import require, skip_gated
+from .capabilities import CAPABILITY, require, skip_gated
 from .fake_dists import FakeDists
 
 __all__ = ["PluginConformance"]
@@ -43,14 +44,15 @@ class PluginConformance:
         smoke: names that are built, reset and closed.
         smoke_kwargs: arguments for them.
         lists_names: the plugin implements ``steppe_env_names``.
-        wraps_library: the plugin requires another package, its library.
+        wraps_library: the plugin has a library that may be missing or too old. None finds out: it has one where its
+            package requires another one beside steppe, torch, tensordict and numpy, or ``steppe_library()`` names one.
     """
 
     namespace: ClassVar[str]
     smoke: ClassVar[tuple[str, ...]] = ()
     smoke_kwargs: ClassVar[dict[str, Any]] = {}
     lists_names: ClassVar[bool] = True
-    wraps_library: ClassVar[bool] = True
+    wraps_library: ClassVar[bool | None] = None
 
     @pytest.fixture
     def record(self) -> PluginRecord:
@@ -82,17 +84,36 @@ class PluginConformance:
 
     def test_a_missing_library_says_how_to_install_it(self, record: PluginRecord, tmp_path: Path) -> None:
         """Require the library in ``dependencies``, or in extras that the extra ``any-of`` lists."""
-        require(self, "wraps_library")
+        self._require_library(record)
         registry, copy = _alone(record, tmp_path)
         with pytest.raises(LibraryMissing, match="pip install"):
             registry.check(copy)
 
     def test_an_old_library_says_which_is_needed(self, record: PluginRecord, tmp_path: Path) -> None:
         """Give the library's requirement a lower bound: the oldest version that the plugin was tested with."""
-        require(self, "wraps_library")
+        self._require_library(record)
         registry, copy = _alone(record, tmp_path, libraries="0.0.0.dev0")
-        with pytest.raises(LibraryVersionError, match="supports"):
+        requires = [str(one) for one in _libraries(record)]
+        fix = f'write the oldest version that it was tested with: "{_libraries(record)[0].name}>=..."'
+        with suppress(LibraryVersionError):
             registry.check(copy)
+            raise AssertionError(f"{record.dist} requires {requires}, and takes version 0.0.0.dev0 of it: {fix}")
+
+    def _require_library(self, record: PluginRecord) -> None:
+        """Skip the running test where the plugin has no library; fail where it has one and does not require it."""
+        if self.wraps_library is not None:
+            require(self, "wraps_library")
+        if _libraries(record):
+            return
+        named = _named_library(record)
+        name = type(self).__name__
+        if named is None and self.wraps_library is None:
+            pytest.skip(f"{CAPABILITY}{name}.wraps_library: {record.dist} requires no library, and names none")
+        wraps = f"its steppe_library() names {named!r}" if named is not None else f"{name}.wraps_library is True"
+        raise AssertionError(
+            f"{record.dist} requires no library, and {wraps}. Write it into `dependencies` of pyproject.toml; or, "
+            f"where nothing can be missing or too old, write `wraps_library = False` in {name}."
+        )
 
     # -- the module -----------------------------------------------------------------------------------------------
 
@@ -188,6 +209,17 @@ def _libraries(record: PluginRecord) -> list[Requirement]:
     lines = [*record.requires, *(line for choice in record.alternatives for line in choice.requires)]
     skipped = ("steppe", "torch", "tensordict", "numpy")
     return [one for one in map(Requirement, lines) if one.name not in skipped and not one.name.startswith("steppe-")]
+
+
+def _named_library(record: PluginRecord) -> str | None:
+    """The library that the plugin's hook names; None where it names none, or cannot be asked."""
+    try:
+        info = current().library(record.name)
+    except PluginError:
+        return None
+    except ImportError as error:  # the library itself, which is not there
+        return error.name
+    return None if info is None else info.dist
 
 
 def _library_modules(record: PluginRecord) -> list[str]:

@@ -1,4 +1,4 @@
-"""Between steppe and TorchRL: specs of one as specs of the other. Data is the same in both."""
+"""Convert specs between steppe and TorchRL. Data needs no conversion: both use the same TensorDict layout."""
 
 from __future__ import annotations
 

@@ -1,96 +1,117 @@
-"""Specs of steppe as specs of TorchRL, and back."""
+"""Convert specs of steppe to specs of TorchRL, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import torch
-import torchrl.data as theirs
+import torchrl.data as torchrl_specs
 from tensordict import is_non_tensor
 
-import steppe.specs as ours
+import steppe.specs as steppe_specs
 from steppe.errors import SpecError
 
 __all__ = ["from_torchrl", "to_torchrl"]
 
+#: A spec of either library. Attributes of the same name are read from both, so no common static type exists.
+_AnySpec: TypeAlias = Any
 
-def to_torchrl(spec: Any) -> Any:
-    """Return a spec of TorchRL that describes the data that a spec of steppe describes.
+#: A class of specs of either library.
+_SpecClass: TypeAlias = Any
 
-    For what asks for the class of a spec, as ``QValueActor``, ``DQNLoss``, ``TD3Loss`` and ``SafeModule`` do::
+
+@overload
+def to_torchrl(spec: None) -> None: ...
+
+
+@overload
+def to_torchrl(spec: steppe_specs.Spec | torchrl_specs.TensorSpec) -> torchrl_specs.TensorSpec: ...
+
+
+def to_torchrl(spec: _AnySpec) -> _AnySpec:
+    """Convert a spec of steppe to the equivalent spec of TorchRL.
+
+    ``QValueActor``, ``DQNLoss``, ``TD3Loss`` and ``SafeModule`` of TorchRL check the class of a spec, and need this::
 
         actor = QValueActor(net, in_keys=["observation"], spec=to_torchrl(env.action_spec))
 
     Args:
-        spec: a :class:`~steppe.specs.Spec`. One of TorchRL is returned as it is, and so is None.
+        spec: a :class:`~steppe.specs.Spec`. A spec of TorchRL and None are returned unchanged.
 
     Returns:
-        An independent, unlocked spec of the class of the same name, with shape, dtype, domain and mask. A leaf without
-        a device, whose data is on the CPU, has the device ``"cpu"``, and a number of categories that was provisional is
-        fixed.
+        An independent, unlocked spec of the class of the same name, with equal shape, dtype, domain and mask. A leaf
+        without a device gets the device ``"cpu"``, where its data is. A provisional number of categories becomes final.
 
     Raises:
-        SpecError: it is no spec.
+        SpecError: ``spec`` is not a spec.
     """
-    if spec is None or isinstance(spec, theirs.TensorSpec):
+    if spec is None or isinstance(spec, torchrl_specs.TensorSpec):
         return spec
-    found = _converted(spec, ours, theirs)
-    if found is None:
+    converted = _convert(spec, steppe_specs, torchrl_specs)
+    if converted is None:
         raise SpecError(f"to_torchrl takes a spec of steppe, found {type(spec).__name__}.")
-    return found
+    return converted
 
 
-def from_torchrl(spec: Any) -> Any:
-    """Return a spec of steppe that describes the data that a spec of TorchRL describes.
+@overload
+def from_torchrl(spec: None) -> None: ...
 
-    For specs of an environment, a transform or a policy that other code makes with TorchRL's classes::
+
+@overload
+def from_torchrl(spec: steppe_specs.Spec | torchrl_specs.TensorSpec) -> steppe_specs.Spec: ...
+
+
+def from_torchrl(spec: _AnySpec) -> _AnySpec:
+    """Convert a spec of TorchRL to the equivalent spec of steppe.
+
+    Use it for the specs of an environment, a transform or a policy written with TorchRL's classes::
 
         self.action_spec = from_torchrl(action_spec)
 
     Args:
-        spec: a spec of ``torchrl.data``. One of steppe is returned as it is, and so is None.
+        spec: a spec of ``torchrl.data``. A spec of steppe and None are returned unchanged.
 
     Returns:
-        An independent, unlocked spec of the class of the same name, with shape, dtype, device, domain and mask.
+        An independent, unlocked spec of the class of the same name, with equal shape, dtype, device, domain and mask.
 
     Raises:
-        SpecError: it is no spec, or of a kind that steppe does not have.
+        SpecError: ``spec`` is not a spec, or steppe has no class of that name.
     """
-    if spec is None or isinstance(spec, ours.Spec):
+    if spec is None or isinstance(spec, steppe_specs.Spec):
         return spec
-    found = _converted(spec, theirs, ours)
-    if found is None:
+    converted = _convert(spec, torchrl_specs, steppe_specs)
+    if converted is None:
         raise SpecError(f"from_torchrl takes a spec of torchrl.data, found {type(spec).__name__}.")
-    return found
+    return converted
 
 
-def _leaf(spec: Any) -> dict[str, Any]:
-    # TorchRL reads None as torch's default device, where our data is not.
+def _shape_and_device(spec: _AnySpec) -> dict[str, Any]:
+    # TorchRL reads None as torch's default device. steppe's data without a device is on the CPU.
     return {"shape": spec.shape, "device": torch.device("cpu") if spec.device is None else spec.device}
 
 
-def _mask(spec: Any) -> torch.Tensor | None:
+def _mask(spec: _AnySpec) -> torch.Tensor | None:
     return None if spec.mask is None else spec.mask.clone()
 
 
-# Each function makes the class ``kind`` of one library from a spec of the class of that name in the other: what is read
-# here has the same name in both.
+# Each converter builds an instance of ``kind``, a class of one library, from a spec of the class of the same name in
+# the other library. The attributes read here have the same names in both.
 
 
-def _bounded(spec: Any, kind: Any) -> Any:
+def _bounded(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
     low, high = spec.space.low.clone(), spec.space.high.clone()
-    return kind(low, high, dtype=spec.dtype, domain=spec.domain, **_leaf(spec))
+    return kind(low, high, dtype=spec.dtype, domain=spec.domain, **_shape_and_device(spec))
 
 
-def _unbounded(spec: Any, kind: Any) -> Any:
-    return kind(dtype=spec.dtype, domain=spec.domain, **_leaf(spec))
+def _unbounded(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    return kind(dtype=spec.dtype, domain=spec.domain, **_shape_and_device(spec))
 
 
-def _categorical(spec: Any, kind: Any) -> Any:
+def _categorical(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
     n = int(spec.space.n)
-    out = kind(n, dtype=spec.dtype, mask=_mask(spec), **_leaf(spec))
+    out = kind(n, dtype=spec.dtype, mask=_mask(spec), **_shape_and_device(spec))
     if n < 0:
         try:
             known = spec.n
@@ -100,63 +121,65 @@ def _categorical(spec: Any, kind: Any) -> Any:
     return out
 
 
-def _one_hot(spec: Any, kind: Any) -> Any:
-    return kind(int(spec.space.n), dtype=spec.dtype, mask=_mask(spec), **_leaf(spec))
+def _one_hot(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    return kind(int(spec.space.n), dtype=spec.dtype, mask=_mask(spec), **_shape_and_device(spec))
 
 
-def _multi_categorical(spec: Any, kind: Any) -> Any:
-    # TorchRL repeats nvec for each row of a batch; steppe masks flat ones alone.
+def _multi_categorical(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    # TorchRL repeats nvec for each row of a batch; steppe accepts masks only for a flat nvec.
     nvec = spec.nvec.clone()
     while nvec.ndim > 1 and bool((nvec == nvec[:1]).all()):
         nvec = nvec[0]
-    return kind(nvec, dtype=spec.dtype, mask=_mask(spec), **_leaf(spec))
+    return kind(nvec, dtype=spec.dtype, mask=_mask(spec), **_shape_and_device(spec))
 
 
-def _multi_one_hot(spec: Any, kind: Any) -> Any:
+def _multi_one_hot(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
     parts = [int(box.n) for box in spec.space]
-    return kind(parts, dtype=spec.dtype, mask=_mask(spec), **_leaf(spec))
+    return kind(parts, dtype=spec.dtype, mask=_mask(spec), **_shape_and_device(spec))
 
 
-def _binary(spec: Any, kind: Any) -> Any:
-    out = kind(dtype=spec.dtype, **_leaf(spec))
+def _binary(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    out = kind(dtype=spec.dtype, **_shape_and_device(spec))
     out.update_mask(_mask(spec))
     return out
 
 
-def _non_tensor(spec: Any, kind: Any) -> Any:
+def _non_tensor(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
     return kind(spec.shape, spec.device, example_data=spec.example_data)
 
 
-def _choice(spec: Any, kind: Any) -> Any:
-    convert = to_torchrl if kind is theirs.Choice else from_torchrl
-    # TorchRL's class has no public name for its choices.
-    parts = spec.choices if isinstance(spec, ours.Choice) else vars(spec)["_choices"]
+def _choice(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    convert = to_torchrl if kind is torchrl_specs.Choice else from_torchrl
+    # TorchRL's Choice has no public attribute for its choices.
+    parts = spec.choices if isinstance(spec, steppe_specs.Choice) else vars(spec)["_choices"]
     return kind([_value(part) if _is_value(part) else convert(part) for part in parts])
 
 
-def _is_value(part: Any) -> bool:
-    """Whether a choice is a value: as such in TorchRL, as a spec of that value in steppe."""
-    return is_non_tensor(part) or (isinstance(part, ours.NonTensor) and type(part) is not ours.NonTensor)
+def _is_value(part: object) -> bool:
+    """Whether a choice is a value: stored as it is in TorchRL, as a spec of that value in steppe."""
+    if is_non_tensor(part):
+        return True
+    return isinstance(part, steppe_specs.NonTensor) and type(part) is not steppe_specs.NonTensor
 
 
 def _value(part: Any) -> Any:
     return part.clone() if is_non_tensor(part) else part.zero()
 
 
-def _composite(spec: Any, kind: Any) -> Any:
-    convert = to_torchrl if kind is theirs.Composite else from_torchrl
+def _composite(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    convert = to_torchrl if kind is torchrl_specs.Composite else from_torchrl
     entries = {key: convert(child) for key, child in spec.items()}
     names = spec.names if any(spec.names) else None
     return kind(entries, shape=spec.shape, device=spec.device, data_cls=spec.data_cls, names=names)
 
 
-def _stack(spec: Any, kind: Any) -> Any:
-    convert = to_torchrl if kind in (theirs.Stacked, theirs.StackedComposite) else from_torchrl
+def _stack(spec: _AnySpec, kind: _SpecClass) -> _AnySpec:
+    convert = to_torchrl if kind in (torchrl_specs.Stacked, torchrl_specs.StackedComposite) else from_torchrl
     return kind(*(convert(part) for part in spec.unbind(spec.dim)), dim=spec.dim)
 
 
-# Classes before those that they are derived from, in either library.
-_CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
+# Subclasses come before their base classes in either library, because the first match converts.
+_CONVERTERS: dict[str, Callable[[_AnySpec, _SpecClass], _AnySpec]] = {
     "Stacked": _stack,
     "StackedComposite": _stack,
     "Composite": _composite,
@@ -172,7 +195,8 @@ _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _converted(spec: Any, source: ModuleType, target: ModuleType) -> Any:
+def _convert(spec: _AnySpec, source: ModuleType, target: ModuleType) -> _AnySpec:
+    """Convert a spec of one library to the other; return None if its class is unknown."""
     for name, convert in _CONVERTERS.items():
         if isinstance(spec, getattr(source, name)):
             return convert(spec, getattr(target, name))

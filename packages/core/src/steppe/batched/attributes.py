@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from steppe.errors import ClosedError
+from steppe.errors import ClosedError, StateError
 from steppe.workers import SubjectError
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
     """
     try:
         there = all(batch._ask((HAS, name), [None] * batch.num_workers))
-    except ClosedError as error:
-        # hasattr is for everyone, of a batch that failed too.
+    except (ClosedError, StateError) as error:
+        # hasattr is for everyone, of a batch that failed too, or that another thread uses.
         raise AttributeError(f"{name!r} cannot be read: {error}") from error
     if not there:
         raise AttributeError(f"{type(batch).__name__} has no attribute {name!r}, and neither have its environments.")

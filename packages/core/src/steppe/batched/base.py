@@ -11,31 +11,38 @@ import cloudpickle
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.batched.attributes import dispatched
+from steppe.batched.attributes import NO_CALL, dispatched
 from steppe.batched.backends.base import Backend
+from steppe.batched.batch_writer import BatchWriter
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
-from steppe.batched.in_storage import StorageSteps
 from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
-from steppe.batched.plain_step import PlainStep
 from steppe.batched.readout import is_host
 from steppe.batched.rows import BatchRows, rows_of_masks
 from steppe.batched.states import put_states, states_of_rows
 from steppe.batched.unbuffered import Messages, stack_rows
 from steppe.batched.view import BatchView, rows_of_index
-from steppe.envs import BaseState, EnvBase, PlainRoots, env_info_values, next_seed, put_actions
-from steppe.errors import NotSupported, SpecError, StateError
+from steppe.envs import (
+    BaseState,
+    EnvBase,
+    RowLayout,
+    env_info_values,
+    layout_problem,
+    next_seed,
+    put_actions,
+    write_begun,
+    written_by_policy,
+)
+from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
-from steppe.workers import PATIENCE, pickled
+from steppe.workers import PATIENCE, InUse, exclusive, pickled
 
 __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
-_OF_A_START = frozenset(
-    {"_rows", "_plain_step", "_plain_of", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"}
-)
+_OF_A_START = frozenset({"_rows", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"})
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
     {
@@ -78,6 +85,7 @@ class BatchedEnv(EnvBase):
     Attributes:
         create_env_fn: what makes each environment, a list.
         create_env_kwargs: its arguments, a list of dicts.
+        in_use: which thread uses it: another one gets a StateError. ``close`` waits for it.
 
     Raises:
         SpecError: a number or a factory is wrong.
@@ -96,8 +104,6 @@ class BatchedEnv(EnvBase):
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
     _rows: BatchRows | None = None  # None where data travels in messages
-    _plain_step: PlainStep | None = None
-    _plain_of: BatchRows | None = None  # the rows for which it has been looked for
     _messages: Messages
     _layout: BatchLayout
     _on_arrays: bool
@@ -119,13 +125,55 @@ class BatchedEnv(EnvBase):
         self._factories = factories_of(functions, arguments)
         self.create_env_fn, self.create_env_kwargs = functions, arguments
         self.num_workers = num_workers
+        self.in_use = InUse(type(self).__name__)
         self._given = given
         self._device_asked_for = self.base_state.device
         self._running = False
 
     @property
+    def row_writer(self) -> BatchWriter | None:
+        """Write the rows of all environments in storage; None if ``row_problem`` says why not.
+
+        The environments are made, if they are not there yet.
+        """
+        if self.row_problem is not None:
+            return None
+        writer: BatchWriter = self.cached("row_writer", self._make_writer)
+        return writer
+
+    @property
     def row_problem(self) -> str | None:
-        return f"{type(self).__name__} is a batch, whose environments write their rows themselves."
+        """Why there is no ``row_writer``; None if there is one."""
+        if self.is_closed:
+            return "it is closed."
+        self.start()
+        problem: str | None = self.cached("row_problem", self._find_row_problem)
+        return problem
+
+    def _find_row_problem(self) -> str | None:
+        if self._rows is None:
+            return "its data has no fixed layout, and travels in messages."
+        if not self._layout.alike:
+            return "its environments have different specs."
+        if self._layout.size:
+            return "its environments are batches themselves."
+        if self.state_keys and not self._on_arrays:
+            return "an environment takes a state."
+        return layout_problem(self)
+
+    def _make_writer(self) -> BatchWriter:
+        assert self._rows is not None
+        reports = self._backend.reports
+        # An environment on TensorDicts may read anything at its root.
+        read = [] if self._on_arrays else [*self.observation_keys, *self.done_keys]
+        layout = RowLayout.of(
+            self,
+            carried=tuple(dict.fromkeys([*read, *(key for one in reports for key in one.carried or ())])),
+            handed_on=tuple(dict.fromkeys(key for one in reports for key in one.handed_on)),
+            reads_root=any(one.reads_root for one in reports),
+            flags_every_step=any(one.flags_every_step for one in reports),
+        )
+        return BatchWriter(self, self._backend, self._rows, layout, on_arrays=self._on_arrays)
 
     def _finish_construction(
         self, *, auto_reset: bool | None = None, auto_reset_replace: bool | None = None, **options: Any
@@ -144,6 +192,7 @@ class BatchedEnv(EnvBase):
         """Make the environments, where the class has them stepped."""
         raise NotImplementedError
 
+    @exclusive("start")
     def _open(self) -> None:
         backend = self._backend = self._make_backend()
         if backend.outlives:
@@ -169,36 +218,42 @@ class BatchedEnv(EnvBase):
         if self._running:
             self._backend.meanwhile = work
 
-    def _run(self, op: int, rows: list[int] | None, natives: list[Any] | None = None) -> int:
+    def _run(self, op: int, rows: list[int] | None) -> int:
+        self.base_state.uses.note()
         try:
-            n_reset: int = self._backend.run(op, rows) if natives is None else self._backend.act(natives)
-        except BaseException:
-            self._after_error()
+            n_reset: int = self._backend.run(op, rows)
+        except BaseException as error:
+            self.after_error(error)
             raise
         return n_reset
 
     def _exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
+        self.base_state.uses.note()
         try:
             found: dict[int, Any] = self._backend.exchange(op, data)
-        except BaseException:
-            self._after_error()
+        except BaseException as error:
+            self.after_error(error)
             raise
         return found
 
+    @exclusive("reading an attribute")
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
-        self._backend.check(self)
+        self._backend.check(type(self).__name__)
         values: list[Any] = self._backend.ask(path, calls)
         return values
 
     def check_open(self, what: str) -> None:
         super().check_open(what)
         if self._backend is not None:
-            self._backend.check(self)
+            self._backend.check(type(self).__name__)
 
-    def _after_error(self) -> None:
-        if self._backend.stopped:
+    def after_error(self, error: BaseException) -> None:
+        """Close what an error has stopped; a batch that another thread has closed raises ClosedError instead."""
+        if self._backend is not None and self._backend.stopped:
             self._stop()
+        if self.is_closed and isinstance(error, Exception):
+            raise ClosedError(f"This {type(self).__name__} was closed by another thread while it ran.") from error
 
     def _stop(self, patience: float | None = None) -> None:
         """Close the environments. The backend stays until ``close``, to say that it was stopped."""
@@ -210,12 +265,32 @@ class BatchedEnv(EnvBase):
             self._finalizer = None
         if not backend.stopped:
             backend.stop(self._patience if patience is None else patience)
-        self._rows = self._plain_step = self._plain_of = None
+        self._rows = None
+        self.row_writer_changed()
 
     def close(self, *, raise_if_closed: bool = False) -> None:
+        """Close the environments, and end what steps them. Calling it again does nothing.
+
+        Where another thread is in a step, its end is waited for; what takes too long (5 s, or ``shutdown_timeout``) is
+        ended where workers do it, and raises a ClosedError there.
+
+        Args:
+            raise_if_closed: raise where it is closed already.
+
+        Raises:
+            ClosedError: it is closed already and ``raise_if_closed`` is set.
+            StateError: an environment of this process does not come back from a step that another thread takes. It is
+                closed by the next ``close`` after that.
+        """
         super().close(raise_if_closed=raise_if_closed)
-        self._stop()
-        self._backend = None
+        in_use, backend = self.in_use, self._backend
+        if backend is None:
+            return
+        with in_use.alone("close", self._patience, force=backend.kill) as alone:
+            if not alone:
+                in_use.check("close")
+            self._stop()
+            self._backend = None
 
     # -- steps and resets -----------------------------------------------------------------------------------------
 
@@ -225,6 +300,7 @@ class BatchedEnv(EnvBase):
             return False
         return self._rows is not None and self._rows.require_grad(tensordict)
 
+    @exclusive("step")
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.start()
         mask: Any = tensordict.get("_step", None)
@@ -239,16 +315,15 @@ class BatchedEnv(EnvBase):
         if mask is not None and self._layout.masked:
             own.storage.tensors["_step"].copy_(mask)
         self._run(STEP, rows)
-        following = own.next_out.build(own.next_out.take())
-        before: Any = tensordict.get("next", None)
-        if before is not None:
-            # A policy writes the state that it hands on (a recurrent one, say) itself: the environment only carries it.
-            for key in self.state_keys:
-                written = before.get(key, None)
-                if written is not None:
-                    following.set(key, written)
-        return following
+        return self._with_written(tensordict, own.next_out.build(own.next_out.take()))
 
+    def _with_written(self, tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+        """``following`` with the recurrent state that a policy has written: environments only pass it through."""
+        keys = self._layout.passed_through
+        written = written_by_policy(tensordict, keys) if keys else None
+        return following if written is None else following.update(written)
+
+    @exclusive("reset")
     def _reset(
         self,
         tensordict: TensorDictBase | None = None,
@@ -292,20 +367,13 @@ class BatchedEnv(EnvBase):
             )
         return [{**shared, **(one or {})} for one in each]
 
-    def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        state = self.base_state
-        if state.is_closed:
-            self.check_open("step_and_maybe_reset")
-        plain = self._plain_step
-        if plain is not None:
-            self._backend.check(self)
-            found = plain(tensordict, self._run)
-            if found is not None:
-                return found
+    @exclusive("step_and_maybe_reset")
+    def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        # Environments on TensorDicts, on a device, or with states or groups of agents: rows are no faster, or no use.
+        self.check_open("step_and_maybe_reset")
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
-        if "step" not in state.validated or "_step" in given or "next" in given:
-            return super().step_and_maybe_reset(tensordict)
-        self._backend.check(self)
+        if not self.is_validated("step") or "_step" in given or "next" in given:
+            return super()._step_and_maybe_reset(tensordict)
         own = self._rows
         if own is None or self._wants_gradients(tensordict):
             self.check_action(tensordict)
@@ -317,33 +385,9 @@ class BatchedEnv(EnvBase):
         flat = own.next_out.take()
         self.put_next(tensordict, own.next_out.build(flat))
         root = self.step_mdp(tensordict)
-        if n_reset:
-            level = entries(root) if type(root) is TensorDict and not root.is_locked else None
-            for key, whole in own.root_out.overlay(flat, own.flags.was_reset).items():
-                if level is not None and type(key) is str:
-                    level[key] = whole
-                else:
-                    root.set(key, whole)
-        if self._plain_of is not own:
-            self._plain_of, self._plain_step = own, self._find_plain_step(own)
-        return tensordict, root
+        return tensordict, write_begun(root, own.root_out.begun(flat, own.flags.was_reset)) if n_reset else root
 
-    def _find_plain_step(self, own: BatchRows) -> PlainStep | None:
-        """What takes steps of the usual data from now on; None where there is nothing usual about them."""
-        overridden = type(self).step_mdp is not BatchedEnv.step_mdp or self.run_type_checks
-        if overridden or not self._on_arrays or not is_host(self.device):
-            return None
-        roots = PlainRoots.of(self, own.next_out.keys)
-        return None if roots is None else PlainStep(own, roots, self._decoder())
-
-    def _decoder(self) -> Callable[[Any], list[Any] | None] | None:
-        """What decodes actions that need not go through storage, where the backend has ``act``: in this process."""
-        return None
-
-    def specs_changed(self) -> None:
-        super().specs_changed()
-        self._plain_step = self._plain_of = None
-
+    @exclusive("step_at")
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         self.start()
         index = self.checked_rows(rows, "step_at")
@@ -356,8 +400,9 @@ class BatchedEnv(EnvBase):
         if self._layout.masked:
             own.storage.tensors["_step"][index] = True
         self._run(STEP, at.tolist())
-        return self.put_next(tensordict, own.next_out.some(at))
+        return self.put_next(tensordict, self._with_written(tensordict, own.next_out.some(at)))
 
+    @exclusive("reset_at")
     def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
         self.start()
         index = self.checked_rows(rows, "reset_at")
@@ -402,35 +447,50 @@ class BatchedEnv(EnvBase):
         """
         return None if self._rows is None else self._rows.storage
 
-    @property
-    def in_storage(self) -> StorageSteps | None:
-        """Steps that leave their data in ``storage``; None where there is none, or data comes out on a device."""
-        own = self._rows
-        if own is None or not is_host(self.device):
-            return None
-        return StorageSteps(own, self._on_arrays, self._run, self.check_open)
-
     # -- random actions -------------------------------------------------------------------------------------------
 
     @property
     def chooses_random_actions(self) -> bool:
         """Whether one of the environments knows better than its spec which actions are allowed."""
-        own = type(self).rand_action is not BatchedEnv.rand_action or "rand_action" in vars(self)
-        return own or any(one.chooses_random_actions for one in self.start()._backend.reports)
+        return self._has_own_rand_action or any(one.chooses_random_actions for one in self.start()._backend.reports)
+
+    @property
+    def _has_own_rand_action(self) -> bool:
+        return type(self).rand_action is not BatchedEnv.rand_action or "rand_action" in vars(self)
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write random actions into ``tensordict``; each environment's own, where one of them chooses them itself."""
         self.start()
         if not any(one.chooses_random_actions for one in self._backend.reports):
             return super().rand_action(tensordict)
-        given = self._messages.to_envs(tensordict)
-        calls: list[Any] = [((td,), {}) for td, _ in given.values()]
-        drawn = []
-        for one, row in zip(self._backend.reports, self._ask(("rand_action",), calls), strict=True):
-            row = row.select(*one.specs["action"].keys(include_nested=True, leaves_only=True))
-            drawn.append(row if self.device is None else row.to(self.device))
-        actions = stack_rows(drawn)
+        actions = self._chosen(list(range(self.num_workers)), tensordict)
         return actions if tensordict is None else put_actions(self, tensordict, actions)
+
+    def rand_action_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        self.start()
+        index = self.checked_rows(rows, "rand_action_at")
+        chosen = index.numel() and any(one.chooses_random_actions for one in self._backend.reports)
+        if self._has_own_rand_action or not chosen:
+            return super().rand_action_at(tensordict, rows)
+        return tensordict.update(self._chosen(index.tolist(), tensordict))
+
+    def _chosen(self, rows: list[int], tensordict: TensorDictBase | None) -> TensorDictBase:
+        """The random actions that some environments choose, ``[k]``; others are not asked.
+
+        Args:
+            rows: which.
+            tensordict: their data ``[k]``, or None.
+        """
+        calls: list[Any] = [NO_CALL] * self.num_workers
+        given = [None] * len(rows) if tensordict is None else tensordict.unbind(0)
+        for row, td in zip(rows, given, strict=True):
+            calls[row] = ((self._messages.to_env(td),), {})
+        found, drawn = self._ask(("rand_action",), calls), []
+        for row in rows:
+            keys = self._backend.reports[row].specs["action"].keys(include_nested=True, leaves_only=True)
+            action = found[row].select(*keys)
+            drawn.append(action if self.device is None else action.to(self.device))
+        return stack_rows(drawn)
 
     # -- the environments' own attributes -------------------------------------------------------------------------
 
@@ -468,6 +528,7 @@ class BatchedEnv(EnvBase):
             IndexError: there is no such row.
         """
         self.check_open("env[i] = other")
+        self.base_state.uses.note()
         put_states(self, rows_of_index(index, self.num_workers), source)
 
     def __len__(self) -> int:
@@ -524,6 +585,8 @@ class BatchedEnv(EnvBase):
             except BaseException:
                 self._running = False
                 raise
+        elif self._backend is None:
+            self.check_open("start")  # another thread has closed it a moment ago
         return self
 
     def update_kwargs(self, kwargs: Any) -> None:
@@ -576,6 +639,15 @@ class BatchedEnv(EnvBase):
         return self._supports_set_state
 
     @property
+    def passed_through_keys(self) -> tuple[Any, ...]:
+        """Keys of states that the environments copy from the root to ``next``, unless a policy has written them there.
+
+        Makes the environments, if need be.
+        """
+        self._described()
+        return self._layout.passed_through
+
+    @property
     def env_info_spec(self) -> Composite:
         """What ``reset(env_info=...)`` may be given for each row, as the environments say."""
         self._described()
@@ -621,12 +693,13 @@ class BatchedEnv(EnvBase):
         self.seed_actions(seed)
         return self._seed_chain(list(range(self.num_workers)), seed, static_seed)
 
+    @exclusive("set_seed")
     def _seed_chain(self, rows: list[int], seed: int | None, static_seed: bool) -> int | None:
         """Seed rows one after another, each with the seed that follows; returns the next one."""
         seeds: dict[int, Any] = {}
         for row in rows:
             seeds[row] = seed
             seed = seed if static_seed or seed is None else next_seed(seed)
-        self._backend.check(self)
+        self._backend.check(type(self).__name__)
         self._backend.seed(seeds)
         return seed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,11 @@ class EnvCreator:
     ) -> None:
         if share_memory is not None:
             ignored_argument("EnvCreator", "share_memory", "each worker has its own environment and its state")
+        if create_env_kwargs is not None and not isinstance(create_env_kwargs, Mapping):
+            raise SpecError(
+                "EnvCreator takes one function; create_env_kwargs is a dict of its keyword arguments, found "
+                f"{create_env_kwargs!r}."
+            )
         self.create_env_fn = create_env_fn
         self.create_env_kwargs = {**(create_env_kwargs or {}), **kwargs}
         self._state: dict[str, Any] | None = None

@@ -23,6 +23,10 @@ class EnvReport:
 
     Attributes:
         carried: entries of the root that a step reads beside the action; None for all of it, on TensorDicts.
+        passed_through: states that it passes through, see :attr:`EnvBase.passed_through_keys`.
+        handed_on: the entries of ``carried`` that a step copies to ``next`` unchanged.
+        reads_root: whether a step may read any entry of the root, the action included.
+        flags_every_step: whether done entries may change in a step that ends no row.
         chooses_random_actions: whether its own ``rand_action`` knows better than its spec what is allowed.
     """
 
@@ -31,19 +35,29 @@ class EnvReport:
     batch_size: tuple[int, ...]
     device: torch.device | None
     carried: tuple[Any, ...] | None
+    passed_through: tuple[Any, ...]
     supports_set_state: bool
     chooses_random_actions: bool
+    handed_on: tuple[Any, ...] = ()
+    reads_root: bool = False
+    flags_every_step: bool = False
 
 
 def report(env: EnvBase) -> EnvReport:
     """Describe an environment; the specs are copies that nothing else refers to."""
     env.settle_reward_spec()
+    writer = writer_of_one(env)
+    layout = None if writer is None else writer.layout
     return EnvReport(
         specs={kind: env._full_spec(kind).clone() for kind in SPEC_KINDS},
         env_info=env.env_info_spec.clone(),
         batch_size=tuple(env.batch_size),
         device=env.device,
-        carried=None if (writer := writer_of_one(env)) is None else (*writer.layout.carried,),
+        carried=None if layout is None else (*layout.carried,),
+        passed_through=env.passed_through_keys,
+        handed_on=() if layout is None else (*layout.handed_on,),
+        reads_root=layout is not None and layout.reads_root,
+        flags_every_step=layout is None or layout.flags_every_step,
         supports_set_state=env.supports_set_state,
         chooses_random_actions=env.chooses_random_actions,
     )
@@ -91,6 +105,7 @@ class BatchLayout:
         device: where all of them are, or None.
         row: the spec of one row of storage; None where data has no fixed place, or differs from row to row.
         masked: whether a row can be reset in parts, so that masks have a place in storage too.
+        passed_through: states that some of them pass through, see :attr:`EnvBase.passed_through_keys`.
 
     Raises:
         NotSupported: the environments have different batch sizes, or different ``env_info_spec``.
@@ -107,6 +122,7 @@ class BatchLayout:
             if other.env_info != first.env_info:
                 raise NotSupported(f"Environments 0 and {i} differ in env_info_spec, and a batch has one for all.")
         n = len(reports)
+        self.passed_through = tuple(dict.fromkeys(key for one in reports for key in one.passed_through))
         self.size = first.batch_size
         self.alike = all(other.specs == first.specs for other in reports[1:])
         if self.alike:

@@ -46,6 +46,7 @@ class ParallelEnv(BatchedEnv):
         num_sub_threads: threads that torch uses in each worker. More than one cannot be had with
             ``mp_start_method="fork"``, where torch may hang.
         shutdown_timeout: seconds that ``close`` gives environments to close themselves; then their workers are killed.
+            Also the seconds that workers have to finish a step that Ctrl-C interrupts.
         **kwargs: for :class:`BatchedEnv`.
 
     Raises:

@@ -9,15 +9,13 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from steppe.envs import begun
 from steppe.specs import Composite
 from steppe.storage import Storage, TensorDictBuilder, build_td
 
 __all__ = ["HostReadout", "StagedReadout", "is_host", "readout"]
 
-_from_numpy, _zeros = torch.from_numpy, np.zeros
-
-#: Up to so many rows are written sooner one by one.
-_FEW = 4
+_from_numpy = torch.from_numpy
 
 
 class HostReadout:
@@ -41,7 +39,7 @@ class HostReadout:
         self._copies = [(key, array.copy) for key, array in self._arrays]
         # bfloat16 and its like, which numpy lacks
         self._tensors = [(key, storage.tensors[at]) for key, at in keys.items() if at not in storage.arrays]
-        self._over: list[tuple[Any, Any, Any]] = []
+        self._begun: list[tuple[Any, Any, Any]] = []
         self.keys = list(keys)
         self.flat = all(isinstance(key, str) for key in keys)
         self._builder = TensorDictBuilder(spec, device=device)
@@ -73,38 +71,27 @@ class HostReadout:
             builder = self._builders[n] = TensorDictBuilder(spec, device=self.device)
         return builder(self.take(rows) if flat is None else flat)
 
-    def overlay(self, flat: dict[Any, torch.Tensor], rows: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
-        """The leaves where ``rows``, ``[n]`` bool, is True, and ``flat`` elsewhere.
-
-        ``flat`` is a copy of what :meth:`lie_over` names, where numpy looks: an array of a tensor costs as much as all
-        of the rest.
-        """
-        chosen = rows.nonzero()[0].tolist()
-        out = {}
-        for key, array, before in self._over:
-            if before is None:
-                whole = _zeros(array.shape, array.dtype)
-            else:
-                whole = before.copy()
-                if len(chosen) > _FEW:
-                    whole[chosen] = array[chosen]
-                else:
-                    for row in chosen:
-                        whole[row] = array[row]
-            out[key] = _from_numpy(whole)
-        for key, tensor in self._tensors:
-            out[key] = torch.where(torch.from_numpy(rows).view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
-        return out
-
-    def lie_over(self, before: HostReadout, known_false: Iterable[Any] = ()) -> None:
-        """Say what ``overlay`` lies over.
+    def begun(self, flat: dict[Any, torch.Tensor], was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
+        """Return the entries of the next root, in memory of their own.
 
         Args:
-            before: has the other rows, and is as it was when it was copied last.
-            known_false: leaves that are False wherever ``overlay`` is called: nothing has to be copied then.
+            flat: what ``take`` of the readout given to :meth:`set_base` has returned for this step.
+            was_reset: ``[n]`` bool, the rows that begin an episode; they have the data of this readout.
         """
-        arrays, known = dict(before._arrays), set(known_false)
-        self._over = [(key, array, None if key in known else arrays[key]) for key, array in self._arrays]
+        out = begun(self._begun, was_reset.nonzero()[0].tolist())
+        for key, tensor in self._tensors:
+            out[key] = torch.where(_mask_like(torch.from_numpy(was_reset), tensor), tensor, flat[key])
+        return out
+
+    def set_base(self, base: HostReadout, known_false: Iterable[Any] = ()) -> None:
+        """Say where the other rows of :meth:`begun` come from.
+
+        Args:
+            base: has the other rows; its storage is unchanged since the step.
+            known_false: entries that are False in all rows then, so that nothing has to be copied.
+        """
+        arrays, known = dict(base._arrays), set(known_false)
+        self._begun = [(key, array, None if key in known else arrays[key]) for key, array in self._arrays]
 
 
 class StagedReadout(HostReadout):
@@ -135,18 +122,19 @@ class StagedReadout(HostReadout):
         index = torch.from_numpy(rows).to(block.device)
         return {key: tensor[index] for key, tensor in flat.items()}
 
-    def overlay(self, flat: dict[Any, torch.Tensor], rows: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
-        fresh = self.take()
-        mask = torch.from_numpy(rows.copy()).to(self.device)
-        return {
-            key: torch.where(mask.view((-1,) + (1,) * (tensor.ndim - 1)), tensor, flat[key])
-            for key, tensor in fresh.items()
-        }
+    def begun(self, flat: dict[Any, torch.Tensor], was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
+        mask = torch.from_numpy(was_reset.copy()).to(self.device)
+        return {key: torch.where(_mask_like(mask, tensor), tensor, flat[key]) for key, tensor in self.take().items()}
 
 
 def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostReadout:
     """The readout for a device: staged, unless it is the host itself."""
     return (HostReadout if is_host(device) else StagedReadout)(storage, keys, spec, device)
+
+
+def _mask_like(rows: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A mask of rows ``[n]``, with as many dimensions as a tensor."""
+    return rows.view((-1,) + (1,) * (tensor.ndim - 1))
 
 
 def is_host(device: torch.device | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.batched.flags import Flags
 from steppe.batched.readout import readout
 from steppe.envs import EnvBase, action_rules, missing_action
-from steppe.specs import CPU, OUTPUT_KINDS, below_next, union
-from steppe.storage import FEW, Storage, entries
+from steppe.specs import OUTPUT_KINDS, below_next, union
+from steppe.storage import FEW, Storage, entries, set_array
 
-__all__ = ["BatchRows", "rows_of_masks"]
+__all__ = ["WRITTEN", "BatchRows", "rows_of_masks"]
 
 _Tensor = torch.Tensor
+
+#: Stands for library actions that workers read in storage: they have been written there.
+WRITTEN: Any = ()
 
 
 class BatchRows:
@@ -44,13 +48,12 @@ class BatchRows:
             (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
             for rule in action_rules(batch.full_action_spec, batch.full_done_spec, batch_dims=len(size))
         ]
-        #: The only input, where it is an action by name: key, dtype, shape, whether it is few numbers, array and what
-        #: tells of its choices.
-        self._plain: tuple[Any, ...] | None = None
-        if len(self.actions) == 1 and not self.carried:
+        #: Of the only action by name: its key, dtype, shape, whether it is few numbers, array, and test of its choices.
+        self._only: tuple[Any, ...] | None = None
+        if len(self.actions) == 1:
             key, rule, whole, array, _ = self.actions[0]
             if isinstance(key, str) and array is not None:
-                self._plain = (key, rule.dtype, whole, whole.numel() <= FEW, array, rule.allows)
+                self._only = (rule.dtype, whole, whole.numel() <= FEW, array, rule.allows)
         self._info_keys = list(batch.env_info_spec.keys())
         self._reset_masks = [(group.prefix, storage.tensors.get(group.reset_key)) for group in batch.done_groups]
         self.come_out(batch)
@@ -64,7 +67,7 @@ class BatchRows:
         keys = dict.fromkeys((*obs, *reward, *done))
         self.next_out = readout(self.storage, {key: below_next(key) for key in keys}, following, batch.device)
         # Of arrays, what has ended was reset, and what was reset has not ended.
-        self.root_out.lie_over(self.next_out, done if self._on_arrays else ())
+        self.root_out.set_base(self.next_out, done if self._on_arrays else ())
 
     def write_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Write all that a step reads: actions, held against the rule for them, and what it depends on beside."""
@@ -72,30 +75,23 @@ class BatchRows:
         if self.carried:
             self.write_carried(tensordict, rows)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all that a step is given is one action by name."""
-        return self._plain is not None
+    def write_fitting(self, action: torch.Tensor) -> Any:
+        """Write the only action of all rows into storage, ``[n, *shape]``, if it fits.
 
-    def write_plain(self, level: dict[str, Any]) -> bool:
-        """Write the inputs of a step where they are one tensor that fits; False where nothing was decided.
-
-        Args:
-            level: the entries of the data.
+        Returns:
+            WRITTEN; None if it does not fit, or only after a conversion.
         """
-        plain = self._plain
-        if plain is None:
-            return False
-        key, dtype, shape, few, array, allows = plain
-        action = level.get(key)
-        if type(action) is not _Tensor or action.dtype is not dtype or action.shape != shape:
-            return False
+        if self._only is None:
+            return None
+        dtype, shape, few, array, allows = self._only
+        if action.dtype is not dtype or action.shape != shape:
+            return None
         try:
             array[...] = action.tolist() if few else action.numpy()
-        except (TypeError, RuntimeError):  # it needs a gradient, or is on a GPU
-            return False
-        # What it chooses is looked at where it is written, which is cheaper; the error names the rows.
-        return allows is None or bool(allows(array))
+        except (TypeError, RuntimeError):  # it requires a gradient, or is on a GPU
+            return None
+        # Choices are checked where they are written, which is cheaper; the error names the rows.
+        return WRITTEN if allows is None or bool(allows(array)) else None
 
     def write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
         """Write actions into storage, after holding them against the rule for actions."""
@@ -106,18 +102,18 @@ class BatchRows:
                 raise missing_action(tensordict, key)
             if rows is None and type(value) is _Tensor and value.dtype is rule.dtype and value.shape == whole:
                 # What it chooses is looked at where it is written, which is cheaper.
-                _put(value, array, tensor)
+                set_array(array, tensor, value)
                 if rule.allows is None or (array is not None and rule.allows(array)):
                     continue
             fitted = rule.fit(value, tensordict.batch_size, rows=rows)
             if fitted is not value:
                 tensordict.set(key, fitted)
-            _put(fitted, array, tensor, rows)
+            set_array(array, tensor, fitted, rows)
 
     def write_checked_action(self, tensordict: TensorDictBase) -> None:
         """Write actions that have been held against the rule."""
         for key, *_, array, tensor in self.actions:
-            _put(tensordict.get(key), array, tensor)
+            set_array(array, tensor, tensordict.get(key))
 
     def write_carried(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
         """Write what else a step or reset depends on; whether all of it was there."""
@@ -128,7 +124,7 @@ class BatchRows:
             if value is None:
                 complete = False
                 continue
-            _put(value, array, tensor, rows)
+            set_array(array, tensor, value, rows)
         return complete
 
     def write_info(self, given: Any, rows: list[int], *, whole: bool) -> None:
@@ -143,8 +139,18 @@ class BatchRows:
         for key in self._info_keys:
             value = given.get(key)
             part = value if value.shape[0] == len(rows) else value[torch.from_numpy(at)]
-            _put(part, self.storage.arrays.get(("env_info", key)), self.storage.tensors["env_info", key], at)
+            set_array(self.storage.arrays.get(("env_info", key)), self.storage.tensors["env_info", key], part, at)
         self.flags.informed[at] = True
+
+    def note_infos(self, at: Sequence[int], infos: Sequence[dict[str, Any] | None]) -> None:
+        """Note what rows are given at their next reset and those that follow, one dict or None for each row."""
+        if not self._info_keys:
+            return
+        for row, info in zip(at, infos, strict=True):
+            self.flags.informed[row] = info is not None
+            if info is not None:
+                for key in self._info_keys:
+                    self.storage.arrays["env_info", key][row] = info[key]
 
     def write_masks(self, masks: dict[Any, torch.Tensor]) -> None:
         """Write the reset mask of each level, by its prefix; a level without one is reset whole."""
@@ -167,17 +173,3 @@ def rows_of_masks(masks: list[torch.Tensor]) -> list[int]:
     some = [mask.reshape(mask.shape[0], -1).any(-1) for mask in masks]
     found: list[int] = torch.stack(some).any(0).nonzero().squeeze(-1).tolist()
     return found
-
-
-def _put(value: torch.Tensor, array: Any, tensor: torch.Tensor, rows: Any = None) -> None:
-    """Write into storage: through numpy where that is possible, which is faster for little data."""
-    if array is not None and value.device.type == "cpu" and not value.requires_grad:
-        given = value.tolist() if value.numel() <= FEW else value.numpy()
-        if rows is None:
-            array[...] = given
-        else:
-            array[rows] = given
-    elif rows is None:
-        tensor.copy_(value.detach())
-    else:
-        tensor[torch.as_tensor(rows, device=CPU)] = value.detach().to(tensor.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from steppe.batched.backends.in_process import InProcess
@@ -37,7 +36,3 @@ class SerialEnv(BatchedEnv):
 
     def _make_backend(self) -> InProcess:
         return InProcess(self._factories)
-
-    def _decoder(self) -> Callable[[Any], list[Any] | None] | None:
-        backend: InProcess = self._backend
-        return backend.share.decoder()

@@ -72,9 +72,9 @@ class Share:
             raise SubjectError(self.progress.row, "reset") from error
 
     def decoder(self) -> Callable[[Any], list[Any] | None] | None:
-        """What decodes the action of all rows in place of storage, for ``step``; None where there is more to a step."""
-        found = [getattr(part.loop.writer, "decoder_of_rows", None) for part in self.parts if isinstance(part, _Looped)]
-        return found[0]() if len(self.parts) == 1 and found and found[0] is not None else None
+        """Return a function that decodes the only action of all rows; None if actions go through storage."""
+        part = self.parts[0]
+        return part.loop.writer.decoder_of_rows() if len(self.parts) == 1 and isinstance(part, _Looped) else None
 
     def step(self, rows: list[int] | None = None, *, reset: bool = False, natives: list[Any] | None = None) -> int:
         """Act; with ``reset`` also begin anew where an episode ended.

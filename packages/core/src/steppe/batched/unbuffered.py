@@ -9,10 +9,11 @@ from tensordict import TensorDictBase, lazy_stack
 
 from steppe.batched.layout import BatchLayout
 from steppe.batched.operations import RESET, STEP
+from steppe.envs import written_by_policy
 from steppe.specs import OUTPUT_KINDS, every_leaf_key
 from steppe.workers import SubjectError
 
-__all__ = ["Messages", "run_rows", "stack_rows"]
+__all__ = ["Messages", "run_rows", "sent", "stack_rows"]
 
 
 class Messages:
@@ -41,12 +42,13 @@ class Messages:
         """
         given = tensordict.unbind(0) if tensordict is not None else [None] * self._n
         wanted = range(self._n) if rows is None else rows
-        return {row: (self._given(given[row]), arguments[row] if arguments else {}) for row in wanted}
+        return {row: (self.to_env(given[row]), arguments[row] if arguments else {}) for row in wanted}
 
-    def _given(self, row: Any) -> Any:
+    def to_env(self, row: Any) -> Any:
+        """What one environment is sent of its row, or None for None."""
         if row is None:
             return None
-        row = row.exclude("next")
+        row = sent(row, self._layout.passed_through)
         if self._layout.masked:
             return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
         # The row itself was chosen by the mask.
@@ -73,6 +75,18 @@ class Messages:
         for kind in kinds[1:]:
             out.update(self._layout.specs[kind][row].zero())
         return out
+
+
+def sent(row: TensorDictBase, passed_through: tuple[Any, ...]) -> TensorDictBase:
+    """A copy of a row without ``next``, apart from what a policy has written there for the environment to pass through.
+
+    Args:
+        row: data of one environment.
+        passed_through: see :attr:`EnvBase.passed_through_keys`.
+    """
+    written = written_by_policy(row, passed_through)
+    row = row.exclude("next")
+    return row if written is None else row.set("next", written)
 
 
 def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, tuple[Any, Any]]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.attributes import Dispatched
+from steppe.batched.unbuffered import sent
 from steppe.envs import EnvBase
 from steppe.errors import NotSupported
 from steppe.specs import CPU, SPEC_KINDS
@@ -36,6 +37,7 @@ class BatchView(EnvBase):
         rows = rows_of_index(index, batch.num_workers)
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
         object.__setattr__(self, "_batch", batch)  # no part of this module
+        self.base_state.uses = batch.base_state.uses
         self._rows = torch.tensor(rows, dtype=torch.int64, device=CPU)
         stack: Any = torch.stack  # of specs, which torch's types do not know
         for kind in SPEC_KINDS:
@@ -63,7 +65,7 @@ class BatchView(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         mask: Any = tensordict.get("_step", None)
-        given = tensordict.exclude("next", "_step")
+        given = sent(tensordict.exclude("_step"), self.passed_through_keys)
         if mask is None:
             outcome: TensorDictBase = self._batch.step_at(given, self._rows)["next"]
             return outcome
@@ -71,6 +73,25 @@ class BatchView(EnvBase):
         following = self.unstepped(tensordict)
         following[chosen] = self._batch.step_at(given[chosen], self._rows[chosen]).get("next")
         return following
+
+    @property
+    def passed_through_keys(self) -> tuple[Any, ...]:
+        """See :attr:`EnvBase.passed_through_keys`."""
+        return self._batch.passed_through_keys
+
+    @property
+    def chooses_random_actions(self) -> bool:
+        """Whether one of the environments of the batch knows better than its spec which actions are allowed."""
+        own = type(self).rand_action is not BatchView.rand_action or "rand_action" in vars(self)
+        return own or self._batch.chooses_random_actions
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write random actions into ``tensordict``; those of the rows' environments, where these choose them."""
+        if not self._batch.chooses_random_actions:
+            return super().rand_action(tensordict)
+        if tensordict is None:
+            tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
+        return self._batch.rand_action_at(tensordict, self._rows)
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the rows of the view, one after another; returns the next seed."""

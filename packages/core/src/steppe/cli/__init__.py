@@ -1,7 +1,25 @@
-"""The ``steppe`` command. Loads torch only in the commands that make an environment."""
+"""The ``steppe`` command, and what commands of other packages are made of. Imports no torch.
+
+A package adds a command with an entry point of the group ``steppe.commands``: see `Command`.
+"""
 
 from __future__ import annotations
 
+from .command import Command
 from .main import main
+from .output import UsageError, natural, one_line, positive, print_json, print_pairs, print_table
+from .policy import checked_policy, import_policy
 
-__all__ = ["main"]
+__all__ = [
+    "Command",
+    "UsageError",
+    "checked_policy",
+    "import_policy",
+    "main",
+    "natural",
+    "one_line",
+    "positive",
+    "print_json",
+    "print_pairs",
+    "print_table",
+]

@@ -1,23 +1,31 @@
-"""``steppe check``: does an environment keep its word, alone and in batches?"""
+"""``steppe check``: test one environment, alone and in batches."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .output import UsageError, one_line
 
+if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
+    from steppe import EnvBase
+    from steppe.registry import EnvFactory
+
 _STEPS = 64
+_FAST = "steps write rows of arrays, the fast path"
 _SLOW = "steps make TensorDicts, without the fast path:"
 
+help = "check one environment, alone and in batches"
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser("check", help="check one environment, alone and in batches")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument("--device", default="cpu", help="where its data should be (default: cpu)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="environments in the batch (default: 2)")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,41 +34,39 @@ def run(args: argparse.Namespace) -> int:
     from ..imports import import_tensordict
     from ..registry import env_factory
 
-    factory = env_factory(args.id)  # a wrong id is said before torch is loaded
+    factory = env_factory(args.id)  # a wrong id is reported before torch is loaded
     import_tensordict()
     import torch
+
+    import steppe
 
     try:
         torch.empty(0, device=args.device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"--device {args.device!r} cannot be used: {one_line(error)}") from None
-    env = factory()
+    env: EnvBase = factory()
     try:
         env = env.to(args.device)
-        alone = [
-            ("reset and step fit the specs", lambda: _specs(env)),
-            ("the same seed gives the same data", lambda: _seeds(env)),
-            ("rollouts go on over episode ends", lambda: _rollout(env)),
+        passed = [
+            _report("reset and step fit the specs", partial(steppe.check_env_specs, env)),
+            _report("the same seed gives the same data", partial(_check_seeds, env)),
+            _report("rollouts go on over episode ends", partial(_check_rollout, env)),
         ]
-        passed = [_report(name, check) for name, check in alone]
-        _say_which_way(env)
+        problem = env.row_problem
+        print(
+            f"slower  {_SLOW} {problem}" if problem else "ok      steps write rows of arrays, the fast path", flush=True
+        )
     finally:
         env.close()
     batch = f"SerialEnv({args.workers}) and ParallelEnv({args.workers}) give equal data"
-    passed.append(_report(batch, lambda: _batches(factory, args.workers)))
+    passed.append(_report(batch, partial(_check_batches, factory, args.workers)))
     return 0 if all(passed) else 1
 
 
-def _say_which_way(env: Any) -> None:
-    """Say whether steps write rows of arrays, the fast path; those that do not are slower and equally right."""
-    problem = env.row_problem
-    print(f"slower  {_SLOW} {problem}" if problem else "ok      steps write rows of arrays, the fast path", flush=True)
-
-
-def _report(name: str, check: Callable[[], None]) -> bool:
+def _report(name: str, check: Callable[[], object]) -> bool:
     try:
         check()
-    # Anything that an environment raises here is the answer to the question.
+    # The check asks whether the environment raises, whatever that is.
     except Exception as error:
         print(f"FAILED  {name}: {type(error).__name__}: {one_line(error)}", flush=True)
         return False
@@ -68,17 +74,11 @@ def _report(name: str, check: Callable[[], None]) -> bool:
     return True
 
 
-def _specs(env: Any) -> None:
-    import steppe
-
-    steppe.check_env_specs(env)
-
-
-def _seeds(env: Any) -> None:
-    actions = _actions(env)
-    first, second = (_seeded(env, actions) for _ in range(2))
+def _check_seeds(env: EnvBase) -> None:
+    actions = _draw_actions(env)
+    first, second = (_seeded_rollout(env, actions) for _ in range(2))
     try:
-        _same(first, second, "first run", "second run")
+        _compare(first, second, "first run", "second run")
     except ValueError as error:
         raise ValueError(
             f"{error}: random numbers come from elsewhere than the generator that set_seed seeds, or a reset without a "
@@ -86,49 +86,56 @@ def _seeds(env: Any) -> None:
         ) from None
 
 
-def _rollout(env: Any) -> None:
-    data = env.rollout(_STEPS, actions=_actions(env), break_when_any_done=False)
-    if data.shape[-1] != _STEPS:
-        raise ValueError(f"asked for {_STEPS} steps, got {data.shape[-1]}")
+def _check_rollout(env: EnvBase) -> None:
+    steps = env.rollout(_STEPS, break_when_any_done=False).shape[-1]
+    if steps != _STEPS:
+        raise ValueError(f"asked for {_STEPS} steps, got {steps}")
 
 
-def _batches(factory: Any, workers: int) -> None:
+def _check_batches(factory: EnvFactory, workers: int) -> None:
     import steppe
 
-    def data_of(kind: Any) -> Any:
-        env = kind(workers, factory)
-        try:
-            return _seeded(env, _actions(env))
-        finally:
-            env.close()
+    serial, parallel = steppe.SerialEnv(workers, factory), steppe.ParallelEnv(workers, factory)
+    try:
+        actions = _draw_actions(serial)
+        one, other = (_seeded_rollout(batch, actions) for batch in (serial, parallel))
+    finally:
+        serial.close()
+        parallel.close()
+    _compare(one, other, "SerialEnv", "ParallelEnv")
 
-    _same(data_of(steppe.SerialEnv), data_of(steppe.ParallelEnv), "SerialEnv", "ParallelEnv")
 
-
-def _actions(env: Any) -> list[Any]:
+def _draw_actions(env: EnvBase) -> list[TensorDictBase]:
+    """Random actions of a seeded rollout: masks of the actions hold in each of its states."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return [env.rand_action(env.reset()).select(*env.action_keys) for _ in range(_STEPS)]
+        env.set_seed(0)
+        data = env.rollout(_STEPS, break_when_any_done=False)
+    return [step.select(*env.action_keys) for step in data.unbind(-1)]
 
 
-def _seeded(env: Any, actions: list[Any]) -> Any:
+def _seeded_rollout(env: EnvBase, actions: list[TensorDictBase]) -> TensorDictBase:
     env.set_seed(0)
-    return env.rollout(_STEPS, actions=actions, break_when_any_done=False)
+    data: TensorDictBase = env.rollout(_STEPS, actions=actions, break_when_any_done=False)
+    return data
 
 
-def _same(first: Any, second: Any, first_name: str, second_name: str) -> None:
-    mine, theirs = (set(data.keys(True, True)) for data in (first, second))
-    if mine != theirs:
-        raise ValueError(f"only one of {first_name} and {second_name} has {sorted(map(str, mine ^ theirs))}")
-    for key in sorted(mine, key=str):
-        one, other = first.get(key), second.get(key)
-        if not _equal(one, other):
-            raise ValueError(f"{key!r} differs between {first_name} and {second_name}")
+def _compare(first: TensorDictBase, second: TensorDictBase, first_name: str, second_name: str) -> None:
+    """Raise ValueError with the first step, and an entry of it, in which two rollouts differ."""
+    for step, (one, other) in enumerate(zip(first.unbind(-1), second.unbind(-1), strict=True)):
+        keys, other_keys = (set(data.keys(True, True)) for data in (one, other))
+        where = f"first at step {step} (of 0 to {_STEPS - 1})"
+        if keys != other_keys:
+            names = sorted(map(str, keys ^ other_keys))
+            raise ValueError(f"only one of {first_name} and {second_name} has {names}, {where}")
+        for key in sorted(keys, key=lambda key: (isinstance(key, tuple), str(key))):  # the root before "next"
+            if not _equal(one.get(key), other.get(key)):
+                raise ValueError(f"{key!r} differs between {first_name} and {second_name}, {where}")
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     import torch
 
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):

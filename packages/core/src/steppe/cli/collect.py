@@ -11,24 +11,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ActionError, ClosedError, PolicyError, SteppeError, WorkerError
-from .numbers import natural, positive
-from .output import UsageError, one_line
-from .policy import checked_policy, import_policy
+from .output import UsageError, natural, one_line, positive
+from .policy import Act, checked_policy, import_policy
 
-# A batch is what Ctrl-C may lose: short, and long enough that its overhead does not show.
+if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
+    from steppe import EnvBase
+    from steppe.registry import EnvFactory
+
+# Ctrl-C may lose one batch: short, and long enough that its overhead does not show.
 _FRAMES_PER_BATCH = 256
 _ROWS_PER_BATCH = 8
 
+help = "collect transitions into a folder"
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "collect",
-        help="collect transitions into a folder",
-        description="Collect transitions and write them to a folder that TensorDict.load_memmap reads.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Collect transitions and write them to a folder that TensorDict.load_memmap reads."
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument(
         "--frames", type=positive, required=True, metavar="N", help="transitions, over all environments"
@@ -55,7 +58,6 @@ def add(commands: Any) -> None:
         "--split-trajs", action="store_true", help="write trajectories, padded to the longest, with a mask"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="a picture of the return of each episode")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,48 +71,42 @@ def run(args: argparse.Namespace) -> int:
     return _collect(args, factory, policy)
 
 
-def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
+def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) -> int:
     from ..imports import import_tensordict
 
     import_tensordict()
     import torch
 
-    from .collect_report import Progress, Report, versions
+    from .collect_report import Report
     from .dataset import Dataset
-
-    row_count = -(-args.frames // args.num_envs)
-    rows = min(row_count, max(_ROWS_PER_BATCH, _FRAMES_PER_BATCH // args.num_envs))
-    batches = -(-row_count // rows)
-    if row_count * args.num_envs != args.frames:
-        frames = row_count * args.num_envs
-        print(f"{args.frames} frames are rounded up to {frames}: {row_count} steps of {args.num_envs} environments.")
 
     torch.manual_seed(args.seed)
     env = _make_env(args, factory)
     dataset: Dataset | None = None
-    trouble: BaseException | None = None
+    failure: BaseException | None = None
     try:
+        num_envs = env.numel()  # a library that steps several environments at once has more than --num-envs of them
+        steps = -(-args.frames // num_envs)
+        frames = steps * num_envs
+        if frames != args.frames:
+            print(f"{args.frames} frames are rounded up to {frames}: {steps} steps of {num_envs} environments.")
         if policy is not None:
             policy = checked_policy(policy, env, args.policy)
             torch.manual_seed(args.seed)
-        dataset = Dataset(args.out, rows=row_count, split=args.split_trajs)
+        dataset = Dataset(args.out, rows=steps, split=args.split_trajs)
         report = Report(env)
         if args.in_background:
             env.close()  # the worker makes its own
         started = time.perf_counter()
         try:
-            with Progress(row_count * args.num_envs) as progress:
-                source: Any = factory if args.in_background else env
-                for batch in _batches(args, source, policy, rows=rows, batches=batches):
-                    taken = dataset.write(batch)
-                    report.add(taken)
-                    progress.advance(taken.numel(), report.last_return)
+            for batch in _batches(args, factory if args.in_background else env, policy, steps, num_envs):
+                report.add(dataset.write(batch))
         except KeyboardInterrupt as error:
-            trouble = error
+            failure = error
         except Exception as error:
             if isinstance(error, (ActionError, PolicyError)) or not dataset.frames:
                 raise
-            trouble = error
+            failure = error
         seconds = time.perf_counter() - started
         if not dataset.frames:
             raise KeyboardInterrupt
@@ -121,15 +117,15 @@ def _collect(args: argparse.Namespace, factory: Any, policy: Any) -> int:
             dataset.discard()
         if not env.is_closed:  # the collector closes it too
             env.close()
-    report.print(versions(args.id), frames=dataset.frames, seconds=seconds, out=args.out)
+    report.print(args.id, frames=dataset.frames, seconds=seconds, out=args.out)
     if args.plot is not None:
         report.plot(args.plot, title=args.id)
-    return _say(trouble, kept=dataset.frames)
+    return _status(failure, kept=dataset.frames)
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Leave a second Ctrl-C without effect: it would lose what the first was to keep."""
+    """Ignore a second Ctrl-C: it would lose the data that the first one keeps."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -140,28 +136,37 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _say(trouble: BaseException | None, *, kept: int) -> int:
-    if trouble is None:
+def _status(failure: BaseException | None, *, kept: int) -> int:
+    if failure is None:
         return 0
-    if isinstance(trouble, KeyboardInterrupt):
+    if isinstance(failure, KeyboardInterrupt):
         print(f"steppe collect: interrupted; the {kept} frames collected until then are kept", file=sys.stderr)
         return 130
-    print(f"steppe collect: {trouble}\nThe {kept} frames collected until then are kept.", file=sys.stderr)
+    print(f"steppe collect: {failure}\nThe {kept} frames collected until then are kept.", file=sys.stderr)
     return 1
 
 
-def _make_env(args: argparse.Namespace, factory: Any) -> Any:
+def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
     try:
         return counted_env(factory, args.num_envs, args.num_processes, args.max_steps)
     except Exception as error:
-        raise _why_not_made(args.id, factory, error) from error
+        cause: Exception = error
+        if isinstance(error, WorkerError):
+            # The environment's own error says more than that of a worker, with its traceback.
+            try:
+                factory().close()
+            except Exception as own:
+                cause = own
+        if isinstance(cause, SteppeError) and not isinstance(cause, WorkerError):
+            raise cause from error
+        raise UsageError(f"{args.id!r} cannot be made: {type(cause).__name__}: {one_line(cause)}") from error
 
 
-def counted_env(factory: Any, num_envs: int, num_processes: int | None, max_steps: int | None) -> Any:
+def counted_env(factory: EnvFactory, num_envs: int, num_processes: int | None, max_steps: int | None) -> EnvBase:
     """Make the batch of environments that is collected from, with its steps and rewards counted."""
     import steppe
 
-    batch: Any = None
+    batch: EnvBase | None = None
     try:
         if num_envs == 1 and num_processes is None:
             batch = steppe.SerialEnv(1, factory)
@@ -169,7 +174,7 @@ def counted_env(factory: Any, num_envs: int, num_processes: int | None, max_step
             batch = steppe.ParallelEnv(num_envs, factory, num_processes=num_processes)
         counter = steppe.StepCounter(max_steps=max_steps)
         env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
-        _ = env.action_keys  # workers start at the first question, and only then say what is wrong
+        _ = env.action_keys  # workers start here, and report what is wrong
         return env
     except BaseException:
         if batch is not None and not batch.is_closed:
@@ -177,30 +182,27 @@ def counted_env(factory: Any, num_envs: int, num_processes: int | None, max_step
         raise
 
 
-def _why_not_made(id: str, factory: Any, error: Exception) -> Exception:
-    """What the environment itself raises: a worker hands it on with a traceback, which says less to a user."""
-    if isinstance(error, WorkerError):
-        try:
-            factory().close()
-        except Exception as own:
-            error = own
-    if isinstance(error, SteppeError) and not isinstance(error, WorkerError):
-        return error
-    return UsageError(f"{id!r} cannot be made: {type(error).__name__}: {one_line(error)}")
-
-
-def _batches(args: argparse.Namespace, source: Any, policy: Any, *, rows: int, batches: int) -> Any:
-    """Batches of an environment; or, collected in the background, of what a factory makes."""
+def _batches(
+    args: argparse.Namespace, source: EnvBase | EnvFactory, policy: Act | None, steps: int, num_envs: int
+) -> Iterator[TensorDictBase]:
+    """Batches of an environment; or of one that a factory makes in a process of its own."""
     import steppe
 
-    per_batch = rows * args.num_envs
-    settings: dict[str, Any] = {"frames_per_batch": per_batch, "total_frames": per_batch * batches, "seed": args.seed}
-    collector: Any
+    most = max(_ROWS_PER_BATCH, _FRAMES_PER_BATCH // num_envs)
+    batches = -(-steps // most)
+    rows = -(-steps // batches)  # of one size, so that the last one has hardly a step too many
+    make, made = cast(Any, steppe.Collector), cast(Any, source)
     if args.in_background:
-        make = partial(counted_env, source, args.num_envs, args.num_processes, args.max_steps)
-        collector = steppe.aSyncDataCollector(make, policy, **settings)
-    else:
-        collector = steppe.Collector(source, policy, **settings)
+        make = steppe.aSyncDataCollector
+        made = partial(counted_env, made, args.num_envs, args.num_processes, args.max_steps)
+    collector = make(
+        made,
+        policy,
+        frames_per_batch=rows * num_envs,
+        total_frames=rows * num_envs * batches,
+        seed=args.seed,
+        progress_bar=sys.stderr.isatty(),
+    )
     try:
         yield from collector
     finally:
@@ -227,5 +229,5 @@ def _check_folder(out: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise UsageError(f"--out {str(out)!r} is not empty; --overwrite replaces what is in it")
     here = out.resolve()
-    if any(here == one or here in one.parents for one in (Path.cwd().resolve(), Path.home().resolve())):
+    if any(here == folder or here in folder.parents for folder in (Path.cwd().resolve(), Path.home().resolve())):
         raise UsageError(f"--out {str(out)!r} holds the current or the home folder: it is not overwritten")

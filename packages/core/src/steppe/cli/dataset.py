@@ -17,6 +17,8 @@ from .output import UsageError
 class Dataset:
     """Takes batches ``[n, t]`` one after the other and becomes one memory-mapped TensorDict ``[n, rows]``.
 
+    Batches ``[*B, t]`` of libraries that step several environments at once count as ``[n, t]``.
+
     Everything is written to a folder beside `out`, which takes the place of `out` at the end. Tensors go to disk as
     they come; data that has no fixed shape is kept in memory until the end.
 
@@ -43,7 +45,9 @@ class Dataset:
             raise UsageError(f"--out {str(out)!r} cannot be written: {error}") from error
 
     def write(self, batch: TensorDictBase) -> TensorDictBase:
-        """Append a batch ``[n, t]``; returns the part that was still wanted."""
+        """Append a batch ``[*B, t]``; returns the part that was still wanted, ``[n, t]``."""
+        if batch.ndim > 2:
+            batch = batch.flatten(0, batch.ndim - 2)
         taken = batch[:, : self._rows - self._done]
         end = self._done + taken.shape[1]
         if _fixed(taken):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 from fnmatch import fnmatchcase
-from typing import Any
 
 from .output import UsageError, one_line, print_json, print_table
 
+help = "list environments"
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser("envs", help="list environments")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("namespace", nargs="?", metavar="NAMESPACE", help="such as gym; without it, every namespace")
     parser.add_argument(
         "pattern", nargs="?", metavar="PATTERN", help="a part of the name, or a pattern like 'Half*-v5'"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,80 +1,67 @@
-"""``steppe info``: what to paste in a bug report."""
+"""``steppe info``: versions and settings to paste in a bug report."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import platform
-from typing import Any
 
-from .output import one_line, print_json
+from .output import one_line, print_json, print_pairs
 
 _PACKAGES = ("steppe", "torch", "tensordict", "numpy", "pluggy", "importlib-metadata", "packaging", "cloudpickle")
 
+help = "print what to paste in a bug report"
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser("info", help="print what to paste in a bug report")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    told = gather()
+    from ..registry.discovery import installed
+    from ..versions import effective_backends
+
+    packages = {name: installed(name) for name in _PACKAGES}
+    sections: dict[str, dict[str, str]] = {
+        "system": {"python": platform.python_version(), "platform": platform.platform(), "cores": _cores()},
+        "packages": {name: package.version if package else "not installed" for name, package in packages.items()},
+        "plugins": _plugins(),
+        "backends": dict(effective_backends()),
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("STEPPE_")},
+    }
     if args.json:
-        print_json(told)
+        print_json(sections)
         return 0
-    width = max(len(name) for section in told.values() for name in section)
-    for section, entries in told.items():
-        if entries:
-            print(f"{section}:")
-            print("\n".join(f"  {name.ljust(width)}  {value}" for name, value in entries.items()))
+    width = max(len(name) for section in sections.values() for name in section)
+    for title, section in sections.items():
+        if section:
+            print(f"{title}:")
+            print_pairs(section, width=width, indent="  ")
     return 0
 
 
-def gather() -> dict[str, dict[str, str]]:
-    """Versions from metadata, plugins with their libraries, backends, and the variables that steppe reads."""
-    from ..registry.discovery import installed
-
-    packages = {name: found.version if (found := installed(name)) else "not installed" for name in _PACKAGES}
-    return {
-        "system": {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "cores": _cores(),
-        },
-        "packages": packages,
-        "plugins": _plugins(),
-        "backends": _backends(),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith("STEPPE_")},
-    }
-
-
 def _cores() -> str:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{usable} usable of {os.cpu_count()}"
+    from ..systems import usable_cores
+
+    return f"{usable_cores()} usable of {os.cpu_count()}"
 
 
 def _plugins() -> dict[str, str]:
+    """The installed plugins, each with its library or what is wrong with it."""
     from ..registry import current, list_plugins
 
-    told: dict[str, str] = {}
+    plugins: dict[str, str] = {}
     for record in list_plugins():
         version = f"{record.dist} {record.version}"
         if record.kind != "env":
-            told.setdefault(record.dist, f"{version}, {record.state}")
+            plugins.setdefault(record.dist, f"{version}, {record.state}")
             continue
         try:
             library = current().library(record.name)
             state = f"{library.dist} {library.version}" if library else "no library"
-        # A bug report is about what does not work.
+        # A bug report is about plugins that do not work.
         except Exception as error:
             state = one_line(error)
-        name = f"{record.name}:" if f"{record.name}:" not in told else f"{record.name}: ({record.dist})"
-        told[name] = f"{version}, {state}"
-    return told
-
-
-def _backends() -> dict[str, str]:
-    from ..versions import effective_backends
-
-    return dict(effective_backends())
+        name = f"{record.name}:" if f"{record.name}:" not in plugins else f"{record.name}: ({record.dist})"
+        plugins[name] = f"{version}, {state}"
+    return plugins

@@ -1,4 +1,4 @@
-"""The commands, and what every one of them does with an error."""
+"""Find the command, parse its arguments, run it, and turn its errors into lines on stderr."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from ..errors import ActionError, EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
+from .command import Command
 from .output import UsageError, one_line
 
-_COMMANDS = ("plugins", "envs", "info", "check", "collect", "record", "new-plugin")
+# Each is a module of this folder, and always found before a command of another package.
+_CORE = ("plugins", "envs", "info", "check", "collect")
 _BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError, ActionError)
 
 
@@ -25,35 +27,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 where a check failed, 2 where the input is wrong (one line on stderr), 130 after Ctrl-C.
     """
+    argv = sys.argv[1:] if argv is None else argv
+    name = argv[0] if argv and not argv[0].startswith("-") else ""
+    program = f"steppe {name}".rstrip()
     try:
-        argv = sys.argv[1:] if argv is None else argv
-        parser = _parser(argv)
-        args, unknown = parser.parse_known_args(argv)
-        if unknown:  # the parser of the command leaves them to this one, whose help does not say what the command takes
-            _Parser(prog=f"{parser.prog} {args.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
-    except SystemExit as stop:  # --help, --version and wrong arguments
-        return int(stop.code or 0)
-    try:
+        try:
+            args = _parsed(name, argv)
+        except SystemExit as stop:  # --help, --version and wrong arguments
+            return int(stop.code or 0)
         status: int = args.run(args)
         sys.stdout.flush()
         return status
     except _BAD_INPUT as error:
-        print(f"steppe {args.command}: {one_line(error)}", file=sys.stderr)
+        print(f"{program}: {one_line(error)}", file=sys.stderr)
         return 2
     except SteppeError as error:
-        print(f"steppe {args.command}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader has gone (`steppe envs gym | head`); Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print(f"steppe {args.command}: interrupted", file=sys.stderr)
+        print(f"{program}: interrupted", file=sys.stderr)
         return 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Prints what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} ('{self.prog} --help' says more)\n")
@@ -69,11 +70,45 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="steppe", description="Environments of every library, found in what is installed.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    # Each command is a module: only the one that is asked for is imported, all of them for the help.
-    for name in argv[:1] if argv and argv[0] in _COMMANDS else _COMMANDS:
-        import_module(f".{name.replace('-', '_')}", __package__).add(commands)
-    return parser
+    # Only the command that is asked for is imported; without one, those of the core for the help.
+    for each in [name] if name else _CORE:
+        command = _find(each)
+        own = commands.add_parser(each, help=command.help)
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    if not name:
+        parser.epilog = _list_others(commands)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:  # the parser of the command leaves them to this one, whose help does not say what the command takes
+        _Parser(prog=f"{parser.prog} {args.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
+
+
+def _find(name: str) -> Command:
+    if name in _CORE:
+        return cast(Command, import_module(f".{name}", __package__))
+    from ..registry import current
+
+    return cast(Command, current().find_command(name, core=_CORE))
+
+
+def _list_others(commands: argparse._SubParsersAction[_Parser]) -> str:
+    """Add the commands of installed packages to the help; return a line about those that could be installed."""
+    from ..registry import current
+
+    registry = current()
+    for name in registry.providers.names("command"):
+        records = registry.providers.visible(registry.providers.found()["command"][name])
+        if name not in _CORE:
+            packages = sorted(f"{record.dist} {record.version}" for record in records)
+            commands.add_parser(name, help=f"from {' and '.join(packages)}")
+    missing = [
+        f"{name} (pip install 'steppe[{provider.extra}]')"
+        for kind, name, provider in registry.not_installed()
+        if kind == "command" and provider.extra
+    ]
+    return f"Not installed: {', '.join(missing)}." if missing else ""

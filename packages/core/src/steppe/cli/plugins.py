@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from ..registry import LibraryInfo, PluginRecord
 
 
-def add(commands: Any) -> None:
-    parser = commands.add_parser("plugins", help="list the installed plugins")
+help = "list the installed plugins"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--load", action="store_true", help="import each; exit status 1 if one is broken")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--all", action="store_true", help="each transform, and what could be installed, in rows of its own"
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,8 +64,8 @@ def _not_installed(registry: Any) -> list[dict[str, Any]]:
             "kind": kind,
             "name": name,
             "dist": provider.package,
-            "state": "not installed",
-            "problem": f"pip install 'steppe[{provider.extra}]'",
+            "state": "not installed" if provider.extra else "planned",
+            "problem": f"pip install 'steppe[{provider.extra}]'" if provider.extra else "",
         }
         for kind, name, provider in registry.not_installed()
     ]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from .output import UsageError, one_line
 
+Act = Callable[..., Any]
+"""A policy: whatever `steppe.envs.as_policy` takes."""
 
-def import_policy(text: str) -> Any:
-    """The policy behind ``module:callable``; the current folder is searched too.
+
+def import_policy(text: str) -> Act:
+    """Import the policy ``module:callable``; modules in the current folder are found too.
 
     Raises:
         UsageError: it cannot be imported, or is not callable.
@@ -18,15 +23,13 @@ def import_policy(text: str) -> Any:
     module_name, colon, attributes = text.partition(":")
     if not colon or not module_name or not attributes:
         raise UsageError(f"--policy takes module:callable, got {text!r}")
-    from importlib import import_module
-
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # a console script has its own folder there, `python -m` has this one
+        sys.path.insert(0, os.getcwd())  # `python -m` has it there, a console script has its own folder
     try:
-        policy: Any = import_module(module_name)
+        policy: object = import_module(module_name)
         for attribute in attributes.split("."):
             policy = getattr(policy, attribute)
-    # The module is the user's: whatever it raises means that it cannot be imported.
+    # The module is the user's and may raise anything.
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"the policy {text!r} cannot be imported: {type(error).__name__}: {one_line(error)}"
@@ -36,8 +39,17 @@ def import_policy(text: str) -> Any:
     return policy
 
 
-def checked_policy(policy: Any, env: Any, name: str) -> Any:
-    """The policy as one on tensordicts, after one action that the environment accepts."""
+def checked_policy(policy: Act, env: Any, name: str) -> Act:
+    """Adapt a policy to TensorDicts and check one action of it, after a reset of the environment.
+
+    Args:
+        policy: the policy.
+        env: the environment it will act in, an `EnvBase`.
+        name: how errors call the policy.
+
+    Raises:
+        UsageError: it fails, or its action is not one of the environment.
+    """
     from steppe.envs import as_policy
 
     adapted = as_policy(policy, env)
@@ -47,13 +59,12 @@ def checked_policy(policy: Any, env: Any, name: str) -> Any:
     except Exception as error:
         raise UsageError(f"the policy {name!r} failed: {type(error).__name__}: {one_line(error)}") from error
     for key in env.action_keys:
-        spec = env.full_action_spec[key]
-        action = data.get(key, None)
+        spec, action = env.full_action_spec[key], data.get(key, None)
         if action is None:
             raise UsageError(f"the policy {name!r} gives no {key!r}")
         if not spec.is_in(action, exact=True):
-            found = f"shape {tuple(action.shape)}, {action.dtype}"
             raise UsageError(
-                f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, found {found}"
+                f"the policy {name!r} gives a wrong {key!r}: expected {one_line(repr(spec))}, "
+                f"found shape {tuple(action.shape)}, {action.dtype}"
             )
     return adapted

@@ -63,6 +63,8 @@ class _FusedActor(ProbabilisticTensorDictSequential):
 
     _parameters_of: ClassVar[list[str]]
     _continuous: ClassVar[bool]
+    _form: type[Categorical] | type[OneHot] | None = None
+    """What the actions are, where they are categories."""
 
     def __init__(
         self,
@@ -114,6 +116,13 @@ class _FusedActor(ProbabilisticTensorDictSequential):
                 f"{type(self).__name__} draws {kinds[self._continuous]} actions, and the action {key!r} of "
                 f"{type(env).__name__} is {kinds[continuous]}: {spec}. {_fitting(spec, continuous)}"
             )
+        form = self._form
+        several = isinstance(spec, (MultiCategorical, MultiOneHot))
+        if form is not None and isinstance(spec, _DISCRETE) and (several or not isinstance(spec, form)):
+            raise ActionError(
+                f"{type(self).__name__} with one_hot={form is OneHot} writes actions of {form.__name__}, and the "
+                f"action {key!r} of {type(env).__name__} is {spec}. {_fitting(spec, continuous)}"
+            )
 
 
 _DISCRETE = (Categorical, OneHot, MultiCategorical, MultiOneHot, Binary)
@@ -124,9 +133,10 @@ def _fitting(spec: Spec, continuous: bool) -> str:
     if continuous:
         k = spec.shape[-1] if spec.shape else 1
         return f"NormalActor(module) draws such actions; its module returns {2 * k} numbers, means and deviations."
-    if isinstance(spec, (Categorical, OneHot)):
+    if type(spec) in (Categorical, OneHot, Binary):
         given = "module" if isinstance(spec, OneHot) else "module, one_hot=False"
-        return f"CategoricalActor({given}) draws such actions; its module returns {spec.n} logits."
+        where = f" for each of {tuple(spec.shape)}" if isinstance(spec, Categorical) and spec.shape else ""
+        return f"CategoricalActor({given}) draws such actions; its module returns {spec.space.n} logits{where}."
     return "No actor of steppe draws such actions: make one of a ProbabilisticTensorDictSequential."
 
 
@@ -140,7 +150,8 @@ class CategoricalActor(_FusedActor):
         module: a TensorDictModule that writes the logits; or a function of observations that returns them ``[*B, n]``.
         in_keys: where the logits are, ``["logits"]``; for a function, what it reads, ``["observation"]``.
         out_keys: where the action goes, ``["action"]``.
-        one_hot: write one-hot actions ``[*B, n]``, as environments have them, int64; otherwise categories ``[*B]``.
+        one_hot: write one-hot actions ``[*B, n]``, int64, which a OneHot describes; otherwise categories ``[*B]``, for
+            a Categorical.
         return_log_prob: write the log-probability too, ``[*B]``.
         log_prob_key: where it goes; ``"action_log_prob"`` by default.
         default_interaction_type: what to do where nobody says, ``set_exploration_type``.
@@ -162,6 +173,7 @@ class CategoricalActor(_FusedActor):
     ) -> None:
         draw, made = (_one_hot, _OneHot) if one_hot else (categorical, distributions.Categorical)
         super().__init__(module, in_keys, out_keys, draw, made, return_log_prob, log_prob_key, default_interaction_type)
+        self._form = OneHot if one_hot else Categorical
 
 
 class _OneHot(distributions.OneHotCategorical):

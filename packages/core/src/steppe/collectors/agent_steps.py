@@ -116,26 +116,6 @@ class AgentSteps:
         ended = row_ends(frame.get("next"), self._groups)
         return self._kept(frame, init, before, state), self._with(following.copy(), ended, state)
 
-    def fake(
-        self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, following: TensorDictBase
-    ) -> TensorDictBase:
-        """The data of a step that is not taken.
-
-        Args:
-            act: the agent.
-            root: data of the environment before it.
-            following: data of the environment after it.
-        """
-        if not self._own_init:
-            root = root.copy().set("is_init", torch.ones_like(root.get("is_init")))
-        root = self.begin(root)
-        before, init = root.get("agent_state", None), root.get("is_init")
-        root.update(act(root))
-        state = self._facts.next_state(root)
-        frame = self._bare(root)
-        frame.set("next", following)
-        return self._kept(frame, init, before, state)
-
     def _kept(self, frame: TensorDictBase, init: Any, before: Any, state: Any) -> TensorDictBase:
         """Add to the data of a step what a batch holds of the agent's own."""
         if self._remembers and self._own_init:

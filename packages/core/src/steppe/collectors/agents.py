@@ -27,13 +27,11 @@ class Agent(TensorDictModuleBase):
     Attributes:
         agent_info_spec: what a request says of each row; shapes of one row.
         agent_info_default: values where a request says nothing, and of all batches; None where a request has to say.
-        agent_info_example: values of one row to try the agent with when a collector is made, where zeros do not do.
         agent_state_spec: what is remembered of each row; shapes of one row.
     """
 
     agent_info_spec: Composite = Composite({})
     agent_info_default: TensorDictBase | dict[str, Any] | None = None
-    agent_info_example: TensorDictBase | dict[str, Any] | None = None
     agent_state_spec: Composite = Composite({})
     in_keys: ClassVar[list[Any]] = []
     out_keys: ClassVar[list[Any]] = ["action"]
@@ -84,7 +82,6 @@ class AgentFacts:
         self.policy = policy
         self.info_spec: Composite | None = getattr(policy, "agent_info_spec", None)
         self.info_default = getattr(policy, "agent_info_default", None)
-        self.info_example = getattr(policy, "agent_info_example", None)
         state = getattr(policy, "agent_state_spec", None)
         self.state_keys: list[Any] = [] if state is None else list(state.keys(include_nested=True, leaves_only=True))
         self.state_spec = state

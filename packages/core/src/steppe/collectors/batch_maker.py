@@ -10,12 +10,11 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.acting import Acting
 from steppe.collectors.agent_steps import AgentSteps
-from steppe.collectors.array_run import rows_of, run_rows
-from steppe.collectors.batch_run import BatchRun
 from steppe.collectors.marks import Marks
+from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends
-from steppe.collectors.writer import FrameList, FrameWriter, make_writer, public
-from steppe.envs import DoneGroup, EnvBase, RandomActions
+from steppe.collectors.writer import FrameList, FrameWriter, make_writer
+from steppe.envs import DeclaredKeys, DoneGroup, EnvBase, RandomActions, declared_keys
 from steppe.errors import PolicyError
 from steppe.specs import CPU, Composite, make_composite_from_td
 
@@ -61,8 +60,15 @@ class BatchMaker:
         self._first: tuple[TensorDictBase, TensorDictBase] | None = None
         self._fresh = True
         self._writer: FrameWriter | FrameList | None = None
+        self._row_run: RowRun | None = None
+        self._random = False  # whether the writer is for batches of random actions
 
     # -- where the next batch begins ------------------------------------------------------------------------------
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next batch continues episodes."""
+        return self._root is not None or self._first is not None
 
     def forget_root(self) -> None:
         """Let the next batch begin with a reset, also where its first step has been taken."""
@@ -82,7 +88,7 @@ class BatchMaker:
     def close(self) -> None:
         """Let go of all data."""
         self.forget_root()
-        self._writer = None
+        self._writer = self._row_run = None
 
     def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
         """Begin new episodes.
@@ -94,10 +100,11 @@ class BatchMaker:
         Returns:
             The ids of the trajectories that end by it; None for all.
         """
-        first, self._first = self._first, None
+        first = self._first
         if first is not None:
-            self._root = first[1]
+            self._root, self._first = first[1], None
         if index is None or self._root is None:
+            self._root = None  # a reset that is interrupted leaves rows that nobody knows: the next batch begins anew
             self._root = self._begin(kwargs)
             return None
         rows = torch.zeros(self.env.batch_size, dtype=torch.bool, device=CPU)
@@ -107,9 +114,12 @@ class BatchMaker:
             shape = self.env.full_done_spec[group.key("done")].shape
             mask = rows.reshape(*rows.shape, *[1] * (len(shape) - rows.ndim)).expand(shape)
             root.set(group.key("_reset"), mask.clone().to(root.device))
+        self._root = None
         root = self.env.reset(root, **kwargs)
-        self._root = root if self._agent is None else self._agent.begin(root, rows)
-        return self.ids.begin(rows)
+        root = root if self._agent is None else self._agent.begin(root, rows)
+        replaced = self.ids.begin(rows)
+        self._root = root
+        return replaced
 
     def _begin(self, kwargs: dict[str, Any] | None = None) -> TensorDictBase:
         if not self._fresh:
@@ -122,7 +132,7 @@ class BatchMaker:
 
     @torch.no_grad()
     def prepare(self, random: bool) -> Composite | None:
-        """Take the first step of the first batch, unless that has been taken, and say what a batch holds.
+        """Take the first step of the next batch, unless one like it was made before, and say what a batch holds.
 
         Args:
             random: take random actions.
@@ -130,22 +140,42 @@ class BatchMaker:
         Returns:
             The spec of a whole batch; None where its data has no fixed place.
         """
-        if self._writer is None:
-            root = self._root if self._root is not None else self._begin()
-            self._first = self._step(self._acting.in_batch(root, random), root, random)
-            self._root = root
-            self._writer = make_writer(self._first[0], self.steps, dynamic=self.env.has_dynamic_specs)
+        if self._needs_first(random):
+            self._take_first(self._root if self._root is not None else self._begin(), random)
         if not isinstance(self._writer, FrameWriter):
             return None
         stored = self._marks.without_mirrored(self._writer.td.copy())
         return make_composite_from_td(self._example(stored), unsqueeze_null_shapes=False)
+
+    @property
+    def holds_first_step(self) -> bool:
+        """Whether the first step of the next batch has been taken."""
+        return self._first is not None
+
+    def _needs_first(self, random: bool) -> bool:
+        """Whether it is not known yet what a batch of random actions, or one of the policy's, holds."""
+        return self._writer is None or (self._first is None and random is not self._random)
+
+    def _take_first(self, root: TensorDictBase, random: bool) -> None:
+        """Take the first step of a batch, and make the place for batches that hold what it holds.
+
+        The policy is called for it, and thus for the first time where no batch was made of its actions before.
+        """
+        act = self._acting.in_batch(random)
+        if not isinstance(act, RandomActions):
+            act = self._acting.at_first(act)
+        self._root = None  # as in ``collect``
+        first = self._step(act, root, random)
+        self._writer, self._random = self._make_writer(first[0]), random
+        self._root, self._first = root, first
 
     @torch.no_grad()
     def collect(self, random: bool, *, anew: bool = False) -> TensorDictBase:
         """Make a batch.
 
         Args:
-            random: take random actions, and zeros for what else the policy writes.
+            random: take random actions; the policy is not called, and what it writes is left out. A first step that
+                :meth:`prepare` has taken decides for its batch.
             anew: begin new episodes.
         """
         if anew and self._first is None:
@@ -153,19 +183,30 @@ class BatchMaker:
         root = self._root if self._root is not None else self._begin()
         # What interrupts the batch leaves the environment somewhere in it: the next one then begins anew.
         self._root = None
-        self._root = self._run(root, random)
+        following = self._run(root, random)
         assert self._writer is not None
-        return self._yielded(self._writer.finish(self.steps_of_batch))
+        batch = self._yielded(self._writer.finish(self.steps_of_batch))
+        self._root = following
+        return batch
+
+    def _make_writer(self, frame: TensorDictBase) -> FrameWriter | FrameList:
+        return make_writer(frame, self.steps, declared=self._declared, dynamic=self.env.has_dynamic_specs)
+
+    @property
+    def _declared(self) -> DeclaredKeys:
+        return declared_keys(self.env, self._acting.policy)
 
     def _run(self, root: TensorDictBase, random: bool) -> TensorDictBase:
         """Fill the writer with the steps of one batch, and return the root of the next."""
         step = 0
+        if self._needs_first(random):
+            self._take_first(root, random)
+            self._root = None
         first, self._first = self._first, None
-        act = self._acting.in_batch(root, random)
-        if self._writer is None:
-            first = self._step(act, root, random)
-            self._writer = make_writer(first[0], self.steps, dynamic=self.env.has_dynamic_specs)
+        random = self._random
+        act = self._acting.in_batch(random)
         writer = self._writer
+        assert writer is not None
         writer.begin()
         if first is not None:
             frame, root = first
@@ -194,19 +235,16 @@ class BatchMaker:
         step: int,
     ) -> tuple[int, TensorDictBase] | None:
         """Take the steps without a TensorDict for each, where that gives the same data; None where it does not."""
-        env = self.env
         if self._agent is not None or not isinstance(writer, FrameWriter):
             return None
-        if (
-            self._acting.policy is None
-            and isinstance(act, RandomActions)
-            and act.in_blocks
-            and (rows := rows_of(env)) is not None
-        ):
-            return run_rows(rows, writer, act, root, step, self._stopped)
-        if BatchRun.fits(env, writer):
-            return BatchRun(env, writer).run(act, root, step, self._stopped)  # type: ignore[arg-type]
-        return None
+        run = self._row_run
+        if run is None or run.frames is not writer or run.writer is not self.env.row_writer:
+            run = self._row_run = RowRun(self.env, writer) if RowRun.fits(self.env, writer) else None
+        if run is None:
+            return None
+        if isinstance(act, RandomActions) and act.in_blocks:
+            return run.with_random_actions(act, root, step, self._stopped)
+        return run.with_policy(act, root, step, self._stopped)
 
     def _step(
         self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, random: bool
@@ -223,12 +261,14 @@ class BatchMaker:
     def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
         """Number the trajectories of a batch, and make of it what the caller gets."""
         ends, steps = row_ends(stored.get("next"), self._groups), self.steps_of_batch
-        self.episodes += int(ends.sum())
+        ended = int(ends.sum())
         ids = self.ids.advance(ends[..., :steps])
         if ids.shape[-1] < stored.batch_size[-1]:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
         overwritten = isinstance(self._writer, FrameWriter)
-        return self._marks.yielded(stored, ids, steps, self._acting.version, self._infos(), overwritten=overwritten)
+        batch = self._marks.yielded(stored, ids, steps, self._acting.version, self._infos(), overwritten=overwritten)
+        self.episodes += ended
+        return batch
 
     def _infos(self) -> Any:
         return None if self._agent is None else self._agent.infos
@@ -238,14 +278,14 @@ class BatchMaker:
         ids = torch.zeros(batch.batch_size, dtype=torch.int64, device=CPU)
         return self._marks.marked(batch, ids, self.steps_of_batch, self._acting.version, self._infos())
 
-    @torch.no_grad()
-    def fake(self) -> TensorDictBase:
-        """Zeros in the place of a batch: same entries, shapes and dtypes. The policy is called once, on zeros."""
-        frame = self.env.fake_tensordict()
-        if self._agent is not None:
-            frame = self._agent.fake(self._acting.once, frame.exclude("next"), frame.get("next"))
-        elif self._acting.policy is not None:
-            frame.update(self._acting.once(frame.exclude("next")))
-        batch = public(frame).unsqueeze(-1).expand(*self.env.batch_size, self.steps).clone().zero_()
+    def fake(self, random: bool) -> TensorDictBase:
+        """Zeros in the place of a batch: same entries, shapes and dtypes.
+
+        Args:
+            random: take random actions in the first step of the first batch, if that was not taken yet.
+        """
+        self.prepare(random)
+        assert self._writer is not None
+        batch = self._writer.zeros()
         self._marks.truncate(batch.get("next"))
         return self._example(self._marks.moved(self._marks.without_mirrored(batch)))

@@ -28,6 +28,9 @@ class Collector(LocalCollector):
     Each batch goes on where the one before stopped: episodes run over the border, rows that end begin anew. Data is
     collected without gradients.
 
+    The policy is called exactly once for each step, on data from the environment, and never to try it out: what it
+    writes is known from its first call, which raises PolicyError where the policy does not fit.
+
     A batch is ``[T]`` for one environment and ``[*B, T]`` for a batch of them, the last dimension named ``"time"``. It
     holds what a rollout holds, and
 
@@ -35,8 +38,9 @@ class Collector(LocalCollector):
       they begin; no number is used twice.
     * ``("collector", "policy_version")`` ``[*B, T]`` int64: how often the policy had been updated.
 
-    Entries whose name begins with an underscore are left out. Of an :class:`~steppe.Agent` there are ``"is_init"``,
-    where it remembers something, and ``("agent_info", ...)``: its own default, which it is told in all rows.
+    Entries whose name begins with an underscore are left out, unless a spec or the policy's ``out_keys`` declare them.
+    Of an :class:`~steppe.Agent` there are ``"is_init"``, where it remembers something, and ``("agent_info", ...)``: its
+    own default, which it is told in all rows.
 
     With ``replay_buffer`` batches go there, and None is yielded for each.
 
@@ -59,8 +63,9 @@ class Collector(LocalCollector):
         num_workers: how many processes collect, each with what ``create_env_fn`` makes; 0 for this one.
         create_env_kwargs: keyword arguments for the function or id.
         max_frames_per_traj: truncate episodes after this many steps, with a StepCounter; not where 0 or negative.
-        init_random_frames: take random actions until this many frames are collected, in whole batches; what else the
-            policy writes is 0 in these.
+        init_random_frames: take random actions until this many frames are collected, in whole batches. The policy is
+            not called for these: they hold the data of the environment and the actions, and nothing else that the
+            policy writes later.
         reset_at_each_iter: begin new episodes with each batch.
         reset_when_done: for compatibility; rows that end are always reset.
         split_trajs: yield trajectories, see :func:`~steppe.collectors.split_trajectories`.
@@ -72,8 +77,8 @@ class Collector(LocalCollector):
         env_device: where the environment is moved to.
         policy_device: where a copy of the policy acts. ``update_policy_weights_`` brings it up to date.
         postproc: called with each batch; what it returns is yielded. A module is moved to ``storing_device``.
-        trust_policy: the policy takes and returns a TensorDict; skip the adapter, and the call on zeros that otherwise
-            tells, before anything is collected, of a policy that does not fit.
+        trust_policy: the policy takes and returns a TensorDict; skip the adapter, and let through what the policy
+            raises in its first call, as in all others.
         replay_buffer: its ``extend`` is called with each batch, and None is yielded. ``init_random_frames`` are then
             counted by its ``write_count``.
         extend_buffer: False calls ``replay_buffer.add`` with each step of a batch instead, without ``postproc``.
@@ -114,7 +119,7 @@ class Collector(LocalCollector):
     Raises:
         SpecError: a number of frames is none, or the environment does not fit ``max_frames_per_traj`` or
             ``set_truncated``.
-        PolicyError: the policy does not fit the environment.
+        PolicyError: the policy cannot be called on the environment's data.
         NotSupported: an argument that has no meaning yet.
         TypeError: an argument that does not exist, or two that contradict each other.
     """
@@ -208,9 +213,7 @@ class Collector(LocalCollector):
             )
             self.policy_device = _device(policy_device, device)
             self.exploration_type = exploration_type or ExplorationType.RANDOM
-            acting = Acting(env, policy, device=self.policy_device, trusted=bool(trust_policy))
-            if not trust_policy:
-                acting.try_out(name, self.exploration_type, iterates=iterates)
+            acting = Acting(name, env, policy, device=self.policy_device, trusted=bool(trust_policy))
             acting.compile(compile_policy, cudagraph_policy)
             if hasattr(policy, "register_collector"):
                 policy.register_collector(self)

@@ -15,7 +15,8 @@ from steppe.collectors.delivery import Delivery, Output
 from steppe.collectors.progress import ProgressLine
 from steppe.collectors.request_form import RequestForm
 from steppe.envs import DoneGroup
-from steppe.errors import StateError
+from steppe.errors import ClosedError, StateError, WorkerError
+from steppe.workers import InUse, exclusive
 
 __all__ = ["IteratingCollector"]
 
@@ -25,6 +26,7 @@ class IteratingCollector(RequestForm, DataCollectorBase):
 
     Attributes:
         closed: whether it is shut down.
+        in_use: which thread uses it: another one gets a StateError.
     """
 
     closed: bool
@@ -39,6 +41,7 @@ class IteratingCollector(RequestForm, DataCollectorBase):
         pre_collect_hook: Callable[[], Any] | None = None,
         progress_bar: bool = False,
     ) -> None:
+        self.in_use = InUse(type(self).__name__)
         self._delivery = Delivery(output, groups)
         self._iterates = iterates
         self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, output.hook
@@ -49,6 +52,9 @@ class IteratingCollector(RequestForm, DataCollectorBase):
         self._background: Background | None = None
         self._frames = self._iterations = 0
         self._seconds = 0.0
+        #: Whether the environments may have gone on without the caller having their data. Trajectories end there, so
+        #: that none has a gap.
+        self._batch_lost = False
         self._line: ProgressLine | None = None
         if progress_bar:
             self._line = ProgressLine(type(self).__name__, self.total_frames if self.total_frames >= 0 else None)
@@ -60,6 +66,10 @@ class IteratingCollector(RequestForm, DataCollectorBase):
     @abstractmethod
     def _collected(self) -> tuple[TensorDictBase, int]:
         """One batch, the caller's to keep, and how many frames it has."""
+
+    @abstractmethod
+    def _begin_all_anew(self) -> None:
+        """Let the next batch begin new episodes, because the last one never reached the caller."""
 
     @property
     @abstractmethod
@@ -75,7 +85,16 @@ class IteratingCollector(RequestForm, DataCollectorBase):
         """
         return next(self, None)
 
+    @exclusive("next")
     def __next__(self) -> Any:
+        try:
+            return self._next()
+        except WorkerError as error:
+            if self.closed:
+                raise ClosedError(f"This {type(self).__name__} was shut down by another thread.") from error
+            raise
+
+    def _next(self) -> Any:
         while True:
             self._check_open()
             if not self._iterates:
@@ -83,21 +102,38 @@ class IteratingCollector(RequestForm, DataCollectorBase):
             held = self._delivery.waiting()
             if held is not None:
                 return held
-            if self._is_over:
-                self._end_line()
-                raise StopIteration
-            if self.pre_collect_hook is not None:
-                self.pre_collect_hook()
-            start = time.perf_counter()
-            batch, frames = self._collected()
-            self._frames += frames
-            self._iterations += 1
-            self._seconds += time.perf_counter() - start
-            if self._line is not None:
-                self._line.advance(frames)
-            there, delivered = self._delivery.take(batch)
+            if self._delivery.batch is None:
+                if self._is_over:
+                    self._end_line()
+                    raise StopIteration
+                self._take_batch()
+            try:
+                there = self._delivery.deliver()
+            except Exception:
+                self._delivery.batch, self._batch_lost = None, True
+                raise
             if there:
-                return delivered
+                return self._delivery.hand_over()
+
+    def _take_batch(self) -> None:
+        """Collect a batch, count it, and give it to the delivery."""
+        if self._batch_lost:
+            self._begin_all_anew()
+            if self._delivery.whole is not None:
+                self._delivery.whole.drop_running()
+            self._batch_lost = False
+        if self.pre_collect_hook is not None:
+            self.pre_collect_hook()
+        start = time.perf_counter()
+        batch, frames = self._collected()
+        begun, seconds = self._delivery.begun(batch), self._seconds + time.perf_counter() - start
+        # In one statement, so that Ctrl-C comes before all of it or after.
+        (self._delivery.batch, self._frames, self._iterations, self._seconds, self._batch_lost) = (
+            *(begun, self._frames + frames, self._iterations + 1, seconds),
+            False,
+        )
+        if self._line is not None:
+            self._line.advance(frames)
 
     def iterator(self) -> Iterator[Any]:
         """The collector itself: what a loop goes over."""

@@ -9,7 +9,7 @@ import torch
 
 from steppe.collectors.record import Trajectories
 from steppe.errors import StateError
-from steppe.workers import uninterrupted
+from steppe.workers import exclusive, uninterrupted
 
 if TYPE_CHECKING:
     from steppe.collectors.requests import Requests
@@ -28,25 +28,29 @@ class Job:
 
     def __init__(self, requests: Requests, total: int, shape: torch.Size) -> None:
         self._requests, self.total, self.shape = requests, total, shape
+        self.in_use = requests.in_use
         self._fetched = 0
         self._parts: list[Trajectories] = []
         self._over = self._cancelled = False
 
+    @exclusive("a job")
     def _advance(self, timeout: float | None) -> bool:
-        if not self._over:
-            try:
-                self._over = self._requests.runner.advance(timeout)
-            except BaseException as error:
-                # What was running is lost; another request may be made, where there is still someone to run it. Who
-                # only waited for others may go on after Ctrl-C.
-                if isinstance(error, Exception) or not self._requests.runner.waits:
-                    self._over = True
-                    self._requests.ended()
-                raise
-            with uninterrupted():
-                taken, self._requests.runner.parts = self._requests.runner.parts, []
-                self._parts += taken
-            if self._over:
+        if self._over:
+            return True
+        try:
+            over = self._requests.runner.advance(timeout)
+        except BaseException as error:
+            # What was running is lost; another request may be made, where there is still someone to run it. Who only
+            # waited for others may go on after Ctrl-C.
+            if isinstance(error, Exception) or not self._requests.runner.waits:
+                self._over = True
+                self._requests.broke_off()
+            raise
+        with uninterrupted():
+            taken, self._requests.runner.parts = self._requests.runner.parts, []
+            self._parts += taken
+            if over:
+                self._over = True
                 self._requests.ended()
         return self._over
 
@@ -84,12 +88,17 @@ class Job:
         while not self._advance(None if end is None else max(end - time.monotonic(), 0.0)):
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"{self.progress()[0]} of {self.total} rows had ended after {timeout} s.")
-        found = self.partial()
-        if found is None:
-            raise StateError("All rows of this job were taken by partial().")
-        rows: Any = found
-        whole = len(rows) == self.total and len(self.shape) != 1
-        return rows.reshape(self.shape) if whole else rows  # type: ignore[no-any-return]
+        found: Any = None
+        try:
+            found = self.partial()
+            if found is None:
+                raise StateError("All rows of this job were taken by partial().")
+            whole = len(found) == self.total and len(self.shape) != 1
+            return found.reshape(self.shape) if whole else found  # type: ignore[no-any-return]
+        except BaseException:
+            if found is not None:  # it was interrupted: the rows can be taken again
+                self._parts, self._fetched = [found], self._fetched - len(found)
+            raise
 
     def partial(self) -> Trajectories | None:
         """Rows that have ended since the last call, each once, ``row`` says which; None where there are none."""
@@ -99,8 +108,8 @@ class Job:
             return None
         found: Any = Trajectories.cat(self._parts)
         found = found[found.row.argsort()]
-        self._parts = []
-        self._fetched += len(found)
+        n = len(found)
+        self._parts, self._fetched = [], self._fetched + n
         return found  # type: ignore[no-any-return]
 
     def cancel(self) -> None:

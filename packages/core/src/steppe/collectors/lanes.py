@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
 from steppe.collectors.agents import AgentFacts
 from steppe.collectors.all_lanes import AllLanes
 from steppe.collectors.chunk import Chunk
-from steppe.collectors.dry_step import check_written, empty_root
+from steppe.collectors.first_call import first_call
 from steppe.collectors.record import Trajectories
 from steppe.collectors.rows import KeptFrames, Row
 from steppe.collectors.slots import Columns
 from steppe.collectors.trajectories import row_ends
-from steppe.collectors.writer import public
-from steppe.envs import EnvBase, RandomActions, done_groups
+from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, without_private
 from steppe.errors import NotSupported, PolicyError, SpecError
-from steppe.specs import CPU, Composite, make_composite_from_td
+from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import storage_problem
 
 __all__ = ["Lanes"]
@@ -38,6 +37,8 @@ class Lanes:
         store_agent_state: ``"first"`` in each row, in ``"all"`` steps, or ``"none"``.
         compact: call the policy with the rows that are at work, and no others; False calls it with all lanes, and
             ``("collector", "mask")`` says which are at work.
+        name: of the collector, for errors.
+        trusted: let through what the policy raises in its first call.
 
     Attributes:
         live: lanes that can go on with a slice.
@@ -55,6 +56,8 @@ class Lanes:
         auto_reset: bool = False,
         store_agent_state: str = "first",
         compact: bool = True,
+        name: str = "Collector",
+        trusted: bool = False,
     ) -> None:
         if env.batch_dims > 1:
             raise NotSupported(f"Requests need a batch of one dimension, and this one has {tuple(env.batch_size)}.")
@@ -65,10 +68,11 @@ class Lanes:
         self.n = env.batch_size[0] if env.batch_dims else 1
         self.episodes = 0
         self._groups = done_groups(env.full_done_spec)
+        self._declared = declared_keys(env, facts.policy)
         self._limited = [group for group in self._groups if "truncated" in group.names]
         if max_steps is not None and not self._limited:
             raise SpecError("max_steps= needs a 'truncated' entry in the done spec: env.add_truncated_keys() adds one.")
-        self.compact = compact
+        self.compact, self._name, self._trusted = compact, name, trusted
         self.record: Any = KeptFrames()
         self.first_lane = 0
         self._all_lanes = AllLanes(act, self.n)
@@ -79,6 +83,7 @@ class Lanes:
         self._info_of: TensorDict | None = None
         self._env_info_of: TensorDict | None = None
         self._checked = False
+        self._taken: _Taken | None = None
         self._chunk: Chunk
         self._lanes: list[int]
         self._rows: list[Row]
@@ -108,6 +113,10 @@ class Lanes:
         for lane in lanes:
             self._number(lane)
 
+    def begin_anew(self) -> None:
+        """Begin an episode in every lane, with the infos of the last ``reset``."""
+        self.reset(self._info_of, self._env_info_of)
+
     def begin_slice(self, chunk: Chunk) -> None:
         """Go on for some steps with the lanes that are live."""
         assert chunk.n_steps is not None
@@ -134,6 +143,7 @@ class Lanes:
     def cancel(self) -> None:
         """Forget the rows that have not ended."""
         self.record.drop_running()
+        self._taken = None
         if self._n_steps is not None and self._lanes:  # the environments have gone on without their data
             self.live, self._root = [], None
         self._lanes, self._rows, self._waiting, self._carrier = [], [], [], None
@@ -141,7 +151,7 @@ class Lanes:
     def _stop(self) -> None:
         self._chunk = Chunk([], None, None, None)
         self._lanes, self._rows, self._waiting = [], [], []
-        self._carrier, self._n_steps = None, None
+        self._carrier, self._n_steps, self._taken = None, None, None
         self._all_lanes.forget()
         self.record.clear()
         self._finished = []
@@ -165,8 +175,29 @@ class Lanes:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
+    def prepare(self) -> Columns | None:
+        """Let the policy and the environment act once in all rows at work, and say what a step holds.
+
+        ``step`` then goes on with that step.
+
+        Returns:
+            None where what a step holds has no fixed place.
+        """
+        if self._taken is None:
+            self._taken = self._take()
+        return self._columns(self._taken.frame)
+
+    @torch.no_grad()
     def step(self) -> None:
         """Let the policy and the environment act once in all rows that are at work."""
+        taken, self._taken = self._taken or self._take(), None
+        rows = self._rows
+        self.record.write(taken.frame, rows)
+        for row in rows:
+            row.length += 1
+        self._go_on(taken.td, taken.state, taken.ended.tolist())
+
+    def _take(self) -> _Taken:
         lanes, rows, carrier = self._lanes, self._rows, self._carrier
         assert carrier is not None
         td, state = self._acted(carrier, lanes)
@@ -175,11 +206,7 @@ class Lanes:
             self._steps_of[row.own_lane] += 1
         if self.max_steps is not None:
             ended = self._truncate(td, ended)
-        frame = self._framed(td, state)
-        self.record.write(frame, rows)
-        for row in rows:
-            row.length += 1
-        self._go_on(td, state, ended.tolist())
+        return _Taken(td, state, ended, self._framed(td, state))
 
     def _go_on(self, td: TensorDictBase, state: TensorDictBase | None, ended: list[bool]) -> None:
         lanes, rows = self._lanes, self._rows
@@ -285,20 +312,21 @@ class Lanes:
         """The step of some lanes ``[k]``, and the agent's next state."""
         env = self.env
         td = carrier.copy()
-        before = None if self._checked else {key: td.get(key) for key in td.keys(True, True)}
         if isinstance(self.act, RandomActions):
-            self._random(td, lanes)
-        elif not self.compact:
-            td = self._all_lanes(td, lanes)
+            td = self._random(td, lanes)
+        elif self._checked:
+            td = self._called(td, lanes)
         else:
-            acted = self.act(td)
-            if acted is not td:
-                if not isinstance(acted, TensorDictBase):
-                    raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-                td.update(acted)
-        if before is not None:
+            td = first_call(
+                self._name,
+                self.facts.policy,
+                lambda data: self._called(data, lanes),
+                td,
+                protected=None,
+                trusted=self._trusted,
+            )
+            self._check_next(td)
             self._checked = True
-            check_written(self.facts.policy, before, td)
         state = self.facts.next_state(td)
         if "next" in td.keys():
             td = td.exclude(("next", "agent_state"))
@@ -313,16 +341,46 @@ class Lanes:
             td = env.step_at(td, lanes)
         return td, state
 
-    def _random(self, td: TensorDictBase, lanes: list[int]) -> None:
-        """Random actions of all lanes are drawn, whichever are at work: one seed gives one data set."""
+    def _called(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
+        """The data of some lanes with what the policy writes."""
+        if not self.compact:
+            return self._all_lanes(td, lanes)
+        acted = self.act(td)
+        if acted is td:
+            return td
+        if not isinstance(acted, TensorDictBase):
+            raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
+        return td.update(acted)
+
+    def _check_next(self, td: TensorDictBase) -> None:
+        """Refuse entries under ``next`` that the step after this one would not see.
+
+        Raises:
+            PolicyError: the policy has written one.
+        """
+        following = td.get("next", None)
+        if following is None:
+            return
+        known = {*self.env.state_keys, *self.env.observation_keys}
+        lost = [key for key in following.keys(True, True) if key not in known and key[0] != "agent_state"]
+        if lost:
+            raise PolicyError(
+                f"The policy writes {below_next(lost[0])!r}, which is there at its next step only if it is there at a "
+                "reset too: append a TensorDictPrimer with it to the environment, or declare agent_state_spec."
+            )
+
+    def _random(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
+        """Add random actions. Those of all lanes are drawn where they are drawn ahead: one seed gives one data set."""
         act: Any = self.act
         env = self.env
         if not act.in_blocks:
-            td.update(env.full_action_spec.rand()[_tensor(lanes)] if env.batch_dims else env.full_action_spec.rand())
-            return
+            if not env.batch_dims:
+                return td.update(env.rand_action(td[0]).select(*env.action_keys).unsqueeze(0))
+            return env.rand_action(td) if len(lanes) == self.n else env.rand_action_at(td, lanes)
         for key, values in act.take(1).items():
             value = values[0]
             td.set(key, value[_tensor(lanes)] if env.batch_dims else value.unsqueeze(0))
+        return td
 
     def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
         late = _tensor([self._steps_of[row.own_lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
@@ -383,42 +441,34 @@ class Lanes:
 
     # -- what a step holds ----------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def columns(self) -> Columns | None:
-        """What a step holds, from one call of the policy on no data; None where that has no fixed place."""
-        env = self.env
-        if env.has_dynamic_specs:
+    def _columns(self, frame: TensorDictBase) -> Columns | None:
+        if self.env.has_dynamic_specs or isinstance(frame, LazyStackedTensorDict):
             return None
-        td = empty_root(env, self.facts)
-        following = env.fake_tensordict().get("next")
-        first = td.get("agent_state", None)
-        state = None
-        if isinstance(self.act, RandomActions):
-            action = env.full_action_spec.zero()
-            td.update(action if env.batch_dims else action.unsqueeze(0))
-        else:
-            with torch.random.fork_rng(devices=[]):
-                td.update(self.act(td))
-            state = self.facts.next_state(td)
-        td.set("next", following if env.batch_dims else following.unsqueeze(0))
-        frame = self._framed(td, state)
         row = frame[0]
         if not all(isinstance(value, torch.Tensor) for value in row.values(True, True)):
             return None
-        spec = make_composite_from_td(row, unsqueeze_null_shapes=False)
-        kept = first is not None and self.store_agent_state != "none"
-        states = make_composite_from_td(first[0], unsqueeze_null_shapes=False) if kept else Composite({})
+        spec, first = make_composite_from_td(row, unsqueeze_null_shapes=False), self._rows[0].state
+        states = Composite({}) if first is None else make_composite_from_td(first, unsqueeze_null_shapes=False)
         return None if storage_problem(spec) is not None else Columns(spec, states)
 
     def _framed(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
         """What is kept of a step."""
         hidden = ["agent_info", "env_info", "collector"] + ([] if self.store_agent_state == "all" else ["agent_state"])
-        frame = public(td).exclude(*hidden)
+        frame = without_private(td, self._declared).exclude(*hidden)
         if state is not None and self.store_agent_state == "all":
             following = frame.get("next").copy()
             following.set("agent_state", state)
             frame.set("next", following)
         return frame
+
+
+class _Taken(NamedTuple):
+    """A step that was taken: its data, the agent's next state, which rows have ended, and what is kept of it."""
+
+    td: TensorDictBase
+    state: TensorDictBase | None
+    ended: torch.Tensor
+    frame: TensorDictBase
 
 
 def _tensor(values: Any, *, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import CudaGraphModule
 
 from steppe.collectors import arguments
 from steppe.collectors.acting import Acting
@@ -15,10 +17,12 @@ from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.lanes import Lanes
 from steppe.collectors.requests import Requests, spec_of_row
 from steppe.collectors.runners import LocalRunner
+from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.collectors.trajectories import split_trajectories
 from steppe.envs import EnvBase, ExplorationType, set_exploration_type
-from steppe.errors import ClosedError, PolicyError
+from steppe.errors import ClosedError, NotSupported
 from steppe.specs import Composite
+from steppe.workers import PATIENCE, exclusive
 
 __all__ = ["LocalCollector"]
 
@@ -43,6 +47,7 @@ class LocalCollector(IteratingCollector):
 
     def __init__(self, env: EnvBase, acting: Acting, batches: BatchMaker) -> None:
         self.env, self._acting, self._batches = env, acting, batches
+        self._sole_use = SoleUse(env)
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -66,6 +71,11 @@ class LocalCollector(IteratingCollector):
         """Steps of the batch that was collected last."""
         return self._batches.steps_of_batch
 
+    @property
+    def holds_first_step(self) -> bool:
+        """Whether the first step of the next batch has been taken."""
+        return self._batches.holds_first_step
+
     def stats(self) -> dict[str, float]:
         """See :class:`IteratingCollector`."""
         return {**super().stats(), "episodes": self._batches.episodes}
@@ -82,23 +92,60 @@ class LocalCollector(IteratingCollector):
         if self.closed:
             raise ClosedError(f"{type(self).__name__} is shut down: make a new one.")
 
+    @exclusive("rollout")
     def rollout(self) -> TensorDictBase:
         """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
         self._check_open()
+        return self._made(self._is_random)
+
+    def _made(self, random: bool) -> TensorDictBase:
         if self._requests is not None:
             self._requests.forget()
-        with set_exploration_type(self.exploration_type):
-            return self._batches.collect(self._is_random, anew=self.reset_at_each_iter)
+        self._begin_anew_if_used(goes_on=not self.reset_at_each_iter)
+        try:
+            with set_exploration_type(self.exploration_type), self._sole_use:
+                return self._batches.collect(random, anew=self.reset_at_each_iter)
+        except BaseException:
+            self._batches.forget_root()
+            raise
+
+    def _begin_anew_if_used(self, *, goes_on: bool = True) -> None:
+        """Forget the running episodes if others have used the environment since the last batch.
+
+        Args:
+            goes_on: whether what follows would continue them; a warning says that it does not.
+        """
+        if not (self._batches.goes_on and self._sole_use.is_broken):
+            return
+        self._batches.forget_root()
+        if self._delivery.whole is not None:
+            self._delivery.whole.drop_running()
+        if goes_on:
+            warnings.warn(
+                f"Something else reset or stepped the environment of this {type(self).__name__} since its last data, "
+                f"so its episodes cannot be continued and new trajectories begin. {OWN_ENV}",
+                stacklevel=5,
+            )
 
     def _collected(self) -> tuple[TensorDictBase, int]:
+        self._batch_lost = True  # until the loop has the batch
         batch = self.rollout()
         return batch, self.steps_of_batch * self.n_env
 
-    def counted(self) -> TensorDictBase:
-        """Collect one batch as it comes out of the environment, and count it."""
-        batch, frames = self._collected()
-        self._frames += frames
+    def _begin_all_anew(self) -> None:
+        self._batches.forget_root()
+
+    def counted(self, *, random: bool) -> TensorDictBase:
+        """Collect one batch as it comes out of the environment, and count it.
+
+        Args:
+            random: take random actions; the policy is not called.
+        """
+        self._check_open()
+        batch = self._made(random)
+        self._frames += self.steps_of_batch * self.n_env
         self._iterations += 1
+        self._batch_lost = False
         return batch
 
     @property
@@ -108,20 +155,27 @@ class LocalCollector(IteratingCollector):
         return bool(done < self.init_random_frames)
 
     def prepare(self) -> Composite | None:
-        """Take the first step of the first batch, unless that has been taken, and say what a batch holds.
+        """Let the policy take the first step of the first batch, unless it has, and say what a batch holds.
 
         Returns:
             The spec of a whole batch; None where its data has no fixed place.
         """
-        with set_exploration_type(self.exploration_type):
-            return self._batches.prepare(self._is_random)
+        self._begin_anew_if_used()
+        with set_exploration_type(self.exploration_type), self._sole_use:
+            return self._batches.prepare(False)
 
     def fake_tensordict(self) -> TensorDictBase:
         """Return zeros in the place of what is yielded for a batch: same entries, shapes and dtypes.
 
-        The policy is called once, on zeros.
+        Before the first batch this takes its first step, which the batch then contains: what a policy writes is known
+        when it has acted. With ``init_random_frames`` that step, and thus what is returned, is of random actions.
         """
-        batch = self._batches.fake()
+        self._check_open()
+        if self._requests is not None:
+            self._requests.forget()
+        self._begin_anew_if_used()
+        with set_exploration_type(self.exploration_type), self._sole_use:
+            batch = self._batches.fake(self._is_random)
         if self.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
         return batch if self.postproc is None else self.postproc(batch)
@@ -139,10 +193,11 @@ class LocalCollector(IteratingCollector):
             auto_reset=self.auto_reset,
             store_agent_state=self.store_agent_state,
             compact=self.compact,
+            name=type(self).__name__,
+            trusted=acting.trusted,
         )
-        return Requests(
-            LocalRunner(lanes, self.acting, lambda: acting.version), acting.facts, spec_of_row(self.env.env_info_spec)
-        )
+        runner = LocalRunner(lanes, self.acting, lambda: acting.version, self._sole_use)
+        return Requests(runner, acting.facts, spec_of_row(self.env.env_info_spec), self.in_use)
 
     def acting(self) -> Any:
         """What is in force while the policy acts: a context."""
@@ -152,6 +207,7 @@ class LocalCollector(IteratingCollector):
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
+    @exclusive("reset")
     def reset(self, index: Any = None, **kwargs: Any) -> None:
         """Begin new episodes.
 
@@ -162,13 +218,16 @@ class LocalCollector(IteratingCollector):
         self._check_open()
         if self._requests is not None:
             self._requests.forget()
-        replaced = self._batches.reset(index, kwargs)
+        self._begin_anew_if_used(goes_on=index is not None)
+        with self._sole_use:
+            replaced = self._batches.reset(index, kwargs)
         whole = self._delivery.whole
         if whole is not None and replaced is None:
             whole.drop_all()
         elif whole is not None:
             whole.drop_running(replaced)
 
+    @exclusive("set_seed")
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
         """Seed the environment, from its next reset on, random actions, from the next batch on, and torch.
 
@@ -207,25 +266,30 @@ class LocalCollector(IteratingCollector):
         weights_dict: Mapping[str, Any] | None = None,
         model_id: str | None = None,
         worker_ids: Any = None,
+        attributes: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
         """Take over new weights before the next batch, and count the policy version up.
 
-        A policy that was given and acts itself has its weights already; then this only counts.
+        A policy that acts itself, which is any policy but one with a copy on ``policy_device``, has its weights and
+        attributes already; then this only counts, as it does for random actions.
 
         Args:
-            policy_or_weights: a module, a TensorDict of parameters, or a state dict. None: those of the policy given.
+            policy_or_weights: a module or other policy, a TensorDict of parameters, or a state dict. None: those of the
+                policy given.
             weights: the same by another name.
             policy: the same by another name.
             policy_weights: the same by the name that older programs have for it.
             weights_dict: ``{"policy": weights}``.
             model_id: ``"policy"``, the only model that there is.
             worker_ids: None: there are no workers.
+            attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in
+                the policy given and in its copy.
             **unknown: refused, with the nearest of the names above.
 
         Raises:
-            PolicyError: the weights do not fit.
-            NotSupported: another model, or workers.
+            PolicyError: the weights do not fit, or the policy has no such attribute.
+            NotSupported: another model, or workers; attributes of a policy that was recorded as CUDA graphs.
         """
         given = arguments.weights_given(
             f"{type(self).__name__}.update_policy_weights_",
@@ -236,7 +300,11 @@ class LocalCollector(IteratingCollector):
                 **unknown,
             },
         )
-        self._acting.weights.update(given)
+        if attributes and isinstance(self._acting.in_requests, CudaGraphModule):
+            raise NotSupported(
+                "CUDA graphs keep the attributes with which a policy was recorded: make a new collector."
+            )
+        self._acting.weights.update(given, attributes)
         self._acting.version += 1
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -256,6 +324,7 @@ class LocalCollector(IteratingCollector):
             "trajectories": self._batches.ids.begun,
         }
 
+    @exclusive("load_state_dict")
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
         """Take over what ``state_dict`` returned, and begin new episodes with the next batch.
 
@@ -263,12 +332,8 @@ class LocalCollector(IteratingCollector):
             state_dict: from a collector of the same policy and environment.
             strict: refuse weights that do not fit.
         """
-        policy = self._acting.policy
         if state_dict["policy_state_dict"] or strict:
-            if isinstance(policy, torch.nn.Module):
-                policy.load_state_dict(state_dict["policy_state_dict"], strict=strict)
-            elif state_dict["policy_state_dict"]:
-                raise PolicyError("The state has weights, and this collector's policy has none.")
+            self._acting.weights.load_state_dict(state_dict["policy_state_dict"], strict=strict)
         self.env.load_state_dict(state_dict["env_state_dict"], strict=strict)
         self._iterations, self._frames = state_dict["iter"], state_dict["frames"]
         self._acting.version = state_dict.get("policy_version", 0)
@@ -282,6 +347,9 @@ class LocalCollector(IteratingCollector):
             timeout: seconds to wait for the thread.
             close_env: False leaves the environment open, for who gave it.
             raise_on_error: False passes over what the thread or closing the environment raises.
+
+        Raises:
+            StateError: another thread is in the collector and does not come back within ``timeout``, or 5 s.
         """
         if self.closed:
             return
@@ -290,10 +358,14 @@ class LocalCollector(IteratingCollector):
                 self._end_background(timeout)
             finally:
                 self.closed = True
-                self._batches.close()
-                self._acting.draw_anew()
-                if close_env:
-                    self.env.close(raise_if_closed=False)
+                with self.in_use.alone("shutdown", PATIENCE if timeout is None else timeout) as alone:
+                    if not alone:
+                        self.closed = False
+                        self.in_use.check("shutdown")
+                    self._batches.close()
+                    self._acting.draw_anew()
+                    if close_env:
+                        self.env.close(raise_if_closed=False)
         except Exception:
             if raise_on_error:
                 raise

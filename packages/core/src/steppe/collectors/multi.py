@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,14 +15,17 @@ from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
 from steppe.collectors.agents import AgentFacts
 from steppe.collectors.iteration import IteratingCollector
+from steppe.collectors.policy_content import check_attributes
 from steppe.collectors.requests import Requests, spec_of_row
 from steppe.collectors.serving import Job
-from steppe.collectors.slots import Slots
+from steppe.collectors.shared_weights import values_for
+from steppe.collectors.weights import SourcePolicy
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.collectors.worker_requests import WorkerRunner
 from steppe.envs import ExplorationType, done_groups, next_seed
 from steppe.errors import PolicyError, SpecError
 from steppe.registry import env_factory
+from steppe.workers import AFTER_AN_ERROR, PATIENCE, PATIENCE_AFTER_FAILURE, InUse, exclusive
 
 __all__ = ["MultiCollector", "named"]
 
@@ -55,7 +58,8 @@ class MultiCollector(IteratingCollector):
         policy_seeds: seeds what the policy draws, and nothing else, in each worker: a list, or one from which theirs
             follow. See :class:`~steppe.Collector`.
         create_env_kwargs: keyword arguments for what makes environments; or a list, one for each worker.
-        init_random_frames: random actions for this many frames, over all workers.
+        init_random_frames: random actions for this many frames, over all workers, in whole batches; they hold nothing
+            that the policy writes, see :class:`~steppe.Collector`.
         split_trajs, postproc, storing_device, replay_buffer, extend_buffer, trajs_per_batch, trajs_per_write,
             traj_format, progress_bar, pre_collect_hook, post_collect_hook: done in the caller's process, with whole
             batches; see :class:`~steppe.Collector`.
@@ -174,7 +178,6 @@ class MultiCollector(IteratingCollector):
                     **handed_on,
                     **{key: values[w] for key, values in each.items()},
                     "frames_per_batch": frames[w],
-                    "init_random_frames": -(-random_frames // n),
                     "storing_device": "cpu" if each["device"][w] is not None else None,
                 },
                 threshold < 1.0,
@@ -182,8 +185,20 @@ class MultiCollector(IteratingCollector):
             for w, maker in enumerate(makers)
         ]
         self._source = policy
+        self._source_policy = None if policy is None else SourcePolicy(policy, name)
+        self._made_by_workers = policy_factory is not None
+        if update_at_each_batch and self._made_by_workers:
+            raise PolicyError(
+                f"{name}: update_at_each_batch=True takes over the weights of policy=, and policy_factory= makes one "
+                "in each worker: call update_policy_weights_(policy) instead."
+            )
         self.worker_group = WorkerGroup(
-            jobs, num_threads=num_sub_threads, timeout=batch_timeout, start_timeout=start_timeout, method=start_method
+            jobs,
+            self._source_policy,
+            num_threads=num_sub_threads,
+            timeout=batch_timeout,
+            start_timeout=start_timeout,
+            method=start_method,
         )
         try:
             reports = self.worker_group.reports
@@ -191,7 +206,6 @@ class MultiCollector(IteratingCollector):
             if len(sizes) > 1:
                 raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
             self.env_batch_size = torch.Size(reports[0].batch_size)
-            self._slots: Slots | None = None
             self.slot_len, self.num_slots = arguments.check_slots(
                 name, slot_len, num_slots, n * self.env_batch_size.numel()
             )
@@ -212,7 +226,7 @@ class MultiCollector(IteratingCollector):
                     stacklevel=2,
                 )
             self.update_at_each_batch = update_at_each_batch
-            self.init_random_frames = random_frames
+            self.init_random_frames = random_frames if policy is not None or policy_factory is not None else 0
             self.exploration_type = handed_on.get("exploration_type") or ExplorationType.RANDOM
             self.return_same_td = return_same_td
             self._set_up_iteration(
@@ -231,7 +245,7 @@ class MultiCollector(IteratingCollector):
                 numbers = arguments.seeds_of(name, "policy_seeds", policy_seeds, n)
                 self.worker_group.ask({worker: ("seed_policy", number) for worker, number in enumerate(numbers)})
         except BaseException:
-            self.worker_group.stop(0.5, "after an error")
+            self.worker_group.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
         self.closed = False
 
@@ -275,12 +289,13 @@ class MultiCollector(IteratingCollector):
     def _collected(self) -> tuple[TensorDictBase, int]:
         if self._requests is not None:
             self._requests.forget()
-        if not self.worker_group.prepared:
-            self.worker_group.prepare()
         batch, frames = self._collect()
         if self.storing_device is not None and batch.device != self.storing_device:
             batch = batch.to(self.storing_device)
         return batch, frames
+
+    def _begin_all_anew(self) -> None:
+        self.worker_group.begin_anew()
 
     def _joined(self, batches: list[TensorDictBase], dim: int) -> TensorDictBase:
         joined = cat_tds(batches, dim) if len(batches) > 1 else batches[0].clone()
@@ -295,11 +310,9 @@ class MultiCollector(IteratingCollector):
     def _new_requests(self) -> Requests:
         self.worker_group.check(self)
         each = self.env_batch_size[0] if self.env_batch_size else 1
-        if self._slots is None:
-            lanes = each * self.num_workers
-            self._slots = self.worker_group.make_slots(self.num_slots or 2 * lanes, self.slot_len)
-        runner = WorkerRunner(self.worker_group, each, self._slots)
-        return Requests(runner, AgentFacts(self._facts_of()), spec_of_row(self.worker_group.reports[0].env_info_spec))
+        runner = WorkerRunner(self.worker_group, each, self.num_slots, self.slot_len)
+        info = spec_of_row(self.worker_group.reports[0].env_info_spec)
+        return Requests(runner, AgentFacts(self._facts_of()), info, self.in_use)
 
     def _facts_of(self) -> Any:
         return self._source if self._source is not None else self.worker_group.reports[0].facts
@@ -311,6 +324,7 @@ class MultiCollector(IteratingCollector):
         """How often weights were updated."""
         return self.worker_group.weights.version
 
+    @exclusive("set_seed")
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
         """Seed the workers one after another, each with the seed that follows: environments from their next reset on,
         and all random numbers of its process.
@@ -330,6 +344,7 @@ class MultiCollector(IteratingCollector):
             seed = seed if static_seed else following
         return following
 
+    @exclusive("seed_workers")
     def seed_workers(self, seeds: Sequence[int]) -> None:
         """Seed each worker with a number of its own.
 
@@ -342,6 +357,7 @@ class MultiCollector(IteratingCollector):
         self._requests = None
         self.worker_group.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
 
+    @exclusive("reset")
     def reset(self, **kwargs: Any) -> None:
         """Begin new episodes in all rows of all workers, with their next batch."""
         self.worker_group.check(self)
@@ -353,23 +369,37 @@ class MultiCollector(IteratingCollector):
         """Whether the policy, which the workers may have made, has a method of this name."""
         return name in self.worker_group.reports[0].facts.methods
 
+    @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of the policy in each worker, and return what they return."""
         self.worker_group.check(self)
         return self.worker_group.ask_all("policy", name, args, kwargs)
 
-    def update_policy_weights_(self, policy_or_weights: Any = None, **kwargs: Any) -> None:
+    def update_policy_weights_(
+        self, policy_or_weights: Any = None, *, attributes: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         """Hand new weights to the workers, who take them over before their next batch.
 
-        Nothing is sent: they are written to memory that all share, while workers may collect.
+        Nothing is sent: they are written to memory that all share, while workers may collect. Weights are the
+        parameters and buffers of modules, and tensors that require gradients, wherever the policy has them: in
+        attributes, closures, default arguments, arguments of ``functools.partial``, and global variables that its code
+        names; also the tensors and numpy arrays that a function, or an object that is no module, holds itself. Numbers
+        and text are not among them: name these in ``attributes``.
+
+        For random actions, and for a policy that has neither weights nor anything else that could change, this only
+        counts the version up.
 
         Args:
-            policy_or_weights: a module, a TensorDict of parameters, or a state dict. None: those of the policy given.
-            **kwargs: the same by another name: ``weights``, ``policy``, ``policy_weights``,
+            policy_or_weights: a module or other policy, a TensorDict of parameters, or a state dict. None: those of the
+                policy given.
+            attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in
+                the policy given and, before their next batch or request, in those of the workers.
+            **kwargs: weights by another name: ``weights``, ``policy``, ``policy_weights``,
                 ``weights_dict={"policy": ...}``.
 
         Raises:
-            PolicyError: the weights do not fit.
+            PolicyError: the weights do not fit, the policy has no such attribute, or nothing can be sent of a policy
+                that may have changed: it was made by ``policy_factory``, or its content cannot be seen.
             ClosedError: after ``shutdown``.
             WorkerError: a worker raised, or ended, in the request that is running.
         """
@@ -377,17 +407,28 @@ class MultiCollector(IteratingCollector):
         if self._requests is not None:
             self._requests.look()  # what went wrong in a job is heard of here too
         given = arguments.weights_given(f"{type(self).__name__}.update_policy_weights_", policy_or_weights, kwargs)
-        if given is None:
-            given = self._source
-            if given is None and self.worker_group.weights.fields:
-                raise PolicyError(
-                    "The policy was made in the workers, by policy_factory: say which weights they are to take, "
-                    "update_policy_weights_(policy)."
-                )
-        self.worker_group.write_weights(
-            given if self.worker_group.weights.fields or policy_or_weights is not None else None
-        )
+        attributes, fields = attributes or {}, self.worker_group.weights.fields
+        if given is None and self._made_by_workers and not attributes:
+            raise PolicyError(
+                "The policy was made in the workers, by policy_factory: say which weights they are to take, "
+                "update_policy_weights_(policy)."
+            )
+        source = self._source_policy
+        if given is None and source is not None:
+            given = source.weights(fields, attributes)
+        if attributes and source is not None:
+            check_attributes(source.policy, attributes)
+        elif attributes and self._made_by_workers:
+            self.worker_group.check_attributes(list(attributes))
+        elif attributes:
+            raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
+        if attributes and given is not None:
+            values_for(fields, given)  # what does not fit is refused before an attribute is set
+        if attributes and source is not None:
+            source.set_attributes(attributes)
+        self.worker_group.write_weights(given, attributes)
 
+    @exclusive("state_dict")
     def state_dict(self) -> dict[str, Any]:
         """What ``load_state_dict`` needs to go on elsewhere: the state of each worker, and counts."""
         self.worker_group.check(self)
@@ -398,6 +439,7 @@ class MultiCollector(IteratingCollector):
             "frames": self._frames,
         }
 
+    @exclusive("load_state_dict")
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
         """Take over what ``state_dict`` returned, and begin new episodes with the next batch.
 
@@ -423,6 +465,8 @@ class MultiCollector(IteratingCollector):
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """End the workers. Calling it again does nothing.
 
+        Where another thread waits for a batch, it is raised a ClosedError, after ``timeout`` at the latest.
+
         Args:
             timeout: seconds that they may take to end by themselves.
             close_env: for compatibility: environments end with their workers.
@@ -438,7 +482,10 @@ class MultiCollector(IteratingCollector):
                 raise
         finally:
             if worker_group is not None:
-                worker_group.stop(*([] if timeout is None else [timeout]))
+                patience = PATIENCE if timeout is None else timeout
+                in_use = self.__dict__.get("in_use", InUse(type(self).__name__))  # there is none before it is set up
+                with in_use.alone("shutdown", patience, force=worker_group.pool.kill):
+                    worker_group.stop(patience)
 
 
 def named(batch: TensorDictBase) -> TensorDictBase:

@@ -56,7 +56,6 @@ class PolicyBank(TensorDictModuleBase):
                     spec.update(declared)
         if self.key[0] == "agent_info":
             infos.set(self.key[1:], Unbounded((), dtype=torch.int64))
-            self.agent_info_example = {".".join(self.key[1:]): next(iter(self.policies))}
         self.agent_info_spec, self.agent_state_spec = infos, states
         keys: list[Any] = [self.key]
         self.in_keys, self.out_keys = keys, ["action"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -60,12 +61,13 @@ class MultiSyncDataCollector(MultiCollector):
             self.update_policy_weights_()
         worker_group = self.worker_group
         everyone = set(range(self.num_workers))
-        worker_group.begin(everyone)
+        worker_group.begin(everyone, random=self._frames < self.init_random_frames)
         needed = math.ceil(self.preemptive_threshold * self.num_workers)
         if needed < self.num_workers:
             worker_group.wait(count=max(needed, 1))
             worker_group.interrupt()
         worker_group.wait(everyone)
+        self._batch_lost = True  # until the loop has the batch
         rows = self.env_batch_size.numel()
         whole = worker_group.take_all() if self.cat_results != -1 and self.preemptive_threshold == 1.0 else None
         if whole is not None:
@@ -95,7 +97,7 @@ class MultiaSyncDataCollector(MultiCollector):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._turn = 0
+        self._turn = self._begun = 0
         super().__init__(*args, **kwargs)
 
     def _frames_of_batch(self) -> int:
@@ -103,17 +105,28 @@ class MultiaSyncDataCollector(MultiCollector):
 
     def _collect(self) -> tuple[TensorDictBase, int]:
         worker_group = self.worker_group
-        worker_group.begin(range(self.num_workers))
+        self._begin(range(self.num_workers))
         have = worker_group.wait()
         # Who waited longest comes first, so that a fast worker does not keep the others from being heard.
         worker = min(have, key=lambda each: (each - self._turn) % self.num_workers)
         self._turn = worker + 1
+        self._batch_lost = True  # until the loop has the batch
         (batch,), (count,) = worker_group.take([worker])
         batch = named(batch.clone())
         if self.update_at_each_batch and self._source is not None:
             self.update_policy_weights_()
-        worker_group.begin([worker])
+        self._begin([worker])
         return batch, count * self.env_batch_size.numel()
+
+    def _begin(self, workers: Iterable[int]) -> None:
+        """Have workers begin a batch, those that have not; the first ones of random actions."""
+        for worker in set(workers) - self.worker_group.at_work:
+            self.worker_group.begin([worker], random=self._begun < self.init_random_frames)
+            self._begun += self.frames_per_worker[worker]
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
+        super().load_state_dict(state_dict, strict=strict)
+        self._begun = self._frames
 
 
 class aSyncDataCollector(MultiaSyncDataCollector):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 __all__ = ["ProgressLine"]
@@ -16,7 +17,7 @@ class ProgressLine:
     Args:
         name: what stands in front.
         total: frames in all; None for no end.
-        console: where to write; a terminal's error output by default.
+        console: where to write; standard error by default.
     """
 
     def __init__(self, name: str, total: int | None, console: Any = None) -> None:
@@ -26,7 +27,7 @@ class ProgressLine:
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]:,.0f} frames/s"),
             TimeRemainingColumn(),
-            console=console,
+            console=console or Console(stderr=True),
         )
         self._task = self._progress.add_task(name, total=total, speed=0.0)
         self._began: float | None = None

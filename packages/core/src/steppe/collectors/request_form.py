@@ -8,6 +8,7 @@ from typing import Any
 from steppe.collectors.job import Job
 from steppe.collectors.record import Trajectories
 from steppe.collectors.requests import Requests
+from steppe.workers import InUse, exclusive
 
 __all__ = ["RequestForm"]
 
@@ -15,6 +16,7 @@ __all__ = ["RequestForm"]
 class RequestForm:
     """What a collector offers for requests, beside iteration."""
 
+    in_use: InUse
     _requests: Requests | None = None
 
     @abstractmethod
@@ -28,6 +30,7 @@ class RequestForm:
             self._requests = self._new_requests()
         return self._requests
 
+    @exclusive("execute")
     def execute(
         self,
         n_episodes: int | None = None,
@@ -59,6 +62,7 @@ class RequestForm:
         """
         return self.requests.execute(n_episodes, agent_info, env_info, n_steps)
 
+    @exclusive("reexecute")
     def reexecute(self) -> Job | None:
         """Run the last request again, with new random numbers.
 
@@ -67,6 +71,7 @@ class RequestForm:
         """
         return self.requests.reexecute()
 
+    @exclusive("get")
     def get(self, blocking: bool = True, timeout: float | None = None, partial: bool = False) -> Trajectories | None:
         """Fetch the result of the last request.
 
@@ -80,6 +85,7 @@ class RequestForm:
         """
         return self.requests.get(blocking, timeout, partial)
 
+    @exclusive("reset_lanes")
     def reset_lanes(self, *, agent_info: Any = None, env_info: Any = None) -> None:
         """Begin an episode in every lane, for slices: ``execute(n_steps=...)``.
 
@@ -88,6 +94,7 @@ class RequestForm:
         """
         self.requests.reset(agent_info, env_info)
 
+    @exclusive("finish")
     def finish(self) -> Job | None:
         """Let the lanes that are live run to the end of their episodes: a slice without a length. ``get`` fetches it.
 
@@ -96,6 +103,7 @@ class RequestForm:
         """
         return self.requests.finish()
 
+    @exclusive("drop")
     def drop(self) -> None:
         """Forget the lanes that are live, and the job that is running."""
         self.requests.drop()

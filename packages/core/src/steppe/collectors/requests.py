@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,10 @@ from steppe.collectors.chunk import Chunk
 from steppe.collectors.job import Job
 from steppe.collectors.record import Trajectories
 from steppe.collectors.runners import Runner
+from steppe.collectors.sole_use import OWN_ENV
 from steppe.errors import InfoError, SpecError, StateError
 from steppe.specs import Composite
+from steppe.workers import InUse
 
 __all__ = ["Requests", "spec_of_row"]
 
@@ -30,21 +33,34 @@ class Requests:
         runner: runs them.
         facts: what the policy declares.
         env_info_spec: what environments may be told; shapes of one row.
+        in_use: which thread uses the collector.
     """
 
-    def __init__(self, runner: Runner, facts: AgentFacts, env_info_spec: Composite) -> None:
+    def __init__(self, runner: Runner, facts: AgentFacts, env_info_spec: Composite, in_use: InUse) -> None:
+        self.in_use = in_use
         self.runner, self.facts, self.env_info_spec = runner, facts, env_info_spec
         self.job: Job | None = None
         self._running = False
         self._in_slices = False
         self._last: Callable[[], Job | None] | None = None
+        #: What workers run, where the caller was interrupted before it got the job.
+        self._abandoned: Job | None = None
         self._thread = 0
 
     def ended(self) -> None:
         """Hear from the job that it is over."""
         self._running = False
 
+    def broke_off(self) -> None:
+        """Hear from the job that what it was at is lost: lanes begin anew."""
+        self._running = self._in_slices = False
+        self.runner.forget()
+
     def _check_idle(self) -> None:
+        if self._abandoned is not None:
+            self._abandoned.cancel()
+            self._abandoned = None
+            self.broke_off()
         if self._running:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
 
@@ -79,6 +95,7 @@ class Requests:
         if not self._in_slices:
             self.reset(agent_info, None)
             agent_info = None
+        self._begin_anew_if_used()
         infos = None if agent_info is None else self._of_lanes(self.facts.infos(agent_info, "The slice"), "agent_info")
         if not self.runner.n_live:
             self.job = None
@@ -87,14 +104,28 @@ class Requests:
         self._last = lambda: self._slice(None, agent_info, None, n_steps)
         return self._start(chunk, rows, torch.Size([rows]))
 
+    def _begin_anew_if_used(self) -> None:
+        """Begin new episodes in all lanes if others have used the environments since the last slice."""
+        if self._in_slices and self.runner.is_broken:
+            self.runner.begin_anew()
+            warnings.warn(
+                "Something else reset or stepped the environment since the last slice, so its episodes cannot be "
+                f"continued and new ones begin in all lanes. {OWN_ENV}",
+                stacklevel=5,
+            )
+
     def _start(self, chunk: Chunk, rows: int, shape: torch.Size) -> Job:
         self._check_idle()
         self.runner.parts = []
-        self.runner.begin(chunk)
-        self._running = True
-        self.job = Job(self, rows, shape)
-        self._thread = threading.get_ident()
-        return self.job
+        job = Job(self, rows, shape)
+        try:
+            self.runner.begin(chunk)
+            self._running, self._thread, self.job = True, threading.get_ident(), job
+        except BaseException:
+            if self.runner.waits:
+                self._abandoned = job
+            raise
+        return job
 
     def look(self) -> None:
         """Hear what the job that is running has to say, in the thread that asked for it."""
@@ -122,6 +153,7 @@ class Requests:
     def finish(self) -> Job | None:
         """See :meth:`RequestForm.finish`."""
         self._check_idle()
+        self._begin_anew_if_used()
         rows = self.runner.n_live
         if not self._in_slices or not rows:
             self.job = None

@@ -12,6 +12,8 @@ from tensordict import TensorDict
 from steppe.collectors.chunk import Chunk
 from steppe.collectors.lanes import Lanes
 from steppe.collectors.record import Trajectories
+from steppe.collectors.sole_use import OWN_ENV, SoleUse
+from steppe.errors import StateError
 
 __all__ = ["LocalRunner", "Runner"]
 
@@ -42,6 +44,14 @@ class Runner:
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         """Begin an episode in every lane; infos have a row for each."""
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether others have used the environments, so that the lanes that are live cannot go on."""
+        return False
+
+    def begin_anew(self) -> None:
+        """Begin an episode in every lane, with the infos of the last ``reset``."""
+
     @abstractmethod
     def advance(self, timeout: float | None) -> bool:
         """Work, or wait, for some seconds, None until the chunk is done; returns whether it is."""
@@ -66,10 +76,11 @@ class LocalRunner(Runner):
         lanes: them.
         context: what is in force while the policy acts.
         version: of the policy.
+        sole_use: of the environment.
     """
 
-    def __init__(self, lanes: Lanes, context: Callable[[], Any], version: Callable[[], int]) -> None:
-        self.lanes, self._context, self._version = lanes, context, version
+    def __init__(self, lanes: Lanes, context: Callable[[], Any], version: Callable[[], int], sole_use: SoleUse) -> None:
+        self.lanes, self._context, self._version, self._sole_use = lanes, context, version, sole_use
         self.n_lanes, self.parts = lanes.n, []
 
     @property
@@ -78,19 +89,34 @@ class LocalRunner(Runner):
 
     def begin(self, chunk: Chunk) -> None:
         self._number = self._version()
-        with self._context():
+        with self._context(), self._sole_use:
             if chunk.rows is None:
                 self.lanes.begin_slice(chunk)
             else:
                 self.lanes.begin_episodes(chunk)
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        self.lanes.reset(agent_info, env_info)
+        with self._sole_use:
+            self.lanes.reset(agent_info, env_info)
+
+    @property
+    def is_broken(self) -> bool:
+        return bool(self.lanes.live) and self._sole_use.is_broken
+
+    def begin_anew(self) -> None:
+        with self._sole_use:
+            self.lanes.begin_anew()
 
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + max(timeout, _TURN)
+        if self.lanes.at_work and self._sole_use.is_broken:
+            self.lanes.drop()
+            raise StateError(
+                "Something else reset or stepped the environment while this job was running, so its rows cannot be "
+                f"continued and the job is dropped. {OWN_ENV}"
+            )
         try:
-            with self._context():
+            with self._context(), self._sole_use:
                 while self.lanes.at_work and (end is None or time.monotonic() < end):
                     self.lanes.step()
         except BaseException:

@@ -14,12 +14,13 @@ from steppe.collectors.agents import Declared
 from steppe.collectors.chunk import Chunk
 from steppe.collectors.engine import Collector
 from steppe.collectors.lanes import Lanes
+from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.runners import LocalRunner
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
 from steppe.collectors.slots import Columns, Piece, Slots, SlotWriter, Stopped
 from steppe.specs import Composite
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import SubjectError, Words, Worker
+from steppe.workers import Loaded, SubjectError, Words, Worker
 
 __all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Job", "Report", "serve"]
 
@@ -66,7 +67,7 @@ class Report:
         full_done_spec: the done entries of its environment.
         fields: the weights of its policy.
         weights: their values, where the caller has none.
-        modules: what plugins it has loaded.
+        modules: what it has imported.
         facts: what its policy declares.
     """
 
@@ -76,7 +77,7 @@ class Report:
     full_done_spec: Composite
     fields: list[Field]
     weights: dict[str, torch.Tensor] | None
-    modules: list[str]
+    modules: Loaded
     facts: Declared
 
 
@@ -111,17 +112,18 @@ class _Collecting:
     def report(self) -> Report:
         """Say what there is."""
         collector, policy = self.collector, self.collector.policy
-        state = policy.state_dict() if self.job.policy_factory is not None and fields_of(policy) else None
-        modules = self.worker.new_modules() if self.worker.index == 0 else []
+        fields, state = fields_of(policy), None
+        if self.job.policy_factory is not None and fields:
+            state = {name: tensor.detach() for name, tensor in PolicyContent(policy).tensors.items()}
         size = tuple(collector.env.batch_size)
         return Report(
             size,
             collector.frames_per_batch,
             collector.env.env_info_spec,
             collector.env.full_done_spec,
-            fields_of(policy),
+            fields,
             state,
-            modules,
+            self.worker.new_modules(),
             Declared.by(policy),
         )
 
@@ -131,6 +133,9 @@ class _Collecting:
         self.n_workers, fields = message
         self.flags = words.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
+        if self.job.policy is not None:
+            # What a policy refers to by name (a module-level net) was made anew here, with weights of its own.
+            self.weights.read_into(self.collector.policy, -1)
 
     def take(self, message: Any, fds: list[int]) -> None:
         """Be given the memory where batches go."""
@@ -145,7 +150,7 @@ class _Collecting:
 
     def call(self, message: Any) -> Any:
         kind, *given = message
-        doing = {"prepare": "the first step", "batch": "a batch"}.get(kind, kind)
+        doing = {"prepare": "the first step", "first_step": "the first step", "batch": "a batch"}.get(kind, kind)
         try:
             return getattr(self, f"_{kind}")(*given)
         except Exception as error:
@@ -155,7 +160,7 @@ class _Collecting:
         """Collect a batch into shared memory; returns how many steps it has."""
         try:
             assert self.storage is not None
-            batch = self._collected()
+            batch = self._collected(False)
             row = self.worker.index
             for key, target in self.storage.tensors.items():
                 target[row].copy_(batch.get(key))
@@ -175,9 +180,9 @@ class _Collecting:
         self._take_weights()
         return self.collector.prepare()
 
-    def _batch(self) -> tuple[TensorDictBase, int]:
+    def _batch(self, random: bool) -> tuple[TensorDictBase, int]:
         """Collect a batch that travels as a message."""
-        return self._collected().clone(), self.collector.steps_of_batch
+        return self._collected(random).clone(), self.collector.steps_of_batch
 
     def _seed(self, seed: int | None, static_seed: bool) -> int | None:
         return self.collector.set_seed(seed, static_seed)
@@ -197,6 +202,9 @@ class _Collecting:
     def _policy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return getattr(self.collector.policy, name)(*args, **kwargs)
 
+    def _check_attributes(self, names: list[str]) -> None:
+        check_attributes(self.collector.policy, names)
+
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _lanes(self) -> Lanes:
@@ -213,12 +221,18 @@ class _Collecting:
     def _drop(self) -> None:
         self._lanes().drop()
 
-    def _columns(self) -> Columns | None:
-        """What a step of a request holds; None where that has no fixed place."""
-        return self._lanes().columns()
+    def _first_step(self, chunk: Chunk, first_lane: int) -> Columns | None:
+        """Begin a chunk, and take its first step; what a step holds, None where that has no fixed place."""
+        lanes = self._begun(chunk, first_lane)
+        with self.collector.acting():
+            return lanes.prepare()
 
     def _request(self, chunk: Chunk, first_lane: int) -> tuple[str, Any, int]:
         """Run a chunk, and tell of rows that have ended while others run on."""
+        self._begun(chunk, first_lane)
+        return self._go_on()
+
+    def _begun(self, chunk: Chunk, first_lane: int) -> Lanes:
         self._take_weights()
         self.flags[HAS_WEIGHTS] = 1
         lanes = self._lanes()
@@ -228,6 +242,13 @@ class _Collecting:
                 lanes.begin_slice(chunk)
             else:
                 lanes.begin_episodes(chunk)
+        return lanes
+
+    def _go_on(self) -> tuple[str, Any, int]:
+        """Run the chunk that was begun to its end."""
+        self.flags[HAS_WEIGHTS] = 1
+        lanes = self._lanes()
+        with self.collector.acting():
             told = time.monotonic()
             while lanes.at_work:
                 try:
@@ -265,11 +286,12 @@ class _Collecting:
         version = self.weights.read_into(self.collector.policy, self.collector.policy_version)
         self.collector.policy_version = version
 
-    def _collected(self) -> TensorDictBase:
-        self._take_weights()
+    def _collected(self, random: bool) -> TensorDictBase:
+        if not self.collector.holds_first_step:  # which was made with the weights that the rest of its batch has then
+            self._take_weights()
         if self.job.interruptible:
             self.flags[PROGRESS] = 0
-        batch = self.collector.counted()
+        batch = self.collector.counted(random=random)
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:
             # Each worker numbers its own; together they use each number once.

@@ -28,16 +28,17 @@ class TrajectoryIds:
 
     def begin_all(self) -> None:
         """Begin a new trajectory in each row."""
-        self._current = torch.arange(self.begun, self.begun + len(self._current), device=CPU)
-        self.begun += len(self._current)
+        begun = self.begun + len(self._current)
+        self._current, self.begun = torch.arange(self.begun, begun, device=CPU), begun
 
     def begin(self, rows: torch.Tensor) -> list[int]:
         """Begin a new trajectory in the rows of a mask ``[*B]``; returns the ids of those that end by it."""
         at = rows.reshape(-1).nonzero().squeeze(-1)
-        replaced = self._current[at].tolist()
-        self._current[at] = torch.arange(self.begun, self.begun + len(at), device=self._current.device)
-        self.begun += len(at)
-        return list(replaced)
+        replaced: list[int] = self._current[at].tolist()
+        current, begun = self._current.clone(), self.begun + len(at)
+        current[at] = torch.arange(self.begun, begun, device=current.device)
+        self._current, self.begun = current, begun
+        return replaced
 
     def advance(self, ends: torch.Tensor) -> torch.Tensor:
         """Return the ids ``[*B, T]`` of frames, and go on behind them.
@@ -50,9 +51,9 @@ class TrajectoryIds:
         follower = torch.where(flat, number + (self.begun - 1), -1)
         # Ids only grow, so the id of a frame is the largest that has begun in its row.
         running = torch.cat([self._current.unsqueeze(0), follower]).cummax(0).values
-        self._current = running[-1].clone()
-        self.begun += int(number[-1, -1])
-        return running[:-1].t().reshape(ends.shape).contiguous()
+        ids = running[:-1].t().reshape(ends.shape).contiguous()
+        self._current, self.begun = running[-1].clone(), self.begun + int(number[-1, -1])
+        return ids
 
 
 def row_ends(following: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -12,9 +12,19 @@ from tensordict import TensorDictBase
 from steppe.collectors.serving import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Job, Report
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.slots import Slots
+from steppe.collectors.weights import SourcePolicy
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
-from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process, uninterrupted
+from steppe.workers import (
+    AFTER_AN_ERROR,
+    PATIENCE,
+    PATIENCE_AFTER_FAILURE,
+    Pool,
+    Ticket,
+    interrupted,
+    other_process,
+    uninterrupted,
+)
 
 __all__ = ["WorkerGroup"]
 
@@ -28,11 +38,12 @@ _LOOK = 0.0005
 class WorkerGroup:
     """Workers with a collector each.
 
-    Start-up has two phases: what a batch holds is known once the policy has acted, in ``prepare``; then all are given
-    one memory, where each has its row. Batches without a fixed place come as messages.
+    Start-up has two phases: what a batch, or a step of a request, holds is known once the policy has acted; then all
+    workers are given one memory, where each has its row. Data without a fixed place comes as messages.
 
     Args:
         jobs: what each is sent.
+        source: the caller's policy, of which each has a copy; None where they make their own, or have none.
         num_threads: threads that torch uses in each.
         timeout: seconds that a batch may take.
         start_timeout: seconds until all have to be ready; None for as long as it takes.
@@ -50,6 +61,7 @@ class WorkerGroup:
     def __init__(
         self,
         jobs: list[Job],
+        source: SourcePolicy | None,
         *,
         num_threads: int = 1,
         timeout: float | None = None,
@@ -63,22 +75,27 @@ class WorkerGroup:
         self._ready: dict[int, tuple[int, TensorDictBase | None]] = {}
         self._requested: set[int] = set()
         self.prepared = False
+        self._failure: WorkerError | None = None  # of the first step of a request
+        #: Through which the data of requests comes, and whether it is known if there are any.
+        self.slots: Slots | None = None
+        self.knows_slots = False
         self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, noun="collector")
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
             self.pool.begin(jobs, num_threads=num_threads)
             self.reports: list[Report] = self._reported(start_timeout)
             self.pool.preload(self.reports[0].modules)
-            self.weights = SharedWeights(self.reports[0].fields)
+            fields = self.reports[0].fields
+            self.weights = SharedWeights(fields if source is None else source.shared_fields(fields))
             if self.reports[0].weights is not None:
                 self.weights.fill(self.reports[0].weights)
-            elif jobs[0].policy is not None and self.weights.fields:
-                self.weights.fill(jobs[0].policy)
+            elif source is not None and self.weights.fields:
+                self.weights.fill(source.weights(self.weights.fields, {}))
             message = (self.n, self.weights.fields)
             words = self.pool.share(8 * PER_WORKER * self.n, message, [self.weights.fd])
             self._flags = words.extra.cast("q")
         except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
 
     def _reported(self, timeout: float | None) -> list[Report]:
@@ -107,9 +124,9 @@ class WorkerGroup:
     def check(self, user: object) -> None:
         """Raise where the workers cannot be used any more."""
         if self._stopped is not None:
-            raise ClosedError(f"This {type(user).__name__} was stopped {self._stopped}: make a new one.")
+            raise ClosedError(f"This {type(user).__name__} was {self._stopped}: make a new one.")
         if not self.pool.is_ours:
-            raise other_process(user, self.pool.owner)
+            raise other_process(type(user).__name__, self.pool.owner)
 
     def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
         """Ask some workers something, once they have done what they are at.
@@ -124,9 +141,8 @@ class WorkerGroup:
                 self.wait({worker})
         try:
             return self.pool.ask(messages)
-        except BaseException:
-            if not self.pool.in_step:
-                self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+        except BaseException as error:
+            self._stop_after(error, unless=self.pool.in_step)
             raise
 
     def ask_all(self, *message: Any) -> list[Any]:
@@ -134,8 +150,8 @@ class WorkerGroup:
         answers = self.ask(dict.fromkeys(range(self.n), message))
         return [answers[worker] for worker in range(self.n)]
 
-    def prepare(self) -> None:
-        """Have all workers take their first step, and give them memory for what it holds."""
+    def _prepare(self) -> None:
+        """Have all workers take the first step in which the policy acts, and give them memory for what it holds."""
         try:
             specs = self.ask_all("prepare")
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
@@ -143,9 +159,15 @@ class WorkerGroup:
                 handle = self._storage.handle()
                 self.pool.hand(("batches", handle.spec, handle.rows, handle.nbytes), [handle.fd])
             self.prepared = True
-        except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+        except BaseException as error:
+            self._stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
             raise
+
+    def _stop_after(self, error: BaseException, *, unless: bool) -> None:
+        """Stop after an error or an interrupt, unless the workers can be used on."""
+        if not unless:
+            why = AFTER_AN_ERROR if isinstance(error, Exception) else interrupted("worker", self.pool.grace)
+            self.stop(PATIENCE_AFTER_FAILURE, why)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -154,18 +176,26 @@ class WorkerGroup:
         """Workers that collect, or whose batch has not been taken."""
         return {*self._tickets, *self._ready}
 
-    def begin(self, workers: Iterable[int]) -> None:
-        """Have workers begin a batch, those that have not."""
+    def begin(self, workers: Iterable[int], *, random: bool = False) -> None:
+        """Have workers begin a batch, those that have not.
+
+        Args:
+            workers: which.
+            random: of random actions; the policy is not called, and the batches come as messages.
+        """
         if self._requested:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
+        if not random and not self.prepared:
+            self._prepare()
         for worker in workers:
             if worker in self._tickets or worker in self._ready:
                 continue
-            self._flags[worker * PER_WORKER + STOP] = 0
-            if self._storage is not None:
-                self._tickets[worker] = self.pool.order(worker, _COLLECT)
-            else:
-                self._tickets[worker] = self.pool.call(worker, ("batch",))
+            with uninterrupted():
+                self._flags[worker * PER_WORKER + STOP] = 0
+                if self._storage is not None and not random:
+                    self._tickets[worker] = self.pool.order(worker, _COLLECT)
+                else:
+                    self._tickets[worker] = self.pool.call(worker, ("batch", random))
 
     def interrupt(self) -> None:
         """Let the workers that collect end their batch at the next step."""
@@ -202,7 +232,7 @@ class WorkerGroup:
                             f"Worker {late} did not finish a batch within {self._timeout} s.", worker=late
                         )
         except WorkerError:
-            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
 
     def _refuse_unexpected(self, heard: list[int]) -> None:
@@ -225,24 +255,42 @@ class WorkerGroup:
         batches, steps = [], []
         for worker in workers:
             count, batch = self._ready.pop(worker)
-            batches.append(self._storage.td[worker] if self._storage is not None else batch)
+            if batch is None:
+                assert self._storage is not None
+                batch = self._storage.td[worker]
+            batches.append(batch)
             steps.append(count)
-        return batches, steps  # type: ignore[return-value]
+        return batches, steps
 
     def take_all(self) -> TensorDictBase | None:
         """All batches as one view of shared memory ``[workers, ...]``, or None where they lie elsewhere."""
-        if self._storage is None:
+        if self._storage is None or any(batch is not None for _, batch in self._ready.values()):
             return None
         self._ready.clear()
         return self._storage.td
 
+    def begin_anew(self) -> None:
+        """Drop the batches that are under way, and let all workers begin new episodes."""
+        self.wait({*self._tickets, *self._ready})
+        self._ready.clear()
+        self.ask_all("reset", {})
+
     # -- weights --------------------------------------------------------------------------------------------------
 
-    def write_weights(self, given: Any) -> None:
+    def check_attributes(self, names: list[str]) -> None:
+        """Raise if the policy that the first worker has made lacks an attribute.
+
+        Raises:
+            WorkerError: naming the attribute; the workers go on.
+        """
+        self.ask({0: ("check_attributes", names)})
+
+    def write_weights(self, given: Any, attributes: Mapping[str, Any] | None = None) -> None:
         """Write weights for the batches and requests that begin from now on.
 
         Args:
             given: a module, a TensorDict of parameters, or a state dict; None counts the version up alone.
+            attributes: values by name for attributes of the policies.
 
         Raises:
             PolicyError: they do not fit.
@@ -252,27 +300,40 @@ class WorkerGroup:
             # thread may listen to the workers: nothing is read here.
             while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.ended(Ticket(worker, None)):
                 time.sleep(_LOOK)
-        self.weights.write(given)
+        self.weights.write(given, attributes)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def make_slots(self, n: int, length: int) -> Slots | None:
-        """Have the data of requests come through slots; None where what a step holds has no fixed place.
+    def first_steps(self, messages: dict[int, Any], n: int, length: int) -> bool:
+        """Have workers take the first step of a request, and lay out the slots through which the data comes.
+
+        Without slots, which need a fixed place for what a step holds and are laid out when all workers take part, the
+        data of the request comes in messages.
 
         Args:
-            n: how many there are.
+            messages: what each worker is to begin.
+            n: how many slots there are.
             length: steps of each.
+
+        Returns:
+            Whether the workers can go on. If one has raised, or ended, ``hear`` says so.
         """
-        columns = self.ask_all("columns")
-        if columns[0] is None or any(each != columns[0] for each in columns):
-            return None
-        slots = Slots(columns[0], n, length)
+        for worker in messages:
+            if worker in self._tickets:
+                self.wait({worker})
         try:
-            self.pool.hand(("slots", columns[0], n, length), slots.fds)
-        except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            columns = list(self.pool.ask(messages).values())
+            if len(columns) == self.n:
+                self.knows_slots = True
+                if columns[0] is not None and all(each == columns[0] for each in columns):
+                    self.slots = Slots(columns[0], n, length)
+                    self.pool.hand(("slots", columns[0], n, length), self.slots.fds)
+        except WorkerError as error:
+            self._failure = error
+        except BaseException as error:
+            self._stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
             raise
-        return slots
+        return self._failure is None
 
     @property
     def requested(self) -> set[int]:
@@ -286,9 +347,10 @@ class WorkerGroup:
                 self.wait({worker})
         self.pool.in_step = False
         for worker, message in messages.items():
-            self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
-            self.pool.call(worker, message)
-            self._requested.add(worker)
+            with uninterrupted():
+                self._flags[worker * PER_WORKER + STOP] = self._flags[worker * PER_WORKER + HAS_WEIGHTS] = 0
+                self.pool.call(worker, message)
+                self._requested.add(worker)
 
     def hear(self, timeout: float | None, keep: Callable[[int, Any], None]) -> None:
         """Have what workers with a request have told kept, once one has told something.
@@ -301,13 +363,16 @@ class WorkerGroup:
             WorkerError: one raised, or ended; all are stopped then.
         """
         try:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
             if not self._heard(keep) and self._requested:
                 for worker in self.pool.wait_any(timeout):
                     if worker not in self._requested:
                         self.pool.unexpected(worker)
                 self._heard(keep)
         except WorkerError:
-            self.stop(PATIENCE_AFTER_FAILURE, "after an error")
+            self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
 
     def _heard(self, keep: Callable[[int, Any], None]) -> bool:
@@ -331,7 +396,7 @@ class WorkerGroup:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def stop(self, patience: float = PATIENCE, why: str = "by shutdown()") -> None:
+    def stop(self, patience: float = PATIENCE, why: str = "stopped by shutdown()") -> None:
         """End the workers. Calling it again does nothing."""
         if self._stopped is not None:
             return

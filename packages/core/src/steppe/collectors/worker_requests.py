@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from steppe.collectors.chunk import Chunk
 from steppe.collectors.runners import Runner
-from steppe.collectors.slots import Assembly, Slots
+from steppe.collectors.slots import Assembly
 from steppe.collectors.worker_group import WorkerGroup
 from steppe.workers import uninterrupted
 
@@ -22,13 +22,14 @@ class WorkerRunner(Runner):
     Args:
         worker_group: the workers.
         lanes_each: lanes of one worker.
-        slots: through which data comes; None where it travels in messages.
+        n_slots: how many slots there are, through which data comes.
+        slot_len: steps of each.
     """
 
     waits = True
 
-    def __init__(self, worker_group: WorkerGroup, lanes_each: int, slots: Slots | None) -> None:
-        self.worker_group, self.each, self.slots = worker_group, lanes_each, slots
+    def __init__(self, worker_group: WorkerGroup, lanes_each: int, n_slots: int, slot_len: int) -> None:
+        self.worker_group, self.each, self._n_slots, self._slot_len = worker_group, lanes_each, n_slots, slot_len
         self._infos: tuple[TensorDict | None, TensorDict | None] = (None, None)
         self._assembly: Assembly | None = None
         self.n_lanes, self.parts = worker_group.n * lanes_each, []
@@ -48,11 +49,8 @@ class WorkerRunner(Runner):
             for worker in range(self.worker_group.n):
                 if self._live[worker]:
                     infos = _part(chunk.agent_info, worker * self.each, (worker + 1) * self.each)
-                    messages[worker] = (
-                        "request",
-                        Chunk(None, chunk.n_steps, infos, None, chunk.finishes),
-                        worker * self.each,
-                    )
+                    own = Chunk(None, chunk.n_steps, infos, None, chunk.finishes)
+                    messages[worker] = ("request", own, worker * self.each)
         else:
             rows, first = len(chunk.rows), 0
             for worker in range(self.worker_group.n):
@@ -66,9 +64,15 @@ class WorkerRunner(Runner):
                     )
                     messages[worker] = ("request", own, worker * self.each)
                 first = end
-        if self.slots is not None:
-            self._assembly = Assembly(self.slots, *infos_of_all)
-        self.worker_group.request(messages)
+        group = self.worker_group
+        if not group.knows_slots:
+            # The slots are laid out for what the first step holds, which the workers then go on from.
+            begun = {worker: ("first_step", *given) for worker, (_, *given) in messages.items()}
+            if not group.first_steps(begun, self._n_slots, self._slot_len):
+                return
+            messages = dict.fromkeys(messages, ("go_on",))
+        self._assembly = None if group.slots is None else Assembly(group.slots, *infos_of_all)
+        group.request(messages)
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         self.worker_group.ask(

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
-from steppe.envs import stack_frames
+from steppe.envs import DeclaredKeys, is_kept, stack_frames, without_private
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import make_composite_from_td
 from steppe.storage import Storage, entries, storage_problem
 
-__all__ = ["FrameList", "FrameWriter", "make_writer", "public"]
+__all__ = ["FrameList", "FrameWriter", "make_writer"]
 
 #: Views of single steps are kept from batch to batch up to this number.
 _MAX_VIEWS = 1 << 16
@@ -21,22 +21,25 @@ _MAX_VIEWS = 1 << 16
 _foreach_copy = getattr(torch, "_foreach_copy_", None)
 
 
-def make_writer(frame: TensorDictBase, steps: int, *, dynamic: bool = False) -> FrameWriter | FrameList:
+def make_writer(
+    frame: TensorDictBase, steps: int, *, declared: DeclaredKeys, dynamic: bool = False
+) -> FrameWriter | FrameList:
     """Make the place for batches of frames like ``frame``: data of one step, root and ``next``.
 
     Args:
         frame: the first frame.
         steps: how many there are in a batch.
+        declared: the private names that are data.
         dynamic: shapes change from step to step.
     """
     if dynamic:
-        return FrameList(frame)
+        return FrameList(frame, steps, declared)
     try:
-        leaves = dict(_leaves(frame))
+        leaves = dict(_leaves(frame, declared))
     except RuntimeError:  # rows of a lazy stack that cannot be read as one tensor
-        return FrameList(frame)
+        return FrameList(frame, steps, declared)
     if not all(isinstance(value, torch.Tensor) for value in leaves.values()):
-        return FrameList(frame)
+        return FrameList(frame, steps, declared)
     devices = {value.device for value in leaves.values()}
     keys = list(leaves)
     row = frame.select(*keys)
@@ -44,19 +47,19 @@ def make_writer(frame: TensorDictBase, steps: int, *, dynamic: bool = False) -> 
         row = row[0]
     spec = make_composite_from_td(row, unsqueeze_null_shapes=False)
     if len(devices) != 1 or storage_problem(spec) is not None:
-        return FrameList(frame)
-    return FrameWriter(spec, keys, frame, steps, devices.pop())
+        return FrameList(frame, steps, declared)
+    return FrameWriter(spec, keys, frame, steps, devices.pop(), declared)
 
 
-def _leaves(data: TensorDictBase, prefix: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    """All leaves, text and the like too, but those that a name with a leading underscore makes private."""
+def _leaves(
+    data: TensorDictBase, declared: DeclaredKeys, prefix: tuple[str, ...] = (), private: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """All leaves that are data, text and the like too."""
     for name, value in data.items():
-        if name[0] == "_":
-            continue
-        path = (*prefix, name)
+        path, hidden = (*prefix, name), private or name[0] == "_"
         if isinstance(value, TensorDictBase) and not is_non_tensor(value):
-            yield from _leaves(value, path)
-        else:
+            yield from _leaves(value, declared, path, hidden)
+        elif not hidden or is_kept(path, declared):
             yield (path if prefix else name), value
 
 
@@ -72,8 +75,16 @@ class FrameWriter:
         root_keys, next_keys: keys of the leaves; the latter start with ``"next"``.
     """
 
-    def __init__(self, spec: Any, keys: list[Any], example: TensorDictBase, steps: int, device: torch.device) -> None:
-        self.steps = steps
+    def __init__(
+        self,
+        spec: Any,
+        keys: list[Any],
+        example: TensorDictBase,
+        steps: int,
+        device: torch.device,
+        declared: DeclaredKeys,
+    ) -> None:
+        self.steps, self._declared = steps, declared
         rows = (*example.batch_size, steps)
         if device.type == "cpu":
             self.storage = Storage(spec, rows)
@@ -127,7 +138,7 @@ class FrameWriter:
         for target, source in zip(views[n:], own, strict=False):
             if source is None or target.shape != source.shape:
                 raise self._changed(root, following)
-        if len(level) != len(own) + n and {key for key, _ in _leaves(root)} != set(self.root_keys):
+        if len(level) != len(own) + n and {key for key, _ in _leaves(root, self._declared)} != set(self.root_keys):
             raise self._changed(root, following)
         if not carried:
             _copy(views[n:], own + following)
@@ -186,6 +197,10 @@ class FrameWriter:
         _copy(targets, sources)
         self._previous = [following[i] for i in self._sources]
 
+    def zeros(self) -> TensorDictBase:
+        """Zeros in the place of a batch."""
+        return self.td.clone().zero_()
+
     def _values(self, frame: TensorDictBase) -> tuple[list[Any], list[Any], list[Any]]:
         if self._flat and type(frame) is TensorDict:
             level = entries(frame)
@@ -201,7 +216,7 @@ class FrameWriter:
                         )
                     except KeyError:
                         pass
-        if {key for key, _ in _leaves(frame)} != set(self._order):
+        if {key for key, _ in _leaves(frame, self._declared)} != set(self._order):
             raise self._changed(frame)
         return (
             [frame.get(key) for key in self.carried],
@@ -214,7 +229,7 @@ class FrameWriter:
             frame = frame.copy()
             for key, value in zip(self.next_keys, following, strict=True):
                 frame.set(key, value)
-        keys = {key for key, _ in _leaves(frame)}
+        keys = {key for key, _ in _leaves(frame, self._declared)}
         problems = [f"{key!r} is missing" for key in self._order if key not in keys]
         problems += [f"{key!r} is new" for key in sorted(keys - set(self._order), key=str)]
         for key, shape in zip(self._order, self._shapes, strict=True):
@@ -278,8 +293,9 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 class FrameList:
     """Frames with text, or of changing shapes: kept as they come and stacked, lazily where that is needed."""
 
-    def __init__(self, example: TensorDictBase) -> None:
-        self.dim = example.batch_dims
+    def __init__(self, example: TensorDictBase, steps: int, declared: DeclaredKeys) -> None:
+        self.dim, self._steps, self._declared = example.batch_dims, steps, declared
+        self._example = without_private(example, declared)
         self._frames: list[TensorDictBase] = []
 
     def begin(self) -> None:
@@ -288,7 +304,12 @@ class FrameList:
 
     def write(self, frame: TensorDictBase, step: int) -> None:
         """Keep the data of one step."""
-        self._frames.append(public(frame))
+        self._frames.append(without_private(frame, self._declared).copy())
+
+    def zeros(self) -> TensorDictBase:
+        """Zeros in the place of a batch, all steps like the first."""
+        frame = self._example
+        return frame.unsqueeze(-1).expand(*frame.batch_size, self._steps).clone().zero_()
 
     def finish(self, written: int | None = None) -> TensorDictBase:
         """Stack the frames.
@@ -304,9 +325,3 @@ class FrameList:
             return stack_frames(frames, self.dim)
         except (RuntimeError, KeyError) as error:
             raise NotSupported(f"The steps of this batch cannot be put together: {error}") from error
-
-
-def public(frame: TensorDictBase) -> TensorDictBase:
-    """A copy of ``frame`` without the entries that a name with a leading underscore makes private."""
-    hidden = [key for key in frame.keys(include_nested=True) if (key if isinstance(key, str) else key[-1])[0] == "_"]
-    return frame.exclude(*hidden) if hidden else frame.copy()

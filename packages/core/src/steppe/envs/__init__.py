@@ -19,18 +19,19 @@ from steppe.envs.array import (
     Arrays,
     BoundWriter,
     Ended,
+    EnvInfos,
     EnvRows,
     Loop,
     Progress,
     RowLayout,
     Rows,
+    RowSteps,
     RowWriter,
     layout_problem,
-    overlaid,
-    overlay_reset,
+    row_steps_of,
     writer_of_one,
 )
-from steppe.envs.array.write_row import write_row, wrong_shape
+from steppe.envs.array.write_row import as_flag, as_numbers, write_row, wrong_shape
 from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.env_specs import check_env_specs
@@ -39,19 +40,20 @@ from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.info_readers import BaseInfoDictReader, default_info_dict_reader
+from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
 from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module
-from steppe.envs.plain_roots import PlainRoots
-from steppe.envs.rollout.policies import RandomPolicy, as_policy
+from steppe.envs.next_root import StepPlan, begun, step_mdp, write_begun
+from steppe.envs.passed_through import written_by_policy
+from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed, system_seed
-from steppe.envs.state import BaseState, Unknown
-from steppe.envs.step_mdp import step_mdp
+from steppe.envs.state import BaseState, Unknown, Uses
 from steppe.specs import make_composite_from_td
 
 __all__ = [
@@ -62,10 +64,12 @@ __all__ = [
     "BaseInfoDictReader",
     "BaseState",
     "BoundWriter",
+    "DeclaredKeys",
     "DoneGroup",
     "DreamerEnv",
     "Ended",
     "EnvBase",
+    "EnvInfos",
     "EnvMetaData",
     "EnvRows",
     "ExplorationType",
@@ -77,20 +81,27 @@ __all__ = [
     "MarlGroupMapType",
     "ModelBasedEnvBase",
     "Module",
-    "PlainRoots",
     "Progress",
     "RandomActions",
     "RandomPolicy",
     "RowLayout",
+    "RowSteps",
     "RowWriter",
     "Rows",
+    "StepPlan",
     "Unknown",
+    "Uses",
     "action_rules",
+    "as_flag",
+    "as_numbers",
     "as_policy",
     "base_arguments",
+    "begun",
     "blanked",
+    "called_with",
     "check_env_specs",
     "check_marl_grouping",
+    "declared_keys",
     "default_info_dict_reader",
     "done_groups",
     "draws_in_blocks",
@@ -99,6 +110,7 @@ __all__ = [
     "get_env_metadata",
     "group_agents",
     "group_agents_by_name",
+    "is_kept",
     "layout_problem",
     "make_composite_from_td",
     "make_tensordict",
@@ -106,9 +118,9 @@ __all__ = [
     "missing_action",
     "next_seed",
     "observed",
-    "overlaid",
-    "overlay_reset",
+    "policy_name",
     "put_actions",
+    "row_steps_of",
     "rows_ended",
     "set_exploration_type",
     "stack_frames",
@@ -116,7 +128,10 @@ __all__ = [
     "step_mdp",
     "system_seed",
     "terminated_or_truncated",
+    "without_private",
+    "write_begun",
     "write_row",
     "writer_of_one",
+    "written_by_policy",
     "wrong_shape",
 ]

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.envs.action_hints import as_tensor_hint, choice_hint, dtype_hint, shape_hint, spec_of
 from steppe.envs.done import done_groups
 from steppe.errors import ActionError
 from steppe.specs import Binary, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Spec, Stacked
@@ -119,14 +120,14 @@ class ActionRule:
     def _refit(self, value: Any, lead: torch.Size, acting: Any, rows: Sequence[int] | None) -> Any:
         if not isinstance(value, torch.Tensor):
             raise ActionError(
-                f"The action {self.key!r} must be a tensor of dtype {self.dtype}, found {type(value).__name__}. "
-                "Make it one with torch.as_tensor(action)."
+                f"The action {self.key!r} must be a tensor of dtype {self.dtype}, found {type(value).__name__}."
+                f"{as_tensor_hint(value)}"
             )
         if self.shape is not None and value.shape != (lead + self.shape if lead else self.shape):
             expected = (*lead, *self.shape)
             raise ActionError(
                 f"The action {self.key!r} must have shape {expected}, found {tuple(value.shape)}."
-                f"{self._shape_hint(tuple(value.shape), expected)}"
+                f"{shape_hint(self._leaf, value.detach(), expected, spec_of(self.key, rows))}"
             )
         dtype = self.dtype
         if dtype is not None and value.dtype is not dtype:
@@ -134,11 +135,11 @@ class ActionRule:
             real = value.real if value.dtype.is_complex and not dtype.is_complex else value  # torch would warn
             converted = real.to(dtype) if cast is None else cast(real)
             if acting is None:
-                self._check_lossless(value, converted)
+                self._check_lossless(value, converted, rows)
             else:
-                self._check_lossless(value[acting], converted[acting])
+                self._check_lossless(value[acting], converted[acting], rows)
             value = converted
-        if self.allows is not None and not (self._is_there(value, lead) and not self._is_of_rows(rows)):
+        if self.allows is not None and (self._is_of_rows(rows) or not self._is_there(value, lead)):
             self._check_choices(value, lead, acting, rows)
         return value
 
@@ -146,16 +147,7 @@ class ActionRule:
         """Whether values are to be held against the specs of some rows, which differ."""
         return rows is not None and isinstance(self._leaf, Stacked)
 
-    def _shape_hint(self, found: tuple[int, ...], expected: tuple[int, ...]) -> str:
-        if isinstance(self._leaf, (OneHot, MultiOneHot)) and len(found) == len(expected) - 1:
-            return " Make one-hot rows of numbers with env.action_spec.encode(number)."
-        if isinstance(self._leaf, (Categorical, MultiCategorical)) and found[:-1] == expected:
-            return " Make numbers of one-hot rows with action.int().argmax(-1)."
-        if torch.Size(found).numel() == torch.Size(expected).numel():
-            return f" Write action.reshape({expected})."
-        return ""
-
-    def _check_lossless(self, value: torch.Tensor, converted: torch.Tensor) -> None:
+    def _check_lossless(self, value: torch.Tensor, converted: torch.Tensor, rows: Sequence[int] | None) -> None:
         """Refuse values that are others in the spec's dtype."""
         dtype = self.dtype
         assert dtype is not None
@@ -170,21 +162,16 @@ class ActionRule:
             lost = held.to(dtype).to(held.dtype) != held
         if bool(lost.any()):
             found = held[lost].flatten()[0].item()
-            if isinstance(self._leaf, (OneHot, MultiOneHot)):
-                fix = "Pick one category of each row with env.action_spec.project(action)."
-            elif held.dtype.is_floating_point and not dtype.is_floating_point:
-                fix = "Write whole numbers: action.round()."
-            else:
-                fix = f"Convert it yourself where that is meant: action.to({dtype})."
+            fix = dtype_hint(self._leaf, held, dtype, spec_of(self.key, rows))
             raise ActionError(
                 f"The action {self.key!r} must have dtype {dtype}, found {held.dtype} with the value {found!r}, which "
-                f"{dtype} does not hold. {fix}"
+                f"{dtype} does not hold.{fix}"
             )
 
     def _check_choices(self, value: torch.Tensor, lead: torch.Size, acting: Any, rows: Sequence[int] | None) -> None:
         """Refuse the first leading position that acts and whose choice is not there."""
         if not lead:
-            raise ActionError(self._not_there(self._leaf, value, ""))
+            raise ActionError(self._not_there(self._leaf, value, "", choice_hint(self._leaf, value, spec_of(self.key))))
         for at in np.ndindex(*lead):
             if acting is not None and not bool(acting[at]):
                 continue
@@ -192,24 +179,28 @@ class ActionRule:
             leaf = self._leaf[row] if self._batch_dims else self._leaf
             allows = _allows(leaf)
             if allows is not None and not allows(value[at].detach().cpu().numpy()):
-                raise ActionError(self._not_there(leaf, value[at], f" of row {row[0] if len(row) == 1 else row}"))
+                where = f" of row {row[0] if len(row) == 1 else row}"
+                hint = choice_hint(leaf, value if acting is None else value[at], spec_of(self.key, rows))
+                raise ActionError(self._not_there(leaf, value[at], where, hint if acting is None else ""))
 
-    def _not_there(self, leaf: Spec, value: torch.Tensor, where: str) -> str:
+    def _not_there(self, leaf: Spec, value: torch.Tensor, where: str, hint: str) -> str:
         found = value.tolist() if value.numel() <= 32 else f"a tensor of shape {tuple(value.shape)} that is not"
-        text = f"The action {self.key!r}{where} must be"
-        if isinstance(leaf, MultiOneHot):
-            counts = [box.n for box in leaf.space]
-            return f"{text} one-hot rows of {counts} entries, with a single 1 in each, found {found}."
-        if isinstance(leaf, OneHot):
-            fix = "Make it of a number with env.action_spec.encode(number)."
-            return f"{text} one-hot, a single 1 among {leaf.space.n} entries, found {found}. {fix}"
-        if isinstance(leaf, Binary):
-            return f"{text} 0 or 1, found {found}."
-        if isinstance(leaf, MultiCategorical):
-            return f"{text} whole numbers from 0 to {(leaf.nvec - 1).tolist()}, found {found}."
-        if isinstance(leaf, Categorical):
-            return f"{text} a whole number from 0 to {leaf.n - 1}, found {found}."
-        return f"{text} in {leaf!r}, found {found}."
+        return f"The action {self.key!r}{where} must be {_choices_of(leaf)}, found {found}.{hint}"
+
+
+def _choices_of(leaf: Spec) -> str:
+    """What an action can be, after "must be"."""
+    if isinstance(leaf, MultiOneHot):
+        return f"one-hot rows of {leaf.nvec} entries, with a single 1 in each"
+    if isinstance(leaf, OneHot):
+        return f"one-hot, a single 1 among {leaf.space.n} entries"
+    if isinstance(leaf, Binary):
+        return "0 or 1"
+    if isinstance(leaf, MultiCategorical):
+        return f"whole numbers from 0 to {(leaf.nvec - 1).tolist()}"
+    if isinstance(leaf, Categorical):
+        return f"a whole number from 0 to {leaf.n - 1}"
+    return f"in {leaf!r}"
 
 
 def _surely_lossless(value: torch.Tensor, converted: torch.Tensor) -> bool:
@@ -254,7 +245,7 @@ def missing_action(tensordict: TensorDictBase, key: Any) -> ActionError:
     """The error of a step whose data has no action."""
     return ActionError(
         f"There is no action at {key!r} in the data given to step. Found {sorted(map(str, tensordict.keys()))}. "
-        "Write one first: env.rand_action(td), policy(td), or td['action'] = ..."
+        f"Write one first: env.rand_action(td), policy(td), or td[{key!r}] = ..."
     )
 
 
@@ -272,7 +263,10 @@ def _allows(leaf: Spec) -> Allows | None:
     if isinstance(leaf, Binary):
         return None if leaf.dtype is torch.bool else _below(2)
     if isinstance(leaf, MultiCategorical):
-        return _multi_below(leaf.nvec.numpy())
+        counts = leaf.nvec.numpy()
+        while counts.ndim > 1 and (counts == counts[:1]).all():
+            counts = counts[0]  # the same in each row: then any number of rows may be looked at
+        return _multi_below(counts)
     if isinstance(leaf, Categorical):
         return None if leaf.space.n < 0 or leaf.dtype is torch.bool else _below(leaf.space.n)
     return None

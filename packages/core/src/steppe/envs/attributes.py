@@ -123,6 +123,11 @@ class EnvAttributes(SpecViews, Module):
         self.base_state.is_closed = value
 
     @property
+    def specs_version(self) -> int:
+        """A number that changes with the specs and the row writer; values derived from them are valid until then."""
+        return self.base_state.changes
+
+    @property
     def row_writer(self) -> Any:
         """What writes the data of its steps into rows of arrays, a :class:`~steppe.envs.RowWriter`; None without one.
 
@@ -167,6 +172,14 @@ class EnvAttributes(SpecViews, Module):
                 ),
             )
         )
+
+    @property
+    def passed_through_keys(self) -> tuple[Any, ...]:
+        """Keys of states that a step copies from the root to ``next``, unless a policy has written them there.
+
+        The environment computes nothing from them: a primer added them for a recurrent policy, for example.
+        """
+        return ()
 
     @property
     def done_groups(self) -> list[Any]:

@@ -225,7 +225,16 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             storing_device=storing_device,
             set_state=set_state,
         )
-        return finish_rollout(plan, run_rollout(self, plan))
+        uses = self.base_state.uses
+        uses.note_run()
+        run = object()
+        try:
+            uses.runs.add(run)
+            result = run_rollout(self, plan)
+        finally:
+            uses.runs.discard(run)
+            uses.note_run()
+        return finish_rollout(plan, result)
 
     # -- specs found out from data ---------------------------------------------------------------------------------
 

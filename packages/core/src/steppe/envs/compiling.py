@@ -38,10 +38,10 @@ def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options:
     """
     forget_compiled_step(vars(env))
     instead = None
-    if env.row_writer is not None:
-        instead = "it steps through numpy arrays, and there is nothing to compile"
-    elif type(env).step_and_maybe_reset is not base.step_and_maybe_reset:
+    if env.steps_others and type(env)._step_and_maybe_reset is not base._step_and_maybe_reset:
         instead = "it steps other environments, each of which can be compiled where it is made: make().compile()"
+    elif env.row_writer is not None:
+        instead = "it steps through numpy arrays, and there is nothing to compile"
     if instead is not None:
         ignored_argument(type(env).__name__, "compile()", instead, kind="method")
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from steppe.errors import SpecError
 
-__all__ = ["EnvMeta"]
+__all__ = ["EnvMeta", "check_takes_one"]
 
 #: Taken by every class, also where its ``__init__`` neither names them nor hands further keywords on.
 _FOR_ALL = frozenset({"spec_locked", "auto_reset", "auto_reset_replace", "policy", "compile"})
@@ -32,8 +32,8 @@ class EnvMeta(ABCMeta):
     It is an ABCMeta, so that an environment can be an abstract class as well.
 
     Raises:
-        SpecError: when a class is made whose ``_reset``, ``_step`` or ``_set_seed`` has no parameter for what it is
-            given.
+        SpecError: when an environment is made whose ``_reset`` or ``_step`` has no parameter for the data. Its class
+            may be defined, because a subclass may write the method anew. ``set_seed`` says the same of ``_set_seed``.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
@@ -42,8 +42,6 @@ class EnvMeta(ABCMeta):
             # As an attribute it would hide the property, which all checks would go past.
             namespace = {**namespace, "_batch_locked": locked}
             del namespace["batch_locked"]
-        for method, form in _GIVEN.items():
-            _check_takes_one(name, namespace.get(method), form)
         return super().__new__(mcs, name, bases, namespace, **kwargs)
 
     def __setattr__(cls, name: str, value: Any) -> None:
@@ -51,6 +49,8 @@ class EnvMeta(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         options = {} if _FOR_ALL.isdisjoint(kwargs) else _taken(cls, kwargs)
+        for method in ("_reset", "_step"):
+            check_takes_one(cls, method)
         env = super().__call__(*args, **kwargs)
         return env._finish_construction(**options) if isinstance(type(env), EnvMeta) else env
 
@@ -61,7 +61,14 @@ class EnvMeta(ABCMeta):
         return inspect.Signature(others)
 
 
-def _check_takes_one(owner: str, method: Any, form: str) -> None:
+def check_takes_one(owner: type, name: str) -> None:
+    """Raise a SpecError where a method that authors write has no parameter for the one thing that it is given.
+
+    Args:
+        owner: the class of the environment.
+        name: ``"_reset"``, ``"_step"`` or ``"_set_seed"``.
+    """
+    method = inspect.getattr_static(owner, name, None)
     bound = 0 if isinstance(method, staticmethod) else 1
     function = getattr(method, "__func__", method)
     if not isinstance(function, FunctionType):
@@ -69,8 +76,8 @@ def _check_takes_one(owner: str, method: Any, form: str) -> None:
     code = function.__code__
     if code.co_argcount <= bound and not code.co_flags & inspect.CO_VARARGS:
         raise SpecError(
-            f"{owner}.{function.__name__}{inspect.signature(function)} has no parameter for what it is given: write "
-            f"{form}."
+            f"{owner.__name__}.{name}{inspect.signature(function)} has no parameter for what it is given: write "
+            f"{_GIVEN[name]}."
         )
 
 

@@ -12,7 +12,8 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.arguments import ignored_argument
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv, refuse_seed
-from steppe.envs.array.td_steps import RowSteps
+from steppe.envs.array.row_steps import RowSteps
+from steppe.envs.array.write_row import as_numbers, name_place
 from steppe.envs.env_info import native_info
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.library import LibraryWrapper, base_arguments
@@ -197,7 +198,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def read_reward(self, reward: Any) -> torch.Tensor:
         """Turn the library's reward into a tensor of the reward spec's shape and dtype."""
         spec = self.full_reward_spec[self.reward_keys[0]]
-        value = torch.from_numpy(np.asarray(reward)).to(dtype=spec.dtype, device=self.device)
+        value = torch.from_numpy(as_numbers(self.reward_keys[0], reward)).to(dtype=spec.dtype, device=self.device)
         return value.reshape(spec.shape)
 
     def read_done(self, terminated: Any = None, truncated: Any = None, done: Any = None) -> tuple[Any, Any, Any, bool]:
@@ -212,7 +213,24 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def _output_transform(self, step_outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Sort what the library's step returned into ``(obs, reward, terminated, truncated, done, info)``."""
         observation, reward, terminated, truncated, info = step_outputs
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool):
+                self.check_flag(name, flag)
         return observation, reward, terminated, truncated, terminated | truncated, info
+
+    def check_flag(self, name: str, value: Any) -> None:
+        """Raise where a done entry is none: numpy takes None for False, and text for True.
+
+        Args:
+            name: ``"terminated"`` or ``"truncated"``.
+            value: a truth value or a number, or an array or tensor of these, of the size of the spec.
+
+        Raises:
+            SpecError: it is something else.
+        """
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        if array.dtype.kind not in "biuf" or array.size != self.full_done_spec[self.done_keys[0]].shape.numel():
+            raise SpecError(f"{name!r} must be True or False; found {value!r}.")
 
     def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
         """Sort what the library's reset returned into ``(obs, info)``."""
@@ -228,6 +246,13 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return self._env.reset(**kwargs)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        try:
+            return self._library_step(tensordict)
+        except SpecError as error:
+            name_place(error, self, "step")
+            raise
+
+    def _library_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         keys = self.action_keys
         action = tensordict[keys[0]] if len(keys) == 1 else tensordict.select(*keys)
         if self._convert_actions_to_numpy:
@@ -240,7 +265,11 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             outputs = self._output_transform(self._env_step(action))
             observation, reward, terminated, truncated, done, info = outputs
             terminated, truncated, done, stop = self.read_done(terminated=terminated, truncated=truncated, done=done)
-            total = reward if times == 1 else total + (0 if reward is None else reward)
+            try:
+                total = reward if times == 1 else total + reward
+            except TypeError:  # no number, which is refused below
+                total = reward
+                break
             if stop:
                 break
         data = self.new_data(self.read_obs(observation))
@@ -256,7 +285,11 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         given = tensordict.get("env_info", None) if tensordict is not None else None
         outputs = self._reset_output_transform(self._env_reset(self.take_seed(), native_info(given), **kwargs))
         observation, info = outputs
-        data = self.new_data(self.read_obs(observation))
+        try:
+            data = self.new_data(self.read_obs(observation))
+        except SpecError as error:
+            name_place(error, self, "reset")
+            raise
         data = self.read_info(info, data)
         return data.update(self.full_done_spec.zero())
 
@@ -287,11 +320,10 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             if isinstance(leaf, Composite):
                 out.update(self._encode(value, leaf, (*prefix, name)))
             elif isinstance(leaf, NonTensor):
-                out[key] = leaf.encode(value)
+                out[key] = leaf.encode(value, lead=())
             else:
                 # Libraries reuse the memory of their observations: encode always gives memory of its own.
-                encoded = leaf.encode(np.array(value) if isinstance(value, np.ndarray) else value)
-                out[key] = encoded
+                out[key] = leaf.encode(np.array(value) if isinstance(value, np.ndarray) else value, lead=())
         return out
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs.array.write_row import wrong_shape
+from steppe.envs.array.write_row import as_numbers, wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
@@ -103,7 +103,8 @@ class default_info_dict_reader(BaseInfoDictReader):
                 self.missing.add(key)
                 out[key] = np.zeros(tuple(spec.shape), dtype)
             else:
-                array, shape = np.asarray(value, dtype), tuple(spec.shape)
+                shape = tuple(spec.shape)
+                array = as_numbers(key, value, shape).astype(dtype, copy=False)
                 if array.size != math.prod(shape):
                     raise wrong_shape(key, shape, value)
                 out[key] = array.reshape(shape)

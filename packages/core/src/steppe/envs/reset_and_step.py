@@ -7,19 +7,19 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from steppe.envs.array.td_steps import RowSteps
+from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.attributes import EnvAttributes
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.done import any_done, complete_done
 from steppe.envs.env_info import env_info_values
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.masks.step import partial_step, skipped_next, step_mask
+from steppe.envs.next_root import StepPlan, put_next
 from steppe.envs.row_access import check_rows, reset_at, step_at
 from steppe.envs.state import Unknown
-from steppe.envs.step_mdp import StepPlan, put_next
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
-from steppe.storage import entries
+from steppe.storage import entries, parts_of
 
 __all__ = ["ResetAndStep"]
 
@@ -70,6 +70,7 @@ class ResetAndStep(EnvAttributes):
             ClosedError: the environment is closed.
         """
         self.check_open("reset")
+        self.base_state.uses.note()
         # At a reset that nobody asked for, TorchRL's name for what its environments are shown.
         masks_alone = kwargs.pop("select_reset_only", False)
         if tensordict is None and env_info is None and set_state is None and not kwargs:
@@ -164,8 +165,9 @@ class ResetAndStep(EnvAttributes):
             ClosedError: the environment is closed.
         """
         rows = self._plain_rows(tensordict)
+        self.base_state.uses.note()
         if rows is not None:
-            return rows.attach(tensordict, rows.step(tensordict)[0])
+            return rows.attach(tensordict, rows.step(tensordict))
         self.check_open("step")
         self.check_batch(tensordict, "step")
         plain = type(tensordict) is TensorDict and "_step" not in entries(tensordict)
@@ -177,7 +179,7 @@ class ResetAndStep(EnvAttributes):
     def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._plain_rows(tensordict)
         if rows is not None:
-            return rows.step(tensordict)[0]
+            return rows.step(tensordict)
         expectation = self._expectation
         expectation.check_action(tensordict)
         following = self._step(tensordict)
@@ -211,6 +213,7 @@ class ResetAndStep(EnvAttributes):
         if extra != self.base_state.extra_outputs:
             self.base_state.extra_outputs = extra
             (self.base_state.cache or {}).pop("step_plan", None)
+            self.row_writer_changed()
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Act once, and reset the rows that ended.
@@ -221,9 +224,12 @@ class ResetAndStep(EnvAttributes):
         """
         rows = self._plain_rows(tensordict)
         if rows is not None:
-            following, ended = rows.step(tensordict)
-            root = self.step_mdp(rows.attach(tensordict, following))
-            return tensordict, rows.reset_ended(root, following, ended) if ended else root
+            self.base_state.uses.note()
+            return tensordict, rows.step_and_reset(tensordict, self.step_mdp)
+        return self._step_and_maybe_reset(tensordict)
+
+    def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Do what ``step_and_maybe_reset`` does, on TensorDicts."""
         tensordict = self.step(tensordict)
         return tensordict, self.maybe_reset(self.step_mdp(tensordict))
 
@@ -248,6 +254,11 @@ class ResetAndStep(EnvAttributes):
         return self.cached("step_plan", self._make_step_plan)(next_tensordict)
 
     @property
+    def keeps_step_plan(self) -> bool:
+        """Whether ``step_mdp`` does what ``step_plan`` says, and nothing else."""
+        return type(self).step_mdp is ResetAndStep.step_mdp
+
+    @property
     def step_plan(self) -> StepPlan:
         """Which entries :meth:`step_mdp` drops."""
         return self.cached("step_plan", self._make_step_plan)
@@ -268,7 +279,9 @@ class ResetAndStep(EnvAttributes):
         rows: Any = self.base_state.row_steps
         if rows is Unknown:
             writer = self.row_writer
-            rows = RowSteps(writer, self.batch_size) if writer is not None and writer.on_arrays else None
+            rows = None
+            if writer is not None and writer.on_arrays:
+                rows = row_steps_of(writer, self.batch_size, self.step_plan if self.keeps_step_plan else None)
             self.base_state.row_steps = rows
         return rows  # type: ignore[no-any-return]
 
@@ -278,17 +291,18 @@ class ResetAndStep(EnvAttributes):
         rows: Any = state.row_steps
         if rows is Unknown:
             rows = self.row_steps
-        if rows is None or type(tensordict) is not TensorDict or tensordict.batch_size != rows.batch_size:
+        if rows is None or type(tensordict) is not TensorDict:
             return None
-        if "_step" in entries(tensordict) or self.is_closed or state.run_type_checks:
+        level, batch_size, _, _ = parts_of(tensordict)
+        if batch_size != rows.batch_size or "_step" in level or state.is_closed or state.run_type_checks:
             return None
         # A batch comes from a library as it is: its first step is held against the specs.
-        if rows.batch_size and "step" not in state.validated:
+        if batch_size and "step" not in state.validated:
             return None
         return rows  # type: ignore[no-any-return]
 
-    def forget_way(self) -> None:
-        """Find out anew which way steps take: something that decides it has changed."""
+    def row_writer_changed(self) -> None:
+        """Look up the row writer anew; call it if something other than the specs decides whether there is one."""
         state = self.base_state
         state.row_steps = state.row_problem = Unknown
         state.idle_loop = None
@@ -325,6 +339,13 @@ class ResetAndStep(EnvAttributes):
     def checked_rows(self, rows: Any, what: str) -> torch.Tensor:
         """Rows of the batch as ``[k]`` int64; ``what`` was called with them, for errors."""
         return check_rows(self, rows, what)
+
+    def note_use(self) -> None:
+        """Note a use of the environment, for collectors that would otherwise join its episodes over it.
+
+        ``reset`` and ``step`` do so. A class whose own ``step_and_maybe_reset`` calls neither calls this.
+        """
+        self.base_state.uses.note()
 
     # -- for environments that are made of others ---------------------------------------------------------------------
 
@@ -368,7 +389,7 @@ class ResetAndStep(EnvAttributes):
     def specs_changed(self) -> None:
         super().specs_changed()
         self.base_state.validated = set()
-        self.forget_way()
+        self.row_writer_changed()
 
 
 def _misnamed(env: ResetAndStep, name: str) -> str:

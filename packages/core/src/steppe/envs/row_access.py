@@ -8,13 +8,15 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.env_info import env_info_values
+from steppe.envs.next_root import put_next
+from steppe.envs.passed_through import written_by_policy
 from steppe.errors import SpecError
 from steppe.specs import CPU
 
 if TYPE_CHECKING:
     from steppe.envs.reset_and_step import ResetAndStep
 
-__all__ = ["check_rows", "reset_at", "step_at"]
+__all__ = ["check_rows", "full_width", "reset_at", "step_at"]
 
 
 def check_rows(env: ResetAndStep, rows: Any, what: str) -> torch.Tensor:
@@ -56,10 +58,13 @@ def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: Any) -> TensorD
     if not env.batch_locked and not env.batch_size:
         return env.step(tensordict)
     env._expectation.check_action(tensordict, rows=index)
-    full = _full_width(env, tensordict.exclude("next"), index)
+    given = tensordict.exclude("next")
+    written = written_by_policy(tensordict, env.passed_through_keys)
+    if written is not None:
+        given.set("next", written)
+    full = full_width(env, given, index)
     full.set("_step", _mask(env, index))
-    tensordict.set("next", env.step(full).get("next")[index])
-    return tensordict
+    return put_next(tensordict, env.step(full).get("next")[index])
 
 
 def reset_at(
@@ -70,7 +75,7 @@ def reset_at(
     if not env.batch_locked and not env.batch_size:
         return env.reset(tensordict, env_info=env_info)
     own = tensordict if tensordict is not None else TensorDict({}, batch_size=[index.numel()], device=env.device)
-    full = _full_width(env, own.exclude("next"), index)
+    full = full_width(env, own.exclude("next"), index)
     for spec in (env.full_observation_spec, env.full_done_spec):
         for key, value in spec.zero().items(include_nested=True, leaves_only=True):
             if full.get(key, None) is None:
@@ -91,7 +96,14 @@ def _mask(env: ResetAndStep, index: torch.Tensor) -> torch.Tensor:
     return mask if env.device is None else mask.to(env.device)
 
 
-def _full_width(env: ResetAndStep, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
-    full: TensorDictBase = tensordict.new_zeros(torch.Size((env.batch_size[0], *tensordict.batch_size[1:])))
-    full[index] = tensordict
+def full_width(env: ResetAndStep, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
+    """Data of all rows: that of ``index`` in its place, and stand-ins elsewhere, which the mask leaves out."""
+    full: TensorDictBase
+    if not index.numel():
+        full = tensordict.new_zeros(torch.Size((env.batch_size[0], *tensordict.batch_size[1:])))
+        return full
+    # One indexing instead of zeros that are written into: tensordict cannot write rows of text.
+    places = torch.zeros(env.batch_size[0], dtype=torch.int64, device=CPU)
+    places[index] = torch.arange(index.numel(), device=CPU)
+    full = tensordict[places]
     return full

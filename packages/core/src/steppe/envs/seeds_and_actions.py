@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import TensorDictBase
 
+from steppe.envs.construction import check_takes_one
 from steppe.envs.reset_and_step import ResetAndStep
 from steppe.envs.rollout.random_actions import draw_actions
+from steppe.envs.row_access import full_width
 from steppe.envs.seeding import next_seed
 from steppe.errors import NotSupported
 from steppe.specs import CPU
@@ -32,9 +36,13 @@ class SeedsAndActions(ResetAndStep):
             seed: a whole number >= 0, or None to seed from the operating system.
             static_seed: return ``seed`` itself instead of the next one.
 
+        Raises:
+            SpecError: the ``_set_seed`` of the class takes no seed.
+
         Returns:
             The seed to give to the next environment, so that one number seeds a whole batch.
         """
+        check_takes_one(type(self), "_set_seed")
         following = None if seed is None else next_seed(seed)
         self.seed_actions(seed)
         self._set_seed(seed)
@@ -73,6 +81,20 @@ class SeedsAndActions(ResetAndStep):
         """
         return draw_actions(self, tensordict, self.base_state.generator)
 
+    def rand_action_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        """Write random actions of some rows of the batch into ``tensordict`` and return it.
+
+        Args:
+            tensordict: ``[k]`` data of those rows.
+            rows: which, as for :meth:`step_at`.
+        """
+        index = self.checked_rows(rows, "rand_action_at")
+        if not self.batch_locked and not self.batch_size:
+            return self.rand_action(tensordict)
+        # Actions of all rows are drawn, whichever are asked for: the numbers that follow do not depend on it.
+        drawn = self.rand_action(full_width(self, tensordict, index)).select(*self.action_keys)
+        return tensordict.update(drawn[index])
+
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """``rand_action`` followed by ``step``; without ``tensordict`` it acts on nothing but the action."""
         return self.step(self.rand_action(tensordict))
@@ -97,7 +119,5 @@ class SeedsAndActions(ResetAndStep):
 
         Override it where that depends on the state in ``tensordict``, which is not read here.
         """
-        total: int | float = 1
-        for leaf in self.full_action_spec.values(include_nested=True, leaves_only=True):
-            total *= leaf.cardinality()
-        return total
+        count: int | float = self.full_action_spec.cardinality()
+        return count

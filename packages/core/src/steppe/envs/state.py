@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
@@ -13,18 +14,59 @@ from steppe.specs import Composite
 
 if TYPE_CHECKING:
     from steppe.envs.array.loop import Loop
-    from steppe.envs.array.td_steps import RowSteps
+    from steppe.envs.array.row_steps import RowSteps
     from steppe.envs.auto_reset import AutoResetMemory
 
-__all__ = ["BaseState", "Unknown"]
+__all__ = ["BaseState", "Unknown", "Uses"]
+
+_thread = threading.get_ident
 
 
 class Unknown:
     """Stands for what has not been worked out yet, where None is an answer. The class itself is the value."""
 
 
+class Uses:
+    """Counts how often the user of an environment changed, for whoever continues an episode and must find it intact.
+
+    A user is a thread, or an object that has claimed the environment: a collector claims it after each batch. Any use
+    after that, in the same thread too, is a change. Environments that step the same simulator share one counter: a
+    :class:`~steppe.transforms.TransformedEnv` and its base, a batch and its views.
+
+    Attributes:
+        user: the thread that used the environment last, or the object that has claimed it.
+        changes: how often ``user`` became another one.
+        runs: who steps the environment in a loop at the moment, which notes its use at the beginning and the end only.
+    """
+
+    __slots__ = ("changes", "runs", "user")
+
+    def __init__(self) -> None:
+        self.user: object = None
+        self.changes = 0
+        self.runs: set[object] = set()
+
+    def note(self) -> None:
+        """Note that the calling thread resets or steps the environment."""
+        thread = _thread()
+        if self.user != thread:
+            self.user = thread
+            self.changes += 1
+
+    def note_run(self) -> None:
+        """Note the beginning or the end of a loop of steps; one inside the loop of another user is a change."""
+        self.note()
+        if self.runs:
+            self.changes += 1
+
+    def claim(self, user: object) -> int:
+        """Let any use from now on count as a change, and return the count."""
+        self.user = user
+        return self.changes
+
+
 # What a copy works out for itself, or must not share with what it was made from.
-_NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "idle_loop", "collector")
+_NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "idle_loop", "collector", "uses")
 
 
 @dataclass(slots=True)
@@ -46,9 +88,10 @@ class BaseState:
         auto_reset: the memory of an environment that resets itself inside ``_step``.
         row_steps: steps on TensorDicts that go through rows; None where there are none.
         row_problem: why an array environment has no row writer; None where it has one.
-        changes: how often the specs, or the way that steps take, were worked out anew.
+        changes: how often the specs, or the row writer, have changed.
         idle_loop: the rows of the last rollout, prepared for the next one.
         collector: the collector that steps the environment.
+        uses: who has used the environment last.
     """
 
     initialized: bool = False
@@ -72,6 +115,7 @@ class BaseState:
     changes: int = 0
     idle_loop: Loop | None = None
     collector: ReferenceType[Any] | None = None
+    uses: Uses = field(default_factory=Uses)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_COPIED}

@@ -30,10 +30,17 @@ from .records import Alternative, LibraryInfo, PluginRecord
 if TYPE_CHECKING:
     from .factory import EnvFactory
     from .hooks import hookimpl
+    from .requirements import requirement_text
     from .workers import apply_worker_state, worker_state
 
 # Listing what is installed needs none of these, nor pluggy, and should be quick.
-_LATE = {"EnvFactory": "factory", "hookimpl": "hooks", "apply_worker_state": "workers", "worker_state": "workers"}
+_LATE = {
+    "EnvFactory": "factory",
+    "apply_worker_state": "workers",
+    "hookimpl": "hooks",
+    "requirement_text": "requirements",
+    "worker_state": "workers",
+}
 
 __all__ = [
     "Alternative",
@@ -62,6 +69,7 @@ __all__ = [
     "refresh",
     "register_env",
     "register_with_library",
+    "requirement_text",
     "use",
     "worker_state",
 ]

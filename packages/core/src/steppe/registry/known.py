@@ -1,4 +1,4 @@
-"""The names that first-party packages provide, installed or not, and the extra that brings each."""
+"""The names that first-party packages provide or will provide, and how to install each package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Provider(NamedTuple):
 
     Attributes:
         package: its distribution, such as ``"steppe-vision"``.
-        extra: the extra of steppe that brings it, such as ``"vision"``.
+        extra: the extra of steppe that installs it, such as ``"vision"``; "" if the package is planned.
     """
 
     package: str
@@ -27,27 +27,28 @@ class Known:
     """A table of known names.
 
     Attributes:
-        namespaces: namespace -> package.
-        transforms: class name -> package.
-        loggers: class name -> package.
+        names: kind of plugin -> name -> package.
         alternatives: distribution -> its extras of which one is needed, the preferred first. Some build tools sort
             requirements, so that the order in which the author wrote them is not in the metadata.
     """
 
-    namespaces: Mapping[str, Provider] = field(default_factory=dict)
-    transforms: Mapping[str, Provider] = field(default_factory=dict)
-    loggers: Mapping[str, Provider] = field(default_factory=dict)
+    names: Mapping[Kind, Mapping[str, Provider]] = field(default_factory=dict)
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, kind: Kind) -> Mapping[str, Provider]:
-        """The names of a kind of plugin."""
-        return {"env": self.namespaces, "transform": self.transforms, "logger": self.loggers}[kind]
+        """The known names of a kind of plugin."""
+        return self.names.get(kind, {})
 
+
+_KINDS: dict[Kind, dict[str, tuple[str, str]]] = {
+    "env": _known_table.NAMESPACES,
+    "transform": _known_table.TRANSFORMS,
+    "logger": _known_table.LOGGERS,
+    "command": _known_table.COMMANDS,
+}
 
 FIRST_PARTY = Known(
-    namespaces={name: Provider(*value) for name, value in _known_table.NAMESPACES.items()},
-    transforms={name: Provider(*value) for name, value in _known_table.TRANSFORMS.items()},
-    loggers={name: Provider(*value) for name, value in _known_table.LOGGERS.items()},
+    names={kind: {name: Provider(*value) for name, value in table.items()} for kind, table in _KINDS.items()},
     alternatives=_known_table.ALTERNATIVES,
 )
 """The packages that are developed together with steppe."""

@@ -87,7 +87,7 @@ class Registry:
     def availability(self) -> dict[str, bool]:
         """Every namespace that is installed, known or registered, and whether it can be used as things stand."""
         states = {record.name: record.state for record in self.records() if record.kind == "env"}
-        names = sorted({*self._table.namespaces, *self.namespaces(), *states})
+        names = sorted({*self._table.of("env"), *self.namespaces(), *states})
         registered = self.registrations.namespaces()
         return {name: name in registered or states.get(name) in ("available", "loaded") for name in names}
 
@@ -100,6 +100,10 @@ class Registry:
             for name, provider in sorted(self._table.of(kind).items())
             if name not in found[kind]
         ]
+
+    def known_provider(self, kind: Kind, name: str) -> known.Provider | None:
+        """The first-party package that has a name, installed or not; None if none is known."""
+        return self._table.of(kind).get(name)
 
     def parse(self, text: str) -> EnvId:
         """Split an id; raises `EnvIdError`."""
@@ -125,13 +129,13 @@ class Registry:
         if record is not None:
             return record
         asked, installed = str(env_id), self.namespaces()
-        if provider := self._table.namespaces.get(name):
+        if provider := self.known_provider("env", name):
             raise PluginNotFound(
                 messages.plugin_not_installed(
                     name, asked=asked, package=provider.package, extra=provider.extra, installed=installed
                 )
             )
-        candidates = [*installed, *self._table.namespaces]
+        candidates = [*installed, *self._table.of("env")]
         raise PluginNotFound(
             messages.unknown_namespace(name, asked=asked, name=env_id.name, candidates=candidates, installed=installed)
         )
@@ -256,29 +260,56 @@ class Registry:
             )
         self.registrations.add(name, make, names=names)
 
-    # Transforms and loggers
+    # Transforms, loggers and commands
 
     def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = ()) -> Any:
-        """The class of a transform or logger that a package provides, ``core`` being the names of the core's own.
+        """Load the class of a transform or logger; see `steppe.registry.find_transform` and `find_logger`.
 
-        See `steppe.registry.find_transform` and `find_logger`.
+        Args:
+            kind: ``"transform"`` or ``"logger"``.
+            name: name of the class, of a logger also its short form.
+            core: the names of the core's own classes, for suggestions.
         """
-        table = self._table.of(kind)
+        known = [*self.providers.found()[kind], *self._table.of(kind)]
         if name.startswith("_"):
             raise AttributeError(messages.unknown_class(kind, name, candidates=()))
-        full = _full_name(name, [*self.providers.found()[kind], *table]) if kind == "logger" else name
-        record = self.providers.sole(kind, full)
-        if record is not None:
-            found = self.plugins.load(record)
-            if not isinstance(found, type):
-                raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
-            return found
-        if provider := table.get(full):
-            error = LoggerNotFound if kind == "logger" else TransformNotFound
-            raise error(messages.class_not_installed(kind, name, package=provider.package, extra=provider.extra))
-        raise AttributeError(
-            messages.unknown_class(kind, name, candidates=[*core, *self.providers.names(kind), *table])
-        )
+        record = self._find(kind, _full_name(name, known) if kind == "logger" else name, requested=name)
+        if record is None:
+            raise AttributeError(messages.unknown_class(kind, name, candidates=[*core, *known]))
+        value = self.plugins.load(record)
+        if not isinstance(value, type):
+            raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
+        return value
+
+    def find_command(self, name: str, *, core: Sequence[str] = ()) -> Any:
+        """Load a command of an installed package, a `steppe.cli.Command`.
+
+        Args:
+            name: what stands after ``steppe`` on the command line.
+            core: the names of the core's own commands, for the error.
+
+        Raises:
+            PluginNotFound: no installed package has it; the text says which package to install, or a similar name.
+            PluginError: its package cannot be used, is hidden, or is one of two with the command.
+        """
+        record = self._find("command", name, requested=name)
+        if record is None:
+            commands = {*core, *self.providers.names("command")}
+            candidates = [*commands, *self._table.of("command")]
+            raise PluginNotFound(messages.unknown_command(name, commands=commands, candidates=candidates))
+        command = self.plugins.load(record)
+        missing = [part for part in ("help", "add_arguments", "run") if not hasattr(command, part)]
+        if missing:
+            raise PluginBroken(messages.not_a_command(record.subject, target=record.target, missing=missing))
+        return command
+
+    def _find(self, kind: Kind, name: str, *, requested: str) -> PluginRecord | None:
+        """The plugin that provides a name; None if neither an installed nor a known package does."""
+        record = self.providers.sole(kind, name)
+        if record is None and (provider := self.known_provider(kind, name)):
+            error = _NOT_INSTALLED[kind]
+            raise error(messages.not_installed(kind, requested, package=provider.package, extra=provider.extra))
+        return record
 
     # Workers
 
@@ -313,6 +344,9 @@ class Registry:
             except PluginError as error:
                 state, problem = "unmet", str(error)
         return replace(record, state=state, problem=problem)
+
+
+_NOT_INSTALLED = {"transform": TransformNotFound, "logger": LoggerNotFound, "command": PluginNotFound}
 
 
 def _full_name(name: str, classes: Iterable[str]) -> str:

@@ -18,9 +18,11 @@ def malformed_id(text: object, *, installed: Iterable[str]) -> str:
 
 
 def plugin_not_installed(namespace: str, *, asked: str, package: str, extra: str, installed: Iterable[str]) -> str:
+    planned = f"It is planned as {package}, which is not published yet."
+    where = f"It is in the package {package}: pip install 'steppe[{extra}]'." if extra else planned
     return (
-        f"No installed plugin provides '{namespace}:' (asked for {asked!r}). "
-        f"It is in the package {package}: pip install 'steppe[{extra}]'. Installed namespaces: {_listed(installed)}."
+        f"No installed plugin provides '{namespace}:' (asked for {asked!r}). {where} "
+        f"Installed namespaces: {_listed(installed)}."
     )
 
 
@@ -119,6 +121,10 @@ def not_a_class(subject: str, *, target: str) -> str:
     return f"{subject} names '{target}', which is not a class: its package metadata is wrong."
 
 
+def not_a_command(subject: str, *, target: str, missing: Sequence[str]) -> str:
+    return f"{subject} names '{target}', which is no command: it has no {_joined(missing)}."
+
+
 def bad_requirements(subject: str, *, cause: BaseException) -> str:
     return f"{subject} has a requirement that cannot be read ({cause}): its package metadata is wrong."
 
@@ -180,14 +186,22 @@ def not_carried(name: str, *, cause: str) -> str:
     return f"{name!r} was registered in the parent process with a function that cannot be sent to a worker: {cause}."
 
 
-def class_not_installed(kind: str, name: str, *, package: str, extra: str) -> str:
-    return f"No installed package has the {kind} {name!r}. It is in {package}: pip install 'steppe[{extra}]'."
+def not_installed(kind: str, name: str, *, package: str, extra: str) -> str:
+    planned = f"It is planned in {package}, which does not have it yet."
+    where = f"It is in {package}: pip install 'steppe[{extra}]'." if extra else planned
+    return f"No installed package has the {kind} {name!r}. {where}"
 
 
 def unknown_class(kind: str, name: str, *, candidates: Iterable[str]) -> str:
     close = suggestion(name, candidates)
     hint = f". Did you mean {close!r}?" if close else ""
     return f"module 'steppe.{kind}s' has no attribute {name!r}{hint}"
+
+
+def unknown_command(name: str, *, commands: Iterable[str], candidates: Iterable[str]) -> str:
+    close = suggestion(name, candidates)
+    hint = f" Did you mean {close!r}?" if close else ""
+    return f"There is no command {name!r}.{hint} Commands: {_listed(commands)}."
 
 
 def suggestion(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:

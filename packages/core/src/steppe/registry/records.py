@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["env", "transform", "logger"]
+Kind = Literal["env", "transform", "logger", "command"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
 
-GROUPS: dict[str, Kind] = {"steppe.envs": "env", "steppe.transforms": "transform", "steppe.loggers": "logger"}
+GROUPS: dict[str, Kind] = {
+    "steppe.envs": "env",
+    "steppe.transforms": "transform",
+    "steppe.loggers": "logger",
+    "steppe.commands": "command",
+}
 """The entry-point groups that are read, and the kind of plugin in each."""
 
 
@@ -45,8 +50,8 @@ class PluginRecord:
     """One entry point of an installed package, read from its metadata.
 
     Attributes:
-        kind: ``"env"``, ``"transform"`` or ``"logger"``.
-        name: the namespace of an env plugin, the class name of a transform or logger.
+        kind: ``"env"``, ``"transform"``, ``"logger"`` or ``"command"``.
+        name: the namespace of an env plugin, the class name of a transform or logger, the name of a command.
         target: what the entry point names, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.

@@ -67,11 +67,11 @@ def split(
             continue
         if canonical(one.name) == canonical(dist):
             held = [deep for extra in sorted(one.extras) for deep in of_extra(extra)]
-            choices.append(Alternative(f"{dist}[{','.join(sorted(one.extras))}]", tuple(map(show, held))))
+            choices.append(Alternative(f"{dist}[{','.join(sorted(one.extras))}]", tuple(map(requirement_text, held))))
         else:
-            flat[show(one)] = one
+            flat[requirement_text(one)] = one
     for extra in extras:
-        texts = tuple(map(show, of_extra(extra)))
+        texts = tuple(map(requirement_text, of_extra(extra)))
         if canonical(extra) != ANY_OF and texts and all(text in flat for text in texts):
             choices.append(Alternative(f"{dist}[{extra}]", texts))
     grouped = {text for choice in choices for text in choice.requires}
@@ -79,7 +79,7 @@ def split(
 
     order = {f"{dist}[{extra}]": rank for rank, extra in enumerate(preferred)}
     choices.sort(key=lambda choice: order.get(choice.install, len(order)))
-    return tuple(map(show, needed)), tuple(choices)
+    return tuple(map(requirement_text, needed)), tuple(choices)
 
 
 def check(record: PluginRecord, *, installed: Callable[[str], Installed | None], steppe_version: str | None) -> None:
@@ -106,13 +106,14 @@ def check(record: PluginRecord, *, installed: Callable[[str], Installed | None],
         if canonical(one.name) == "steppe":
             _check_steppe(record, one, steppe_version)
         elif installed(one.name) is None:
-            missing.append(show(one))
+            missing.append(requirement_text(one))
     if missing:
         raise LibraryMissing(messages.library_missing(record.subject, missing=missing))
     for one in needed:
         found = installed(one.name)
         if canonical(one.name) != "steppe" and found is not None and not _within(one.specifier, found.version):
-            raise LibraryVersionError(_version_text(record, one, found, supported=show(one), install=show(one)))
+            text = requirement_text(one)
+            raise LibraryVersionError(_version_text(record, one, found, supported=text, install=text))
     if choices:
         _check_choices(record, choices, installed)
 
@@ -122,7 +123,9 @@ def _check_steppe(record: PluginRecord, needs: Requirement, running: str | None)
         return
     uppers = [Version(s.version) for s in needs.specifier if s.operator in ("<", "<=")]
     newer = any(Version(running) >= upper for upper in uppers)
-    text = messages.other_steppe(record.subject, needs=show(needs), running=running, dist=record.dist, newer_runs=newer)
+    text = messages.other_steppe(
+        record.subject, needs=requirement_text(needs), running=running, dist=record.dist, newer_runs=newer
+    )
     raise PluginIncompatible(text)
 
 
@@ -137,7 +140,7 @@ def _check_choices(
             return
         if outside and wrong is None:
             wrong = outside[0]
-    shown = [" and ".join(map(show, choice)) for choice in choices]
+    shown = [" and ".join(map(requirement_text, choice)) for choice in choices]
     install = record.alternatives[0].install
     if wrong is None:
         raise LibraryMissing(messages.none_of_several(record.subject, alternatives=shown, install=install))
@@ -156,7 +159,7 @@ def _version_text(record: PluginRecord, one: Requirement, found: Installed, *, s
     )
 
 
-def show(requirement: Requirement) -> str:
+def requirement_text(requirement: Requirement) -> str:
     """A requirement as a person writes it, without its marker and lower bounds first: ``"gym>=0.13,<0.27"``."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     if requirement.url:

@@ -25,7 +25,7 @@ from .continuous import (
     UnboundedDiscrete,
 )
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
-from .keys import below_next, is_private
+from .keys import as_path, below_next, is_memory, is_private
 from .kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .multi_categorical import MultiCategorical
 from .multi_one_hot import MultiOneHot
@@ -67,6 +67,7 @@ __all__ = [
     "Unbounded",
     "UnboundedContinuous",
     "UnboundedDiscrete",
+    "as_path",
     "below_next",
     "bounds_of",
     "check_no_exclusive_keys",
@@ -74,6 +75,7 @@ __all__ = [
     "contains_lazy_spec",
     "conversion_hint",
     "every_leaf_key",
+    "is_memory",
     "is_private",
     "make_composite_from_td",
     "mapped_bounds",

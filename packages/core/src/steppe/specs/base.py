@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -12,8 +12,9 @@ import torch
 from steppe.arguments import ignored_argument
 from steppe.errors import NotSupported, SpecError
 
+from . import shapes
 from .construction import SpecMeta
-from .shapes import ShapeLike
+from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,6 +32,9 @@ CHECKED = os.environ.get("CHECK_SPEC_ENCODE", "").lower() in ("1", "true", "yes"
 
 # An error that lists more than this is not read.
 _MOST_FAULTS = 10
+
+# A list of more data than this does not fit into memory.
+_MOST_LISTED = 2**24
 
 
 def named(key: Key, spec: Spec) -> str:
@@ -198,7 +202,7 @@ class Spec(metaclass=SpecMeta):
         """
 
     @abstractmethod
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a library's value into data of the spec: a tensor of its dtype, on its device.
 
         Values are cast and never reshaped. One element goes into any shape of one element, such as a number into
@@ -206,14 +210,19 @@ class Spec(metaclass=SpecMeta):
         variable CHECK_SPEC_ENCODE is 1.
 
         Args:
-            val: array, tensor, number or nested list of the spec's shape.
+            val: array, tensor, number or nested list of the spec's shape, with any leading dimensions in front.
             ignore_device: leave the data on the device where it is.
             key: how an error calls the data.
+            lead: the leading dimensions that ``val`` must have, ``()`` for one datum; None for whatever it has.
 
         Raises:
             SpecError: the shape is not that of the spec, the value is not numeric, or the spec is of integers or bools
                 and its dtype cannot hold the value.
         """
+
+    def _lead_dims(self, shape: Sequence[int]) -> int:
+        """How many leading dimensions a library's value of a shape has."""
+        return max(0, len(shape) - self.ndim)
 
     def memoize_encode(self, mode: bool = True) -> None:
         """Do nothing but say so, as :meth:`encode` has nothing to prepare. For programs written for other specs."""
@@ -263,6 +272,11 @@ class Spec(metaclass=SpecMeta):
         """Return how many choices there are, with all batch rows alike; ``inf`` where they are uncountable."""
         return float("inf")
 
+    def _check_countable(self, n: int | float) -> None:
+        """Raise a NotSupported where there are too many data to list."""
+        if n > _MOST_LISTED:
+            raise self._unsupported("enumerate", f"it has more than {_MOST_LISTED} data")
+
     def enumerate(self, use_mask: bool = False) -> Any:
         """Return every choice, stacked along a new first dimension, repeated along batch dimensions.
 
@@ -270,39 +284,43 @@ class Spec(metaclass=SpecMeta):
             use_mask: leave out what the mask excludes.
 
         Raises:
-            NotSupported: there are infinitely many, or rows with different masks.
+            NotSupported: there are more than 2**24, or rows with different masks.
         """
         raise self._unsupported("enumerate", "its values are not countable")
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
-    @abstractmethod
+    def _changed(self, method: str, *arguments: Any) -> Any:
+        """The spec of ``data.method(*arguments)``; not for classes that write the operations below themselves."""
+        raise NotImplementedError
+
     def expand(self, *sizes: Any) -> Self:
         """Return the spec of data repeated to a larger shape; -1 keeps a size."""
+        return self._changed("expand", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
 
-    @abstractmethod
     def squeeze(self, dim: int | None = None) -> Spec:
         """Return the spec without a dimension of size 1, or without any of them."""
+        return self._changed("squeeze", *([] if dim is None else [dim]))  # type: ignore[no-any-return]
 
-    @abstractmethod
     def unsqueeze(self, dim: int) -> Self:
         """Return the spec with a new dimension of size 1 at ``dim``."""
+        return self._changed("unsqueeze", dim)  # type: ignore[no-any-return]
 
-    @abstractmethod
     def reshape(self, *sizes: Any) -> Spec:
         """Return the spec of the same elements in another shape; one -1 is worked out."""
+        return self._changed("reshape", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
 
     def view(self, *sizes: Any) -> Spec:
         """Same as :meth:`reshape`."""
         return self.reshape(*sizes)
 
-    @abstractmethod
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
         """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
+        return self._changed("flatten", start_dim, end_dim)  # type: ignore[no-any-return]
 
-    @abstractmethod
     def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
         """Return the spec with the dimension ``dim`` split into ``sizes``."""
+        return self._changed("unflatten", dim, tuple(shapes.size(sizes)))  # type: ignore[no-any-return]
 
     @abstractmethod
     def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
@@ -346,6 +364,13 @@ class Spec(metaclass=SpecMeta):
     __hash__ = None  # type: ignore[assignment]
 
     # Shared by the classes ---------------------------------------------------------------------------------------
+
+    def _shape_after(self, doing: str, change: Change) -> torch.Size:
+        """The shape of ``change(data)``; a SpecError where no data of this shape can be changed so."""
+        try:
+            return shapes.shape_after(self.shape, change)
+        except RuntimeError as error:
+            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {error}") from None
 
     def _unsupported(self, what: str, why: str) -> Exception:
         return NotSupported(f"{type(self).__name__}.{what} is not possible: {why}.")

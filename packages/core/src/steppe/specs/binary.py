@@ -87,8 +87,7 @@ class Binary(Categorical):
             NotSupported: there are more than 2**24, or the rows of a mask allow different ones.
         """
         n = self._width()
-        if n > 24:
-            raise self._unsupported("enumerate", f"it has 2**{n} data")
+        self._check_countable(self.cardinality())
         where = self._device or CPU
         bits = torch.arange(2**n, device=where).unsqueeze(-1) >> torch.arange(n - 1, -1, -1, device=where)
         rows = bits & 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -138,16 +139,21 @@ class Choice(Spec):
             return val
         return self._choices[0].project(val, key=key)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a value into data; see :meth:`Spec.encode`."""
+        if isinstance(val, (NonTensorData, NonTensorStack)) and not any(self._faults(val, key, lead, False)):
+            return val  # each row may be of another choice
         first: SpecError | None = None
         for choice in self._choices:
             try:
-                return choice.encode(val, ignore_device=ignore_device, key=key)
+                return choice.encode(val, ignore_device=ignore_device, key=key, lead=lead)
             except SpecError as error:
                 first = first or error
         assert first is not None
         raise first
+
+    def _lead_dims(self, shape: Sequence[int]) -> int:
+        return self._choices[0]._lead_dims(shape)
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return what a library takes; see :meth:`Spec.to_numpy`."""
@@ -160,7 +166,8 @@ class Choice(Spec):
 
     def cardinality(self) -> int | float:
         """Return the sum over the specs; data that is in two of them counts twice."""
-        return sum(1 if isinstance(choice, NonTensor) else choice.cardinality() for choice in self._choices)
+        counts = [1 if isinstance(choice, NonTensor) else choice.cardinality() for choice in self._choices]
+        return math.inf if math.inf in counts else sum(counts)
 
     def enumerate(self, use_mask: bool = False) -> Any:
         """Return all data of all specs along a new first dimension; those of values as a NonTensorStack."""
@@ -170,32 +177,8 @@ class Choice(Spec):
 
     # Shapes, copies and devices ----------------------------------------------------------------------------------
 
-    def _map(self, method: str, *arguments: Any, **options: Any) -> Self:
-        return type(self)([getattr(choice, method)(*arguments, **options) for choice in self._choices])
-
-    def expand(self, *sizes: Any) -> Self:
-        """Return the spec of data repeated to a larger shape; -1 keeps a size."""
-        return self._map("expand", *sizes)
-
-    def squeeze(self, dim: int | None = None) -> Spec:
-        """Return the spec without a dimension of size 1, or without any of them."""
-        return self._map("squeeze", dim)
-
-    def unsqueeze(self, dim: int) -> Self:
-        """Return the spec with a new dimension of size 1 at ``dim``."""
-        return self._map("unsqueeze", dim)
-
-    def reshape(self, *sizes: Any) -> Spec:
-        """Return the spec of the same elements in another shape; one -1 is worked out."""
-        return self._map("reshape", *sizes)
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
-        """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
-        return self._map("flatten", start_dim, end_dim)
-
-    def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
-        """Return the spec with the dimension ``dim`` split into ``sizes``."""
-        return self._map("unflatten", dim, sizes)
+    def _changed(self, method: str, *arguments: Any) -> Self:
+        return type(self)([getattr(choice, method)(*arguments) for choice in self._choices])
 
     def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
         """Return the specs along a dimension."""
@@ -204,7 +187,7 @@ class Choice(Spec):
 
     def __getitem__(self, index: Any) -> Any:
         """Index as data of this shape is indexed."""
-        return self._map("__getitem__", index)
+        return self._changed("__getitem__", index)
 
     def make_neg_dim(self, dim: int) -> Self:
         """Make the size at ``dim`` dynamic, in place; return the spec."""
@@ -213,7 +196,7 @@ class Choice(Spec):
 
     def clone(self) -> Self:
         """Return an independent copy."""
-        return self._map("clone")
+        return self._changed("clone")
 
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
         """Return the spec with every choice on another device, or of another dtype; itself where nothing changes."""

@@ -213,8 +213,8 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
         if spec.shape[: len(shape)] != shape:
             raise SpecError(
                 f"{key!r}: expected a spec whose shape starts with the batch size {tuple(shape)}, found "
-                f"{type(spec).__name__} of shape {tuple(spec.shape)}. "
-                f"Expand it: spec.expand({', '.join(map(str, shape))}, *spec.shape)."
+                f"{type(spec).__name__} of shape {tuple(spec.shape)}."
+                + ("" if -1 in shape else f" Expand it: spec.expand({', '.join(map(str, shape))}, *spec.shape).")
             )
 
     def __setitem__(self, key: Any, spec: Any) -> None:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
 
@@ -215,10 +216,11 @@ class CompositeData(Lockable, Spec):
             return val
         return LazyStackedTensorDict.lazy_stack(projected, val.stack_dim)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a dict (or TensorDict) of a library's values into a TensorDict of the spec.
 
-        Entries that are missing are left out.
+        Entries that are missing are left out. All have the same leading dimensions: those of the TensorDict, or of the
+        first entry with more than one element.
 
         Raises:
             SpecError: an entry is not in the spec, or is of the wrong shape.
@@ -231,16 +233,39 @@ class CompositeData(Lockable, Spec):
                 f"{named(key, self)}: expected the entries {list(self._children)}, found also {extra}. "
                 f"Drop them, or add them to the spec."
             )
+        if lead is None:
+            lead = self._lead_of_values(val)
         encoded = {}
         for name, child in self._children.items():
             if name not in val.keys():
                 continue
             value = _entry(val, name)
             if child is not None:
-                value = child.encode(value, ignore_device=ignore_device, key=entry_key(key, name))
+                value = child.encode(value, ignore_device=ignore_device, key=entry_key(key, name), lead=lead)
             if value is not None:
                 encoded[name] = value
-        return self._data(encoded, torch.Size(()))
+        return self._data(encoded, torch.Size(lead))
+
+    def _lead_of_values(self, val: Any) -> tuple[int, ...]:
+        """The leading dimensions of a library's values."""
+        if is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None):
+            return tuple(val.batch_size[: val.ndim - self.ndim])
+        for name, child in self._children.items():
+            if child is None or name not in val.keys():
+                continue
+            value = _entry(val, name)
+            if isinstance(child, CompositeData) and _is_data(value):
+                found = child._lead_of_values(value)
+                if found:
+                    return found
+                continue
+            try:
+                shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+            except (TypeError, ValueError, RuntimeError):  # rows of different sizes
+                continue
+            if math.prod(shape) != 1:
+                return tuple(shape[: child._lead_dims(shape)])
+        return ()
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return a dict of what each entry becomes; nested Composites become dicts."""
@@ -309,16 +334,17 @@ class CompositeData(Lockable, Spec):
         }
 
     def cardinality(self) -> int | float:
-        """Return the product of the cardinalities of all entries."""
-        return math.prod(child.cardinality() for child in self._children.values() if child is not None)
+        """Return the product of the cardinalities of all entries; 0 where one of them has no data."""
+        return shapes.product(child.cardinality() for child in self._children.values() if child is not None)
 
     def enumerate(self, use_mask: bool = False) -> Any:
         """Return every combination of what the entries enumerate, a TensorDict ``[n, *shape]``.
 
         Raises:
-            NotSupported: an entry cannot be enumerated.
+            NotSupported: an entry cannot be enumerated, or there are more than 2**24 combinations.
         """
         columns = {name: child.enumerate(use_mask) for name, child in self._children.items() if child is not None}
+        self._check_countable(shapes.product(map(len, columns.values())))
         counts = [torch.arange(len(column), device=CPU) for column in columns.values()]
         grid = [axis.flatten() for axis in torch.meshgrid(*counts, indexing="ij")] if counts else []
         n = torch.Size((math.prod(len(count) for count in counts),))

@@ -12,7 +12,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Spec
-from .shapes import Change, ShapeLike
+from .shapes import ShapeLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,19 +90,13 @@ class CompositeShape(Spec):
 
     # Operations --------------------------------------------------------------------------------------------------
 
-    def _after(self, doing: str, change: Change) -> torch.Size:
-        try:
-            return shapes.shape_after(self.shape, change)
-        except RuntimeError as error:
-            raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot {doing}: {error}") from None
-
     def _batch_dim(self, dim: int) -> int:
         return shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
 
     def expand(self, *sizes: Any) -> Self:
         """Return the spec of data repeated to a larger batch size; -1 keeps a size."""
         target = shapes.flat_sizes(sizes)
-        shape = self._after(f"expand to {tuple(target)}", lambda t: t.expand(target))
+        shape = self._shape_after(f"expand to {tuple(target)}", lambda t: t.expand(target))
         names = self._lead_names(len(shape) - self.ndim)
         return self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
 
@@ -110,7 +104,7 @@ class CompositeShape(Spec):
         """Return the spec without a batch dimension of size 1, or without any of them."""
         if dim is not None and self.ndim:
             at = self._batch_dim(dim)
-            shape = self._after("squeeze", lambda t: t.squeeze(at))
+            shape = self._shape_after("squeeze", lambda t: t.squeeze(at))
             names = self.names
             if len(shape) < self.ndim:
                 del names[at]
@@ -126,7 +120,7 @@ class CompositeShape(Spec):
     def unsqueeze(self, dim: int) -> Self:
         """Return the spec with a new batch dimension of size 1 at ``dim``."""
         at = shapes.normal_dim(dim, self.ndim + 1, what=f"the batch size {tuple(self.shape)} with one more")
-        shape = self._after("unsqueeze", lambda t: t.unsqueeze(at))
+        shape = self._shape_after("unsqueeze", lambda t: t.unsqueeze(at))
         names = self.names
         names.insert(at, None)
         return self._remake(shape, lambda child: child.unsqueeze(at), names)
@@ -134,7 +128,7 @@ class CompositeShape(Spec):
     def reshape(self, *sizes: Any) -> Any:
         """Return the spec with the batch dimensions in another shape; one -1 is worked out."""
         target = shapes.flat_sizes(sizes)
-        shape = self._after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
+        shape = self._shape_after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
         return self._remake(shape, lambda child: child.reshape(*shape, *child.shape[self.ndim :]), None)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -142,13 +136,13 @@ class CompositeShape(Spec):
         if self.ndim == 0:
             return self.unsqueeze(0)
         first, last = self._batch_dim(start_dim), self._batch_dim(end_dim)
-        shape = self._after("flatten", lambda t: t.flatten(first, last))
+        shape = self._shape_after("flatten", lambda t: t.flatten(first, last))
         return self._remake(shape, lambda child: child.flatten(first, last), None)
 
     def unflatten(self, dim: int, sizes: ShapeLike) -> Any:
         """Return the spec with the batch dimension ``dim`` split into ``sizes``."""
         at, parts = self._batch_dim(dim), shapes.size(sizes)
-        shape = self._after(f"unflatten into {tuple(parts)}", lambda t: shapes.unflatten(t, at, parts))
+        shape = self._shape_after(f"unflatten into {tuple(parts)}", lambda t: shapes.unflatten(t, at, parts))
         return self._remake(shape, lambda child: child.unflatten(at, parts), None)
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
@@ -164,7 +158,7 @@ class CompositeShape(Spec):
 
     def _index(self, index: Any) -> Any:
         ready = shapes.expand_index(index, self.ndim)
-        shape = self._after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
+        shape = self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         return self._remake(shape, lambda child: child[ready], shapes.indexed_names(self.names, ready))
 
     def make_neg_dim(self, dim: int) -> Self:

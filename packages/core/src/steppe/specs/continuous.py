@@ -211,7 +211,7 @@ class Bounded(Leaf):
         if self._dtype.is_floating_point:
             return math.inf
         low, high = (edge.expand(shapes.static(self._shape)).flatten().tolist() for edge in self._edges())
-        return math.prod(int(b) - int(a) + 1 for a, b in zip(low, high, strict=True))
+        return shapes.product(int(b) - int(a) + 1 for a, b in zip(low, high, strict=True))
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return every datum of an integer spec, ``[cardinality, *shape]``.
@@ -219,11 +219,9 @@ class Bounded(Leaf):
         Raises:
             NotSupported: the spec is of floats, or has more than 2**24 data.
         """
-        n = self.cardinality()
-        if n > 2**24:
-            raise self._unsupported(
-                "enumerate", "its values are not countable" if n == math.inf else f"it has {n} data"
-            )
+        if self._dtype.is_floating_point:
+            raise self._unsupported("enumerate", "its values are not countable")
+        self._check_countable(self.cardinality())
         low, high = (edge.expand(shapes.static(self._shape)).flatten().tolist() for edge in self._edges())
         where = self._device or CPU
         columns = [torch.arange(int(a), int(b) + 1, device=where) for a, b in zip(low, high, strict=True)]

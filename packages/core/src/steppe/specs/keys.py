@@ -10,7 +10,7 @@ from steppe.errors import SpecError
 if TYPE_CHECKING:
     from .composite_entries import CompositeEntries
 
-__all__ = ["IsLeaf", "SpecKeys", "as_path", "below_next", "is_key", "is_private"]
+__all__ = ["IsLeaf", "SpecKeys", "as_path", "below_next", "is_key", "is_memory", "is_private"]
 
 IsLeaf: TypeAlias = "Callable[[type], bool] | None"
 
@@ -71,8 +71,13 @@ def as_path(key: Any) -> tuple[str, ...]:
 
 
 def is_private(key: Any) -> bool:
-    """Whether an entry is kept from step to step and not shown in collected data: a name in its key begins with "_"."""
+    """Whether a name in a key begins with "_": the entry is no data, unless somebody declares it."""
     return any(name[0] == "_" for name in as_path(key))
+
+
+def is_memory(key: Any) -> bool:
+    """Whether a name in a key begins with "__": a transform remembers the entry from step to step."""
+    return any(name[:2] == "__" for name in as_path(key))
 
 
 def below_next(key: Any) -> tuple[str, ...]:

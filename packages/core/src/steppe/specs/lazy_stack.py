@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from steppe.errors import SpecError
 
 from . import shapes
-from .base import Key, Spec
+from .base import Key, Rows, Spec
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -103,6 +103,28 @@ class LazyStack(Spec):
             raise self._unsupported("enumerate", "its parts have different numbers of choices; enumerate spec.specs")
         return self._joined(columns, 1)
 
+    @abstractmethod
+    def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
+        """One datum per part.
+
+        Args:
+            val: data, with any leading dimensions; or a list with one datum per part.
+            key: how an error calls the data.
+            lead: how many leading dimensions there are; None to find out.
+        """
+
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+        """Turn one value for each part, in a list or stacked, into data; see :meth:`Spec.encode`."""
+        if lead is None and hasattr(val, "shape") and not getattr(val, "is_nested", False):
+            lead = tuple(val.shape[: self._lead_dims(val.shape)])
+        encoded: list[Any] = []
+        values = self._separate(val, key, None if lead is None else len(lead))
+        for part, value in zip(self._parts, values, strict=True):
+            encoded.append(part.encode(value, ignore_device=ignore_device, key=key, lead=lead))
+            if lead is None:  # what the first one has, all have
+                lead = tuple(encoded[0].shape[: encoded[0].ndim - part.ndim])
+        return self._joined(encoded, len(lead or ()))
+
     def _each(self, rows: list[Any], key: Key, method: str, **options: Any) -> list[Any]:
         """What a method of each part returns for its datum."""
         pairs = zip(self._parts, rows, strict=True)
@@ -142,10 +164,10 @@ class LazyStack(Spec):
             for at in reversed(range(self.ndim)):
                 if self.shape[at] == 1:
                     out = out.squeeze(at)
-            return out
+            return self.clone() if out is self else out
         at = self._at(dim)
         if self.shape[at] != 1:
-            return self
+            return self.clone()
         if at == self._dim:
             return self._parts[0]
         parts = [part.squeeze(self._within(at)) for part in self._parts]
@@ -160,7 +182,9 @@ class LazyStack(Spec):
 
     def reshape(self, *sizes: Any) -> Any:
         """Return the spec in another shape, where that leaves the stacked dimension and those before it alone."""
-        target, head = list(shapes.flat_sizes(sizes)), list(self.shape[: self._dim + 1])
+        wanted = shapes.flat_sizes(sizes)
+        target = list(self._shape_after(f"reshape to {tuple(wanted)}", lambda t: t.reshape(wanted)))
+        head = list(self.shape[: self._dim + 1])
         if target == list(self.shape):
             return self.clone()
         if target[: len(head)] == head and -1 not in head:
@@ -170,6 +194,7 @@ class LazyStack(Spec):
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
         """Return the spec with dimensions joined, of which the stacked one is none."""
+        self._shape_after(f"flatten {start_dim} to {end_dim}", lambda t: t.flatten(start_dim, end_dim))
         first, last = self._at(start_dim), self._at(end_dim)
         if first == last:
             return self.clone()
@@ -198,29 +223,55 @@ class LazyStack(Spec):
 
     def _index(self, index: Any) -> Any:
         ready = shapes.expand_index(index, self.ndim)
-        split = _position(ready, self._dim)
-        before, own, after = ready[:split], ready[split], ready[split + 1 :]
-        inner = (*before, *after)
+        self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
+        numbers, new_dims = shapes.numbered(ready)
+        stack: LazyStack = self
+        for dim in new_dims:
+            stack = stack.unsqueeze(dim)
+        return stack._index_numbers(numbers)
 
-        def part(i: int) -> Any:
-            return self._parts[i][inner] if any(not _is_full(entry) for entry in inner) else self._parts[i]
-
+    def _index_numbers(self, index: tuple[Any, ...]) -> Any:
+        """Index with ints, slices, None and tensors of numbers, one for each dimension beside None."""
+        split = [at for at, part in enumerate(index) if part is not None][self._dim]
+        own, place = index[split], shapes.place(index, split)
+        if isinstance(own, torch.Tensor):
+            size = shapes.broadcast(*(part.shape for part in index if isinstance(part, torch.Tensor)))
+            return self._gathered(index, split, size, place, ())
+        others = (*index[:split], *index[split + 1 :])
         if isinstance(own, int):
-            if not -len(self._parts) <= own < len(self._parts):
-                raise IndexError(f"Index {own} is out of range for {len(self._parts)} stacked specs.")
-            return part(own)
-        if isinstance(own, slice):
-            chosen = list(range(len(self._parts)))[own]
+            whole = all(isinstance(part, slice) and part == slice(None) for part in others)
+            return self._parts[own] if whole else self._parts[own][others]
+        chosen = self._parts[own]
+        if not any(isinstance(part, torch.Tensor) for part in others):
+            rows = [part[others] for part in chosen]
         else:
-            chosen = _numbers(own, len(self._parts))
-            if any(isinstance(entry, torch.Tensor) for entry in inner):
-                raise self._unsupported("__getitem__", "tensors index the stacked dimension and another one at once")
-        if not chosen:
+            # The stacked dimension is kept, with size 1, because it may stand between the tensors.
+            inner = (*index[:split], slice(None), *index[split + 1 :])
+            rows = [part.unsqueeze(self._dim)[inner].squeeze(place) for part in chosen]
+        return self._nonempty(rows, place)
+
+    def _gathered(self, index: tuple[Any, ...], split: int, size: torch.Size, place: int, at: tuple[int, ...]) -> Any:
+        """What tensors pick that broadcast to ``size``: one part for each of their elements, stacked at ``place``."""
+        if len(at) < len(size):
+            rows = [self._gathered(index, split, size, place, (*at, i)) for i in range(size[len(at)])]
+            return self._nonempty(rows, place)
+        row = [int(part.expand(size)[at]) if isinstance(part, torch.Tensor) else part for part in index]
+        own = row.pop(split)
+        return self._parts[own][tuple(row)]
+
+    def _nonempty(self, rows: list[Any], dim: int) -> Any:
+        if not rows:
             raise self._unsupported("__getitem__", "an empty selection along the stacked dimension has no spec")
-        return self._stack([part(i) for i in chosen], _width(before))
+        return self._stack(rows, dim)
 
     def __getitem__(self, index: Any) -> Any:
-        """Index as data of this shape is indexed; along the stacked dimension it selects parts."""
+        """Index as data of this shape is indexed.
+
+        An int along the stacked dimension gives that part itself; everything else is a new spec.
+
+        Raises:
+            NotSupported: nothing is selected along the stacked dimension.
+        """
         return self._index(index)
 
     def make_neg_dim(self, dim: int) -> Self:
@@ -246,11 +297,13 @@ class LazyStack(Spec):
         return self._restack(parts, self._dim)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are stacks of equal specs along the same dimension."""
-        if type(self) is not type(other):
+        """Whether both are stacks of equal specs along one dimension, or the other one is what equal parts make."""
+        if isinstance(other, LazyStack):
+            return type(self) is type(other) and self._dim == other._dim and self._parts == other._parts
+        if not isinstance(other, Spec):
             return NotImplemented
-        assert isinstance(other, LazyStack)
-        return self._dim == other._dim and self._parts == other._parts
+        whole = self._stack(self._parts, self._dim)
+        return not isinstance(whole, LazyStack) and bool(whole == other)
 
     def cardinality(self) -> int | float:
         """Return the cardinality of the parts, where it is the same for all.
@@ -260,50 +313,5 @@ class LazyStack(Spec):
         """
         counts = {part.cardinality() for part in self._parts}
         if len(counts) > 1:
-            raise self._unsupported("cardinality", f"the parts have different ones: {sorted(counts)}")
+            raise self._unsupported("cardinality", "the parts have different ones; ask each of spec.specs")
         return counts.pop()  # type: ignore[no-any-return]
-
-
-def _is_full(entry: Any) -> bool:
-    return isinstance(entry, slice) and entry == slice(None)
-
-
-def _consumes(entry: Any) -> int:
-    if entry is None or isinstance(entry, bool):
-        return 0
-    if isinstance(entry, torch.Tensor) and entry.dtype is torch.bool:
-        return entry.ndim
-    return 1
-
-
-def _position(index: tuple[Any, ...], dim: int) -> int:
-    """Which entry of an index is about a dimension."""
-    seen = 0
-    for at, entry in enumerate(index):
-        if seen <= dim < seen + _consumes(entry):
-            if _consumes(entry) > 1:
-                raise SpecError("A mask over several dimensions cannot cover the stacked one.")
-            return at
-        seen += _consumes(entry)
-    raise IndexError(f"No index for dimension {dim}.")
-
-
-def _numbers(entry: torch.Tensor, n: int) -> list[int]:
-    if entry.ndim != 1:
-        raise SpecError(f"Expected an index of one dimension for stacked specs, found shape {tuple(entry.shape)}.")
-    if entry.dtype is torch.bool:
-        if len(entry) != n:
-            raise IndexError(f"A mask of {len(entry)} entries does not fit {n} stacked specs.")
-        entry = entry.nonzero().squeeze(-1)
-    numbers: list[int] = entry.tolist()
-    if any(not -n <= i < n for i in numbers):
-        raise IndexError(f"Index {numbers} is out of range for {n} stacked specs.")
-    return numbers
-
-
-def _width(before: Iterable[Any]) -> int:
-    """How many dimensions of the result stand before the stacked one."""
-    return sum(
-        entry.ndim if isinstance(entry, torch.Tensor) and entry.dtype is not torch.bool else not isinstance(entry, int)
-        for entry in before
-    )

@@ -21,7 +21,7 @@ from .shaping import Shaped, as_device
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Leaf", "nested_tensor", "one_element", "same_values", "shape_fault"]
+__all__ = ["Leaf", "in_shape", "nested_tensor", "one_element", "same_values", "shape_fault"]
 
 
 def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
@@ -43,6 +43,23 @@ def one_element(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     if tensor.numel() == 1 and tensor.shape != shape and -1 not in shape and shape.numel() == 1:
         return tensor.reshape(shape)
     return tensor
+
+
+def in_shape(tensor: torch.Tensor, val: Any, shape: torch.Size, lead: Rows) -> torch.Tensor | None:
+    """A library's value as data of a shape behind leading dimensions; None where it has another shape.
+
+    Args:
+        tensor: the value.
+        val: the value as the library gave it.
+        shape: of one datum.
+        lead: the leading dimensions; None for whatever there is.
+    """
+    expected = (*(lead or ()), *shape)
+    if shapes.fits(tensor.shape, expected):
+        return tensor
+    if isinstance(val, (list, tuple)) and len(val) == 1 and shapes.fits(tensor.shape[1:], expected):
+        return tensor[0]  # gym renders a list of frames
+    return tensor if shapes.fits_rows(tensor.shape, shape, lead) else None
 
 
 def nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
@@ -152,7 +169,9 @@ class Leaf(Shaped):
     def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if not isinstance(val, torch.Tensor):
-            yield f"{name}: expected a tensor, found {type(val).__name__}. Turn it into one with spec.encode(value)."
+            numeric = isinstance(val, (bool, int, float, complex, list, tuple, np.ndarray, np.generic))
+            fix = " Turn it into one with spec.encode(value)." if numeric else ""
+            yield f"{name}: expected a tensor, found {type(val).__name__}.{fix}"
             return
         if val.is_nested:
             yield f"{name}: expected a tensor of shape {tuple(self._shape)}, found a nested tensor."
@@ -175,18 +194,17 @@ class Leaf(Shaped):
             return tensor
         return self._nearest(tensor)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
         """Turn a value into a tensor of the spec's dtype, on its device; see :meth:`Spec.encode`.
 
         Arrays are copied, since environments reuse theirs; tensors only where dtype or device differ.
         """
-        tensor = one_element(self._tensor(val, key), self._shape)
-        if not shapes.fits(tensor.shape, self._shape):
-            if isinstance(val, (list, tuple)) and len(val) == 1 and shapes.fits(tensor.shape[1:], self._shape):
-                tensor = tensor[0]  # gym renders a list of frames
-            else:
-                raise SpecError(shape_fault(named(key, self), self._shape, tensor.shape))
-        return self._cast(tensor, key, ignore_device=ignore_device)
+        tensor = self._tensor(val, key)
+        shape = torch.Size((*(lead or ()), *self._shape))
+        fitted = in_shape(one_element(tensor, shape), val, self._shape, lead)
+        if fitted is None:
+            raise SpecError(shape_fault(named(key, self), shape, tensor.shape))
+        return self._cast(fitted, key, ignore_device=ignore_device)
 
     def _cast(self, tensor: torch.Tensor, key: Key, *, ignore_device: bool) -> torch.Tensor:
         """The tensor in the spec's dtype, on its device; an error where that would change a value."""
@@ -250,7 +268,7 @@ class Leaf(Shaped):
 
     def __eq__(self, other: object) -> bool:
         """Whether two specs describe the same data."""
-        return type(self) is type(other) and self._same(other)
+        return self._same(other) if type(self) is type(other) else NotImplemented
 
     def _same(self, other: Any) -> bool:
         if (self._shape, self._dtype, self._device) != (other._shape, other._dtype, other._device):

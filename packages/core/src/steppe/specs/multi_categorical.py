@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -245,12 +244,11 @@ class MultiCategorical(Categorical):
 
     def cardinality(self) -> int:
         """Return the product of the numbers of categories."""
-        return math.prod(counts_list(self._nvec.flatten()))
+        return int(shapes.product(counts_list(self._nvec.flatten())))
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
-        if self.cardinality() > 2**24:
-            raise self._unsupported("enumerate", f"it has {self.cardinality()} data")
+        self._check_countable(self.cardinality())
         if use_mask and self._mask is not None:
             pieces = shapes.split(self._mask, counts_list(self._nvec))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -100,7 +99,7 @@ class MultiOneHot(OneHot):
 
     def cardinality(self) -> int:
         """Return the product of the numbers of categories."""
-        return math.prod(self._parts)
+        return int(shapes.product(self._parts))
 
     def _domain_text(self) -> str:
         mask = " where the mask allows it" if self._mask is not None else ""

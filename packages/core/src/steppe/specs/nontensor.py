@@ -112,23 +112,25 @@ class NonTensor(Shaped):
         self.assert_is_in(val, key=key)
         return val
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Wrap a value; one for each element where the spec has a shape and ``val`` is a list or array of that shape.
+
+        A list may be a value too, so leading dimensions of bare values have to be given with ``lead``.
 
         Raises:
             SpecError: ``val`` is wrapped already, in another shape.
         """
         if isinstance(val, (NonTensorData, NonTensorStack)):
-            self.assert_is_in(val, key=key)
+            for fault in self._faults(val, key, lead, lead is not None):
+                raise SpecError(fault)
             return val
-        if self._shape and isinstance(val, (list, tuple, np.ndarray)):
-            parts = self._nested(list(val), self._shape)
+        shape = torch.Size((*(lead or ()), *self._shape))
+        if shape and isinstance(val, (list, tuple, np.ndarray)):
+            parts = self._nested(list(val), shape)
             if parts is None:
-                raise SpecError(
-                    f"{named(key, self)}: expected {tuple(self._shape)} values in nested lists, found {val!r}."
-                )
+                raise SpecError(f"{named(key, self)}: expected {tuple(shape)} values in nested lists, found {val!r}.")
             return NonTensorStack.from_list(parts)
-        return NonTensorData(val, batch_size=shapes.static(self._shape), device=self._device)
+        return NonTensorData(val, batch_size=shapes.static(shape), device=self._device)
 
     def _nested(self, val: Any, shape: torch.Size) -> Any:
         if not shape:

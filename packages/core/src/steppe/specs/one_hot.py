@@ -11,11 +11,11 @@ from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import masks, shapes
-from .base import DeviceLike, Key, Spec, named
+from .base import DeviceLike, Key, Rows, Spec, named
 from .boxes import CategoricalBox
 from .categorical import Categorical
 from .discrete import Discrete, is_whole, one_hot, whole
-from .leaf import one_element, shape_fault
+from .leaf import in_shape, one_element, shape_fault
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -204,28 +204,37 @@ class OneHot(Discrete):
                 raise
             return super().__getitem__(rows)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> torch.Tensor:
+    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
         """Turn category numbers, of the shape that ``to_categorical`` gives them, or one-hot rows into rows.
+
+        A shape that both could have, such as 4 numbers of ``OneHot(4)``, is that of rows.
 
         Raises:
             SpecError: the shape is neither, or a number is not a category.
         """
         tensor = self._tensor(val, key)
-        size = self._number_shape()
-        numbers = one_element(tensor, size)
-        is_number = not shapes.fits(tensor.shape, self._shape)
-        if is_number and not shapes.fits(numbers.shape, size):
-            fault = shape_fault(named(key, self), self._shape, tensor.shape)
-            raise SpecError(f"{fault} Category numbers of shape {tuple(size)} are encoded as one-hot rows.")
-        if set(self._parts) == {1} and shapes.fits(numbers.shape, size):
-            # A row of one category holds a one, so a zero is the number of that category.
-            is_number = is_number or not bool(tensor.any())
-        if is_number:
+        size, before = self._number_shape(), lead or ()
+        rows = in_shape(tensor, val, self._shape, lead)
+        numbers = in_shape(one_element(tensor, torch.Size((*before, *size))), val, size, lead)
+        if rows is None and numbers is None:
+            fault = shape_fault(named(key, self), torch.Size((*before, *self._shape)), tensor.shape)
+            raise SpecError(f"{fault} Category numbers of shape {(*before, *size)} are encoded as one-hot rows.")
+        if rows is not None:
+            tensor = rows
+        # A row of one category holds a one, so a zero is the number of that category.
+        as_many = numbers is not None and numbers.ndim - len(size) == tensor.ndim - self.ndim
+        if numbers is not None and (
+            rows is None or (as_many and tensor.numel() and set(self._parts) == {1} and not bool(tensor.any()))
+        ):
             index, counts = whole(numbers), torch.tensor(self._parts, device=tensor.device)
             if not is_whole(numbers) or bool(((index < 0) | (index >= counts)).any()):
                 raise SpecError(f"{named(key, self)}: expected {self._categories_text()}, found {val!r}.")
             tensor = self._hot(index)
         return self._cast(tensor, key, ignore_device=ignore_device)
+
+    def _lead_dims(self, shape: Sequence[int]) -> int:
+        is_rows = bool(shape) and shape[-1] == self._shape[-1]
+        return max(0, len(shape) - (self.ndim if is_rows else len(self._number_shape())))
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return what ``to_categorical`` does, as an int64 array."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,7 +35,10 @@ __all__ = [
     "indexed_names",
     "is_index",
     "normal_dim",
+    "numbered",
+    "place",
     "positions",
+    "product",
     "shape_after",
     "size",
     "split",
@@ -113,6 +117,21 @@ def broadcast(*given: Sequence[int]) -> torch.Size:
 def split(tensor: torch.Tensor, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
     """Return the parts of the last dimension, of the given sizes."""
     return tuple(torch.split(tensor, list(sizes), -1))
+
+
+def product(counts: Iterable[int | float]) -> int | float:
+    """Return the product of numbers of choices: 0 where one of them is 0, else ``inf`` where one is.
+
+    Equal factors become a power, then factors of about equal size are multiplied: the product of a million factors from
+    left to right takes minutes.
+    """
+    times = Counter(counts)
+    if 0 in times or math.inf in times:
+        return 0 if 0 in times else math.inf
+    factors = [n**k for n, k in times.items()]
+    while len(factors) > 1:
+        factors = [math.prod(factors[i : i + 2]) for i in range(0, len(factors), 2)]
+    return factors[0] if factors else 1
 
 
 def unflatten(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:
@@ -228,10 +247,14 @@ def indexed_names(names: list[str | None], index: tuple[Any, ...]) -> list[str |
     return out
 
 
+def _is_mask(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
+
+
 def _covers(part: Any) -> int:
     """How many dimensions a part of an index is about."""
-    if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
-        return part.ndim
+    if _is_mask(part):
+        return part.ndim  # type: ignore[no-any-return]
     return 0 if part is None or part is Ellipsis or isinstance(part, bool) else 1
 
 
@@ -250,3 +273,40 @@ def expand_index(index: Any, ndim: int) -> tuple[Any, ...]:
         raise IndexError("An index can hold only one '...'.")
     at = gaps[0] if gaps else len(parts)
     return (*parts[:at], *[slice(None)] * (ndim - used), *parts[at + 1 :])
+
+
+def numbered(index: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
+    """Return a full index with tensors of numbers in place of masks, and ints in place of single numbers.
+
+    A truth value, or a mask without dimensions, indexes a new dimension of size 1, as it does for torch. These are
+    returned too, in the order in which they are inserted.
+    """
+    out: list[Any] = []
+    new_dims: list[int] = []
+    for part in index:
+        if isinstance(part, bool) or (_is_mask(part) and part.ndim == 0):
+            new_dims.append(sum(entry is not None for entry in out))
+            out.append(torch.zeros(int(part), dtype=torch.int64, device=CPU))
+        elif _is_mask(part):
+            out += part.nonzero().unbind(-1)
+        else:
+            out.append(int(part) if isinstance(part, torch.Tensor) and part.ndim == 0 else part)
+    return tuple(out), new_dims
+
+
+def place(index: Sequence[Any], at: int) -> int:
+    """Return the dimension of the result that the part ``index[at]`` of a full index begins at, as torch orders them.
+
+    Dimensions of tensors come together: where the first tensor stands if the tensors follow each other, else in front.
+    An int drops its dimension before that.
+    """
+    kept = [i for i, part in enumerate(index) if not isinstance(part, int)]
+    tensors = [i for i in kept if isinstance(index[i], torch.Tensor)]
+    others_before = sum(i < at and i not in tensors for i in kept)
+    if not tensors:
+        return others_before
+    follow = kept.index(tensors[-1]) - kept.index(tensors[0]) == len(tensors) - 1
+    if at in tensors:
+        return others_before if follow and at == tensors[0] else place(index, tensors[0]) if follow else 0
+    joined = max(index[i].ndim for i in tensors)
+    return others_before + (joined if not follow or tensors[0] < at else 0)

@@ -93,37 +93,14 @@ class Shaped(Spec):
         except RuntimeError as error:
             raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot {doing}: {error}") from None
 
-    def expand(self, *sizes: Any) -> Self:
-        """Return the spec of data repeated to a larger shape; -1 keeps a size."""
-        target = shapes.flat_sizes(sizes)
-        return self._try(f"expand to {tuple(target)}", lambda t: t.expand(target))
-
-    def squeeze(self, dim: int | None = None) -> Spec:
-        """Return the spec without a dimension of size 1, or without any of them."""
-        return self._try("squeeze", lambda t: t.squeeze() if dim is None else t.squeeze(dim))
-
-    def unsqueeze(self, dim: int) -> Self:
-        """Return the spec with a new dimension of size 1 at ``dim``."""
-        return self._try(f"unsqueeze {dim}", lambda t: t.unsqueeze(dim))
-
-    def reshape(self, *sizes: Any) -> Spec:
-        """Return the spec of the same elements in another shape; one -1 is worked out."""
-        target = shapes.flat_sizes(sizes)
-        return self._try(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
+    def _changed(self, method: str, *arguments: Any) -> Spec:
+        text = " ".join([method, *map(str, arguments)])
+        return self._try(text, lambda t: getattr(t, method)(*arguments))
 
     def permute(self, *dims: Any) -> Spec:
         """Return the spec with its dimensions in another order."""
         order = shapes.flat_sizes(dims)
         return self._try(f"permute to {tuple(order)}", lambda t: t.permute(order))
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Spec:
-        """Return the spec with the dimensions from ``start_dim`` to ``end_dim`` joined."""
-        return self._try(f"flatten {start_dim} to {end_dim}", lambda t: t.flatten(start_dim, end_dim))
-
-    def unflatten(self, dim: int, sizes: ShapeLike) -> Spec:
-        """Return the spec with the dimension ``dim`` split into ``sizes``."""
-        parts = shapes.size(sizes)
-        return self._try(f"unflatten {dim} into {tuple(parts)}", lambda t: shapes.unflatten(t, dim, parts))
 
     def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
         """Return the specs along a dimension.

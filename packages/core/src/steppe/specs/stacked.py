@@ -130,13 +130,6 @@ class Stacked(LazyStack):
         )
 
     def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
-        """One datum per spec.
-
-        Args:
-            val: data, with any leading dimensions; or a list with one datum per spec.
-            key: how an error calls the data.
-            lead: how many leading dimensions there are; by default those that ``val`` has more than the spec.
-        """
         n = len(self._parts)
         if isinstance(val, (list, tuple)) and len(val) == n and not self._dim:
             return list(val)
@@ -150,7 +143,7 @@ class Stacked(LazyStack):
                 except (TypeError, ValueError, RuntimeError):  # rows of different sizes, or no numbers
                     val = None
             if hasattr(val, "unbind"):
-                at = (val.ndim - self.ndim if lead is None else lead) + self._dim
+                at = (self._lead_dims(val.shape) if lead is None else lead) + self._dim
                 if 0 <= at < val.ndim and val.shape[at] == n:
                     return list(val.unbind(at))
         ragged = getattr(val, "is_nested", False) or not hasattr(val, "shape")
@@ -174,6 +167,12 @@ class Stacked(LazyStack):
             for fault in part._faults(value, key, rows, exact):
                 yield f"{fault} (Stacked spec {i}.)"
 
+    def _lead_dims(self, shape: Sequence[int]) -> int:
+        if shapes.fits_rows(shape, self.shape, None):
+            return len(shape) - self.ndim
+        first: Spec = self._parts[0]
+        return first._lead_dims(shape[1:])
+
     def _lead(self, val: Any) -> int:
         ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
         return 0 if ragged else val.ndim - self.ndim
@@ -183,11 +182,6 @@ class Stacked(LazyStack):
         if self.is_in(val):
             return val
         return self._joined(self._each(self._separate(val, key), key, "project"), self._lead(val))
-
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
-        """Turn a list or an array with one value per spec into data; see :meth:`Spec.encode`."""
-        values = self._separate(val, key, lead=0)
-        return self._joined(self._each(values, key, "encode", ignore_device=ignore_device))
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return an array, or a list of arrays where sizes differ."""

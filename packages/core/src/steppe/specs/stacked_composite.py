@@ -32,8 +32,8 @@ _NOTHING: Any = object()
 class _Common(Mapping[str, Any]):
     """The entries that all parts have, each stacked when it is asked for."""
 
-    def __init__(self, parts: Sequence[Composite], dim: int) -> None:
-        self._parts, self._dim = parts, dim
+    def __init__(self, parts: Sequence[Composite], dim: int, dim_name: str | None) -> None:
+        self._parts, self._dim, self._dim_name = parts, dim, dim_name
 
     def __iter__(self) -> Iterator[str]:
         first, *others = self._parts
@@ -50,6 +50,11 @@ class _Common(Mapping[str, Any]):
         if all(child is None for child in found):
             return None
         try:
+            if all(isinstance(child, Composite) for child in found):
+                # Of equal ones too, so that an edit reaches every part.
+                nested = StackedComposite(*[child for child in found if isinstance(child, Composite)], dim=self._dim)
+                nested._dim_name = self._dim_name
+                return nested
             return stack(found, self._dim, mixed=True)
         except SpecError as error:
             raise SpecError(f"The entry {name!r} differs too much among the stacked specs: {error}") from None
@@ -58,9 +63,9 @@ class _Common(Mapping[str, Any]):
 class StackedComposite(LazyStack, Composite):
     """Composites that differ, along a new batch dimension. Data is a lazily stacked TensorDict.
 
-    The entries are those that all parts have; an entry that is not equal in all parts is a Stacked or a
-    StackedComposite. Entries of some parts only are reached through the parts: ``spec[i]``, ``spec.specs``. An edit
-    reaches every part.
+    The entries are those that all parts have: Composites as a StackedComposite, leaves as one spec where they are equal
+    in all parts, else as a Stacked. Entries of some parts only are reached through the parts: ``spec[i]``,
+    ``spec.specs``. Setting and removing entries reaches every part, or none where one of them refuses.
 
     Args:
         *specs: Composites of one number of batch dimensions.
@@ -76,18 +81,27 @@ class StackedComposite(LazyStack, Composite):
             raise SpecError("StackedComposite: expected Composites, found leaf specs. Use Stacked or torch.stack.")
         self._holders = {}
         self._dim = shapes.normal_dim(dim, specs[0].ndim + 1, what="a stack")
-        self._parts = list(specs)
-        self._names = [None] * self.ndim
+        self._parts = _without_shared(specs)
+        self._dim_name: str | None = None
 
     def _stack(self, parts: Sequence[Any], dim: int) -> Any:
         return stack(parts, dim)
 
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
-        return type(self)(*parts, dim=dim)
+        out = type(self)(*parts, dim=dim)
+        out._dim_name = self._dim_name
+        return out
+
+    def _index(self, index: Any) -> Any:
+        out = LazyStack._index(self, index)
+        names = shapes.indexed_names(self.names, shapes.expand_index(index, self.ndim))
+        if names is not None:
+            out._name(names)
+        return out
 
     @property
     def _children(self) -> Mapping[str, Any]:
-        return _Common(self._parts, self._dim)
+        return _Common(self._parts, self._dim, self._dim_name)
 
     def _nested_specs(self) -> Iterable[Composite]:
         return self._parts
@@ -107,7 +121,17 @@ class StackedComposite(LazyStack, Composite):
             raise NotSupported(f"The stacked dimension {self._dim} has {len(self._parts)} specs: cannot be {target}.")
         for part in self._parts:
             part.shape = torch.Size((*target[: self._dim], *target[self._dim + 1 :]))
-        self._names = (self._names + [None] * len(target))[: len(target)]
+
+    @property
+    def _names(self) -> list[str | None]:  # type: ignore[override]
+        names: list[str | None] = self._parts[0].names
+        names.insert(self._dim, self._dim_name)
+        return names
+
+    def _name(self, names: list[str | None]) -> None:
+        self._dim_name = names[self._dim]
+        for part in self._parts:
+            part._name([*names[: self._dim], *names[self._dim + 1 :]])
 
     @property
     def device(self) -> torch.device | None:
@@ -131,10 +155,13 @@ class StackedComposite(LazyStack, Composite):
     # Making, checking and converting data ------------------------------------------------------------------------
 
     def _joined(self, rows: list[Any], lead: int = 0) -> Any:
-        return LazyStackedTensorDict.lazy_stack(rows, lead + self._dim)
+        data = LazyStackedTensorDict.lazy_stack(rows, lead + self._dim)
+        if self._dim_name is not None:
+            data.names = [*[None] * lead, *self._names]
+        return data
 
-    def _separate(self, val: Any, key: Key) -> list[Any]:
-        """One datum per part: of a TensorDict with any leading dimensions, a list, or a dict of stacked entries."""
+    def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
+        # A TensorDict, a list, or a dict of stacked entries, as to_numpy returns it.
         n = len(self._parts)
         if isinstance(val, (list, tuple)) and len(val) == n:
             return list(val)
@@ -143,7 +170,7 @@ class StackedComposite(LazyStack, Composite):
             if at >= 0 and val.batch_size[at] == n:
                 return list(val.unbind(at))
         elif isinstance(val, Mapping):
-            return _split_entries(self._parts, val, self._dim, key)
+            return _split_entries(self._parts, val, self._dim, key, lead)
         raise SpecError(
             f"{named(key, self)}: expected a TensorDict of batch size {tuple(self.shape)}, or a list of {n}, found "
             f"{tuple(val.batch_size) if is_tensor_collection(val) else type(val).__name__}."
@@ -173,10 +200,6 @@ class StackedComposite(LazyStack, Composite):
         ):
             return val
         return self._joined(rows, val.ndim - self.ndim if is_tensor_collection(val) else 0)
-
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None) -> Any:
-        """Turn a TensorDict, a list with one dict per part, or a dict of stacked entries into a lazy stack."""
-        return self._joined(self._each(self._separate(val, key), key, "encode", ignore_device=ignore_device))
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return a dict of what the entries become that all parts have.
@@ -220,13 +243,18 @@ class StackedComposite(LazyStack, Composite):
         """Return the entry at a key, or index the batch dimensions."""
         return Composite.__getitem__(self, index)
 
+    def _edit(self, method: str, *arguments: Any, rows: Sequence[Any]) -> None:
+        """Call a method of every part with its row, or of none where that raises for one of them."""
+        for trial in (True, False):
+            for part, row in zip(self._parts, rows, strict=True):
+                part._check_unlocked(f"{method} {arguments}" if arguments else method)
+                getattr(part.clone(recurse=False) if trial else part, method)(*arguments, row)
+
     def set(self, name: Any, spec: Any) -> Self:
         """Put a spec that has the stacked dimension under a key, in place: each part gets its own."""
         self._check_unlocked(f"set {name!r}")
         fitted = self._fitted(name, spec)
-        rows = [None] * len(self._parts) if fitted is None else fitted.unbind(self._dim)
-        for part, row in zip(self._parts, rows, strict=True):
-            part.set(name, row)
+        self._edit("set", name, rows=[None] * len(self._parts) if fitted is None else fitted.unbind(self._dim))
         return self
 
     def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
@@ -264,15 +292,13 @@ class StackedComposite(LazyStack, Composite):
         return listing({f"[{i}]": sorted(set(part.keys()) - set(self.keys())) for i, part in enumerate(self._parts)})
 
     def update(self, other: Mapping[Any, Any] | Composite) -> Self:
-        """Add and replace entries of every part, in place."""
+        """Add and replace entries of every part, in place; see :meth:`Composite.update`.
+
+        Args:
+            other: entries that have the stacked dimension. What only some parts of a stack have goes to these parts.
+        """
         self._check_unlocked("update it")
-        if isinstance(other, StackedComposite) and (other._dim, len(other._parts)) == (self._dim, len(self._parts)):
-            for mine, theirs in zip(self._parts, other._parts, strict=True):
-                mine.update(theirs)
-            return self
-        entries = other if isinstance(other, Composite) else Composite(other, shape=self.shape)
-        for key, spec in entries.items(include_nested=True, leaves_only=True):
-            self.set(key, spec)
+        self._edit("update", rows=self._fitted("update", other).unbind(self._dim))
         return self
 
     def select(self, *keys: Any, strict: bool = True) -> Composite:
@@ -320,15 +346,31 @@ class StackedComposite(LazyStack, Composite):
         return head + listing({f"[{i}]": part for i, part in enumerate(self._parts)})
 
 
-def _split_entries(parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: Key) -> list[dict[str, Any]]:
+def _without_shared(specs: Sequence[Composite]) -> list[Composite]:
+    """Specs of which no two are, or hold, one Composite, because an edit would come to it twice."""
+    seen: set[int] = set()
+    out = []
+    for spec in specs:
+        if not seen.isdisjoint(map(id, (spec, *spec._all_nested()))):
+            spec = spec.clone(recurse=False)
+        seen.update(map(id, (spec, *spec._all_nested())))
+        out.append(spec)
+    return out
+
+
+def _split_entries(
+    parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: Key, lead: int | None
+) -> list[dict[str, Any]]:
     """A dict as ``to_numpy`` returns it, as one dict for each part."""
     rows: list[dict[str, Any]] = [dict(own) for own in getattr(val, "exclusive", [{}] * len(parts))]
     for name, value in val.items():
         values: Any = value
         if isinstance(value, Mapping):
-            values = _split_entries([part.get(name, None) for part in parts], value, dim, entry_key(key, name))
+            values = _split_entries([part.get(name, None) for part in parts], value, dim, entry_key(key, name), lead)
         elif isinstance(value, (np.ndarray, torch.Tensor)):
-            values = list(np.moveaxis(np.asarray(value), dim, 0)) if value.ndim > dim else None
+            child = parts[0].get(name, None)
+            at = dim + (lead if lead is not None else 0 if child is None else child._lead_dims(value.shape[1:]))
+            values = list(np.moveaxis(np.asarray(value), at, 0)) if value.ndim > at else None
         if not isinstance(values, (list, tuple)) or len(values) != len(rows):
             raise SpecError(
                 f"{entry_key(key, name)!r}: expected a list or an array with one value for each of {len(rows)} stacked "

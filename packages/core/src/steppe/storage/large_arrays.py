@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FEW", "LARGE", "large_array"]
+__all__ = ["LARGE", "large_array"]
 
 #: Bytes from which an array is worth the trouble; less is kept by the allocator already.
 LARGE = 4 << 20
 
-#: Up to so many numbers reach numpy sooner through Python (``tolist``) than through a view of their tensor.
-FEW = 64
 #: How many bytes are kept at most while nobody uses them.
 _KEPT = 512 << 20
 

@@ -10,65 +10,55 @@ from __future__ import annotations
 
 from typing import Any
 
-from steppe.transforms.auto_reset import AutoResetTransform
 from steppe.transforms.base import Transform
-from steppe.transforms.batch_size import BatchSizeTransform
-from steppe.transforms.casts import DoubleToFloat, DTypeCastTransform
+from steppe.transforms.callable_transform import CallableTransform, spec_of_value
 from steppe.transforms.clipping import clip_kernel
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowArrays, RowHooks, asking, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
+from steppe.transforms.compiled.transform_hooks import (
+    EnvSpecs,
+    Hooks,
+    RowArrays,
+    RowHooks,
+    asking,
+    pair_hook,
+    set_beside,
+)
 from steppe.transforms.compose import Compose
-from steppe.transforms.conditional_skip import ConditionalSkip
-from steppe.transforms.device import DeviceCastTransform
-from steppe.transforms.entry import EntryTransform
-from steppe.transforms.env import AutoResetEnv, TransformedEnv
-from steppe.transforms.function import CallableTransform
-from steppe.transforms.keys import as_key, as_keys, drop_empty_groups, names_of, replace_last
+from steppe.transforms.entry_transform import EntryTransform
 from steppe.transforms.lookup import make_transform
-from steppe.transforms.observation import ObservationTransform
-from steppe.transforms.policy import transforms_for_policy
+from steppe.transforms.observation_transform import ObservationTransform
+from steppe.transforms.policy_transforms import transforms_for_policy
 from steppe.transforms.primer import TensorDictPrimer
 from steppe.transforms.rewards import RewardSum
 from steppe.transforms.row_generators import RowGenerators
-from steppe.transforms.select import ExcludeTransform, RemoveEmptySpecs, RenameTransform, SelectTransform
-from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv
+from steppe.transforms.spec_decorators import apply_to_composite, apply_to_composite_inv, takes_leaf
 from steppe.transforms.stepping import SteppingTransform
 from steppe.transforms.tolerance import set_missing_tolerance
 from steppe.transforms.tracking import InitTracker, StepCounter
-from steppe.transforms.unary import UnaryTransform
+from steppe.transforms.transform_keys import as_key, as_keys, drop_empty_groups, keys_property, names_of, replace_last
+from steppe.transforms.transformed_env import AutoResetEnv, TransformedEnv
 from steppe.transforms.unwrapping import auto_unwrap_transformed_env, set_auto_unwrap_transformed_env
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = [
     "AutoResetEnv",
-    "AutoResetTransform",
-    "BatchSizeTransform",
     "CallableTransform",
     "Compose",
-    "ConditionalSkip",
-    "DTypeCastTransform",
-    "DeviceCastTransform",
-    "DoubleToFloat",
     "EntryTransform",
     "EnvSpecs",
-    "ExcludeTransform",
     "Hooks",
     "InitTracker",
     "ObservationTransform",
     "PlannedTransform",
-    "RemoveEmptySpecs",
-    "RenameTransform",
     "RewardSum",
     "RowArrays",
     "RowGenerators",
     "RowHooks",
-    "SelectTransform",
     "StepCounter",
     "SteppingTransform",
     "TensorDictPrimer",
     "Transform",
     "TransformedEnv",
-    "UnaryTransform",
     "WholeSpecs",
     "apply_to_composite",
     "apply_to_composite_inv",
@@ -78,12 +68,16 @@ __all__ = [
     "auto_unwrap_transformed_env",
     "clip_kernel",
     "drop_empty_groups",
+    "keys_property",
     "make_transform",
     "names_of",
+    "pair_hook",
     "replace_last",
     "set_auto_unwrap_transformed_env",
     "set_beside",
     "set_missing_tolerance",
+    "spec_of_value",
+    "takes_leaf",
     "transforms_for_policy",
 ]
 

@@ -1,4 +1,4 @@
-"""Transform: a change to the data and the specs of an environment."""
+"""Transform: the base class of changes to the data and the specs of an environment."""
 
 from __future__ import annotations
 
@@ -12,78 +12,89 @@ from tensordict.nn import dispatch
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook
-from steppe.transforms.keys import as_keys, keys_property
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hook
 from steppe.transforms.overrides import Overrides, changed_specs
 from steppe.transforms.placed import Placed
+from steppe.transforms.spec_decorators import map_leaves
 from steppe.transforms.tolerance import Tolerance
+from steppe.transforms.transform_keys import as_keys, keys_property
 
 __all__ = ["Transform"]
 
 
 class Transform(Placed):
-    """Changes what an environment returns, or what it is given.
+    """Base class of transforms, which change the data that an environment returns or receives.
 
-    A subclass writes what it needs of:
+    A subclass overrides the methods that it needs:
 
-    * ``_apply_transform(value)``: one entry. It is called for each of ``in_keys`` after a step, and after a reset where
-      the entry is there (a reset has no reward); the result goes to the key of ``out_keys`` at the same place.
-    * ``_call(next_tensordict)``: all data of a step at once, in place of the above; write into it and return it.
-    * ``_step(tensordict, next_tensordict)``: the same, with the root that the step began from, as the environment
-      before this transform was given it: ``self.parent.step(tensordict)`` would take the same step. It is a copy.
-    * ``_reset(tensordict, tensordict_reset)``: the data of a reset. The first argument is what ``reset`` was given,
-      with its ``"_reset"`` masks (an empty TensorDict for nothing); rows that are not reset keep their values whatever
-      is returned for them.
-    * ``_inv_apply_transform(value)``, ``_inv_call(tensordict)``: what ``step`` is given, on the way to the environment.
-      In a chain the last transform comes first. The data is a copy: write into it freely. A class that says
-      ``enable_inv_on_reset = True`` has what ``reset`` is given inverted too, missing entries passed over.
-    * ``_reset_env_preprocess(tensordict)``: what ``reset`` is given, on the way to the environment; may be None.
+    * ``_apply_transform(value)``: transforms one entry. It is called for each of ``in_keys`` after a step, and after a
+      reset if the entry is present (a reset has no reward). The result goes to the matching key of ``out_keys``.
+    * ``_call(next_tensordict)``: transforms all data of a step at once, instead of single entries. Write into it and
+      return it.
+    * ``_step(tensordict, next_tensordict)``: the same, with the root of the step. The root is a copy, as the
+      environment before this transform received it: ``self.parent.step(tensordict)`` would repeat the step.
+    * ``_reset(tensordict, tensordict_reset)``: transforms the data of a reset. The first argument is the argument of
+      ``reset`` with its ``"_reset"`` masks (an empty TensorDict if there was none). Rows that are not reset keep their
+      values, whatever is returned for them.
+    * ``_inv_apply_transform(value)``, ``_inv_call(tensordict)``: transform the argument of ``step`` on its way to the
+      environment, the last transform of a chain first. The data is a copy: write into it freely. If the class sets
+      ``enable_inv_on_reset = True``, the argument of ``reset`` is transformed too, and missing entries are skipped.
+    * ``_reset_env_preprocess(tensordict)``: transforms the argument of ``reset``, which may be None, on its way to the
+      environment.
     * ``transform_observation_spec``, ``transform_reward_spec``, ``transform_done_spec``, ``transform_action_spec``,
-      ``transform_state_spec``: given an unlocked Composite of the environment before, change and return it. Or all at
-      once: ``transform_output_spec``, ``transform_input_spec``.
+      ``transform_state_spec``: change an unlocked Composite of the environment before this transform and return it.
+      ``transform_output_spec`` and ``transform_input_spec`` change several at once. Callers may pass a leaf, the spec
+      of one entry, and get a leaf: decorate a method that is written for Composites with ``takes_leaf``, one that is
+      written for leaves with ``apply_to_composite``. A method that returns a leaf for a Composite is called with the
+      leaves of ``in_keys`` instead, or with the only one.
 
-    ``forward`` and ``inv`` are for data that comes from no environment.
+    ``forward`` and ``inv`` transform data that comes from no environment, such as a batch of a replay buffer.
 
-    Tensors are never changed in place: the environment, or the caller, may still hold them. What a transform has to
-    remember from step to step (a count, a sum) is an entry of the data, in the observation and the state spec: so it
-    follows each row through batches, clones, partial steps and resets.
+    A transform never changes tensors in place, because the environment or the caller may still hold them. It keeps
+    values from step to step (a count, a sum) in the data, as entries of the observation and the state spec: then they
+    follow each row through batches, clones, partial steps and resets.
 
     A transform belongs to one environment or :class:`~steppe.transforms.Compose`; ``clone`` it to use it in another.
 
     Args:
-        in_keys: keys to read after a step or reset, a list. A key is a name, or a tuple of names; one key needs no
-            list. Without it those that :meth:`default_keys` finds in the environment.
-        out_keys: keys to write, one for each (any number for a class that writes ``_call`` or ``_step``); by
-            default those of ``in_keys``.
-        in_keys_inv: keys that the environment reads, of actions and states.
-        out_keys_inv: the keys that the caller writes for them; by default those of ``in_keys_inv``.
+        in_keys: keys to read after a step or reset. A key is a name or a tuple of names; a single key needs no list.
+            Default: the keys of :meth:`default_keys`.
+        out_keys: keys to write, as many as ``in_keys`` (any number if the class overrides ``_call`` or ``_step``).
+            Default: ``in_keys``.
+        in_keys_inv: keys of actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
-        SpecError: there are not as many keys to write as to read.
+        SpecError: the numbers of keys to read and to write differ.
 
     Attributes:
-        writes_done: it may end an episode or skip a step. The environment is then reset after the transforms have run,
-            in a trip of its own. By default so where the class writes ``_call`` or ``_step``.
-        only_ends: of a transform that writes done: it never clears an end that the environment has found. Then only
-            the rows that it ends itself need the second trip.
-        writes_step: its inverse may write a mask ``"_step"`` that leaves rows out of a step. By default so where the
-            class writes ``_inv_call``.
-        masks_actions: it changes the mask of an action's spec while the environment runs. A batch around it then has
-            its environments draw random actions themselves.
-        invertible: whether ``inv`` undoes what ``forward`` does; for readers of the class.
-        enable_inv_on_reset: whether what ``reset`` is given goes through the inverse.
+        writes_done: whether it may end an episode or skip a step. The environment is then reset after the transforms
+            have run, in a second round trip. Default: whether the class overrides ``_call`` or ``_step``.
+        only_ends: whether a transform that writes done entries never clears one that the environment has set. Then
+            only the rows that the transform ends need the second round trip.
+        writes_step: whether the inverse may write a mask ``"_step"`` that excludes rows from a step. Default: whether
+            the class overrides ``_inv_call``.
+        masks_actions: whether it changes the mask of an action spec while the environment runs. The environments of a
+            batch then draw random actions themselves.
+        needs_all_rows: whether it needs the data of all rows of a batch, because it steps the environment itself, or
+            keeps state for each row outside the data. ``step_at`` and ``reset_at`` then pass it all rows, with
+            ``"_step"`` and ``"_reset"`` masks. Default: whether the class overrides ``_step`` or ``_reset``.
+        invertible: whether ``inv`` undoes ``forward``. Information for readers of the class.
+        enable_inv_on_reset: whether the argument of ``reset`` goes through the inverse.
     """
 
     invertible: bool = False
     enable_inv_on_reset: bool = False
     only_ends: bool = False
     masks_actions: bool = False
-    #: Whether it forgets the tensors it is given when it returns. Otherwise it gets copies: rows are written again.
+    #: Whether methods keep no reference to the tensors that they receive. Otherwise they receive copies, because the
+    #: memory of rows is written again at the next step.
     keeps_nothing: bool = False
-    #: What ``shared_key`` is made of: the class that has written one of these methods answers for its other methods.
+    #: The methods on which ``shared_key`` relies. A subclass that overrides another method below the class of one of
+    #: these has no shared key.
     key_methods: ClassVar[tuple[str, ...]] = ("shared_key",)
 
-    # Keys as they were given; None where nobody has.
+    # Keys as they were assigned; None if they follow from the environment or from other keys.
     _in_keys: list[Any] | None = None
     _out_keys: list[Any] | None = None
     _in_keys_inv: list[Any] | None = None
@@ -95,11 +106,11 @@ class Transform(Placed):
         self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
     ) -> None:
         super().__init__()
-        given = {"in_keys": in_keys, "out_keys": out_keys, "in_keys_inv": in_keys_inv, "out_keys_inv": out_keys_inv}
-        for name, keys in given.items():
+        assigned = {"in_keys": in_keys, "out_keys": out_keys, "in_keys_inv": in_keys_inv, "out_keys_inv": out_keys_inv}
+        for name, keys in assigned.items():
             if keys is not None:
                 setattr(self, name, keys)
-        # A class that writes these methods may read many keys and write few.
+        # A class that overrides these methods may write fewer or more keys than it reads.
         if None not in (in_keys, out_keys) and not (self._writes("_call") or self._writes("_step")):
             self._zipped("in_keys", "out_keys")
         if None not in (in_keys_inv, out_keys_inv) and not self._writes("_inv_call"):
@@ -112,20 +123,25 @@ class Transform(Placed):
 
     @property
     def writes_done(self) -> bool:
-        """Whether it may end an episode. A class says so with an attribute of this name."""
+        """Whether it may end an episode. A subclass sets a class attribute of this name."""
         return self._writes("_call") or self._writes("_step")
 
     @property
     def changes_next_root(self) -> bool:
-        """Whether the class writes ``_post_step_mdp_hooks``."""
+        """Whether the class overrides ``_post_step_mdp_hooks``."""
         return self._writes("_post_step_mdp_hooks")
 
     @property
     def writes_step(self) -> bool:
-        """Whether its inverse may leave rows out of a step. A class says so with an attribute of this name."""
+        """Whether its inverse may exclude rows from a step. A subclass sets a class attribute of this name."""
         return self._writes("_inv_call")
 
-    # -- what a subclass writes -----------------------------------------------------------------------------------
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether it needs the data of all rows of a batch. A subclass sets a class attribute of this name."""
+        return self._writes("_step") or self._writes("_reset")
+
+    # -- methods to override --------------------------------------------------------------------------------------
 
     def _apply_transform(self, value: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define _apply_transform(value).")
@@ -135,26 +151,26 @@ class Transform(Placed):
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``_apply_transform`` of each of ``in_keys`` to its ``out_keys``, in place."""
-        missing = None if self.missing_tolerance else self._missing
-        return pair_hook(self._pairs, self._apply_transform, missing)(next_tensordict)
+        missing = None if self.missing_tolerance else self.missing_entry
+        return pair_hook(self.key_pairs, self._apply_transform, missing)(next_tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``_inv_apply_transform`` of each of ``out_keys_inv`` to its ``in_keys_inv``, in place."""
-        missing = None if self.missing_tolerance else self._missing
-        return pair_hook(self._inverse_pairs, self._inv_apply_transform, missing)(tensordict)
+        missing = None if self.missing_tolerance else self.missing_entry
+        return pair_hook(self.inverse_key_pairs, self._inv_apply_transform, missing)(tensordict)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        """Transform the data of a step, ``next_tensordict``; ``tensordict`` is the root that it began from."""
+        """Transform the data of a step, ``next_tensordict``; ``tensordict`` is the root of the step."""
         return self._call(next_tensordict)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        """Transform the data of a reset; by default ``_apply_transform`` on those of ``in_keys`` that are there."""
+        """Transform the data of a reset; by default ``_apply_transform`` on the ``in_keys`` that are present."""
         if self._writes("_apply_transform"):
-            return pair_hook(self._pairs, self._apply_transform, None)(tensordict_reset)
+            return pair_hook(self.key_pairs, self._apply_transform, None)(tensordict_reset)
         return tensordict_reset
 
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
-        """Change what ``reset`` was given before the environment sees it."""
+        """Change the argument of ``reset`` before the environment receives it."""
         if not self.enable_inv_on_reset or tensordict is None:
             return tensordict
         with self.set_missing_tolerance(True):
@@ -163,84 +179,87 @@ class Transform(Placed):
     def _post_step_mdp_hooks(
         self, tensordict: TensorDictBase, tensordict_: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Change the data of a step and the root of the next one, where ``step_mdp`` makes it; return both."""
+        """Change the data of a step and the root of the next one, after ``step_mdp`` made it; return both."""
         return tensordict, tensordict_
 
     def _set_seed(self, seed: int | None) -> None:
-        """Seed what is random in the transform; called by ``set_seed`` of its environment."""
+        """Seed the random numbers of the transform; called by ``set_seed`` of its environment."""
 
     def shared_key(self) -> Any:
-        """What the transforms of several environments have in common, so that one of them may serve all rows at once.
+        """Return a key under which the transforms of several environments are equal, so that one serves all rows.
 
         Returns:
-            A value to compare: the type and all settings. The methods then take data with any leading dimensions. None,
-            the default, runs each for its own row, on data of the shapes that its environment has: right for whatever
-            is random, has buffers or parameters, or counts dimensions from the front.
+            The type and all settings, to be compared. The methods must then accept data with any leading dimensions.
+            None, the default, calls each transform for its own row, with data of the shapes of its environment: for
+            transforms that draw random numbers, have buffers or parameters, or count dimensions from the first one.
         """
         return None
 
     def key_of_rows(self) -> Any:
-        """``shared_key``, or None where a subclass has written methods over those of the class that says it."""
+        """Return ``shared_key``, or None if a subclass overrides methods of the class that defines it."""
         return None if all(self._overrides.of_methods(name) for name in self.key_methods) else self.shared_key()
 
     def inverse_kernel(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
-        """Prepare ``_inv_apply_transform`` for steps of a single environment: whatever can be worked out before these.
+        """Return ``_inv_apply_transform`` in numpy, for steps of a single environment.
 
-        In numpy, a few numbers take a fraction of the time that torch takes. It is not asked where a subclass has
-        written another ``_inv_apply_transform`` since.
+        For a few numbers, numpy takes a fraction of the time of torch. The method is ignored if a subclass overrides
+        ``_inv_apply_transform``.
 
         Args:
-            leaf: the spec of the action that the environment before this transform takes.
+            leaf: action spec of the environment before this transform.
 
         Returns:
-            A function of one action ``[*shape]`` of the caller, an array that it is not to change or to keep, that
-            returns the action of the environment; None, the default, where ``_inv_apply_transform`` is to be called.
-            Results are those of ``_inv_apply_transform``, to the bit.
+            A function that turns an action ``[*shape]`` of the caller into an action of the environment. It must
+            neither change nor keep the array that it receives, and return what ``_inv_apply_transform`` returns, to the
+            bit. None, the default, calls ``_inv_apply_transform``.
         """
         return None
 
     def kernel_of_inverse(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
-        """``inverse_kernel``, or None where a subclass has written another ``_inv_apply_transform``."""
+        """Return ``inverse_kernel``, or None if a subclass overrides ``_inv_apply_transform``."""
         owner = self._overrides.owner_of("inverse_kernel")
         return None if self._writes("_inv_apply_transform", owner) else self.inverse_kernel(leaf)
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+    def transform_observation_spec(self, observation_spec: Spec) -> Spec:
         """Change the spec of observations, in place or not, and return it."""
         return observation_spec
 
-    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+    def transform_reward_spec(self, reward_spec: Spec) -> Spec:
         """Change the spec of rewards."""
         return reward_spec
 
-    def transform_done_spec(self, done_spec: Composite) -> Composite:
+    def transform_done_spec(self, done_spec: Spec) -> Spec:
         """Change the spec of done entries."""
         return done_spec
 
-    def transform_action_spec(self, action_spec: Composite) -> Composite:
-        """Change the spec of actions: what the caller is to give."""
+    def transform_action_spec(self, action_spec: Spec) -> Spec:
+        """Change the spec of actions, to that of the actions that the caller passes."""
         return action_spec
 
-    def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """Change the spec of states: what a step reads beside the action."""
+    def transform_state_spec(self, state_spec: Spec) -> Spec:
+        """Change the spec of states, the entries that a step reads beside the action."""
         return state_spec
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         """Change the entries ``full_observation_spec``, ``full_reward_spec`` and ``full_done_spec``."""
-        for kind in OUTPUT_KINDS:
-            name = f"full_{kind}_spec"
-            if name in output_spec.keys():
-                output_spec[name] = getattr(self, f"transform_{kind}_spec")(output_spec[name])
-        return output_spec
+        return self._transform_kinds(output_spec, OUTPUT_KINDS)
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
         """Change the entries ``full_action_spec`` and ``full_state_spec``."""
-        for kind in INPUT_KINDS:
+        return self._transform_kinds(input_spec, INPUT_KINDS)
+
+    def _transform_kinds(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
+        for kind in kinds:
             name = f"full_{kind}_spec"
-            if name in input_spec.keys():
-                input_spec[name] = getattr(self, f"transform_{kind}_spec")(input_spec[name])
-        return input_spec
+            before: Any = packed.get(name, None)
+            if before is None:
+                continue
+            method = getattr(self, f"transform_{kind}_spec")
+            spec = method(before)
+            packed[name] = spec if isinstance(spec, Composite) else map_leaves(self, kind, before, method)
+        return packed
 
     def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
         """Change the batch size of the environment."""
@@ -251,84 +270,88 @@ class Transform(Placed):
         return device
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        """Return what the environment looks like behind this transform.
+        """Return the specs of the environment behind this transform.
 
-        For transforms whose entries depend on several specs at once; the methods above do for the others.
+        Override this if an entry depends on several specs; otherwise one of the methods above suffices.
 
         Args:
-            specs: of the environment with the transforms before this one; locked, not to be changed.
+            specs: specs of the environment with the transforms before this one, locked. Change a ``copy()``.
         """
         return changed_specs(
             self, specs, self.transform_output_spec(specs.output), self.transform_input_spec(specs.input)
         )
 
     def memory_spec(self, specs: EnvSpecs) -> Composite | None:
-        """Say what the transform remembers from step to step that nobody else is to see or change.
+        """Return the specs of private values that the transform keeps from step to step.
 
-        What others may see (a count, a sum) is better an entry of the observation and the state spec: it can be read,
-        and edited. Memory is for what a later transform may rewrite, such as frames that are stacked before they are
-        normalized. It is in the data too, so that it follows each row through batches, partial steps and clones; read
-        it from the root in ``_step``, write it in ``_step`` and ``_reset``. Rollouts and collectors leave it out.
+        Use this for values that a later transform may rewrite, such as frames that are stacked before they are
+        normalized. Values that others may read and edit (a count, a sum) belong into the observation and the state
+        spec. Private values are in the data too, so that they follow each row through batches, partial steps and
+        clones. Read them from the root in ``_step``, and write them in ``_step`` and ``_reset``. Rollouts and
+        collectors do not return them.
 
         Args:
-            specs: of the environment with the transforms before this one; locked, not to be changed.
+            specs: specs of the environment with the transforms before this one, locked.
 
         Returns:
-            A Composite of the environment's batch size, whose names begin with an underscore; None for nothing.
+            A Composite of the environment's batch size, whose names begin with two underscores; None if there are none.
         """
         return None
 
     def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
-        """Say which entries are read where no ``in_keys`` were given: those of every group of agents, say.
+        """Return the keys to read if no ``in_keys`` were passed, such as the rewards of all groups of agents.
 
         Args:
-            specs: of the environment with the transforms before this one; None for data that comes from none.
+            specs: specs of the environment with the transforms before this one; None for data that comes from no
+                environment.
 
         Returns:
-            Keys, none by default. ``specs_behind``, ``hooks`` and the methods that they call see them as ``in_keys``.
+            Keys, none by default. They are ``in_keys`` in ``specs_behind``, ``hooks`` and the methods that these call.
         """
         return []
 
     def find_keys(self, specs: EnvSpecs) -> None:
-        """Take :meth:`default_keys` of an environment, where no ``in_keys`` were given."""
+        """Use :meth:`default_keys` of an environment, if no ``in_keys`` were passed."""
         if self._in_keys is None and self._writes("default_keys"):
             self._found_keys = as_keys(self.default_keys(specs))
 
     def _keys_read(self) -> list[Any]:
-        """What ``in_keys`` is, where none were given."""
-        found = self._found_keys
-        if found is None and self._writes("default_keys"):
+        """Return the value of ``in_keys`` if none were passed."""
+        keys = self._found_keys
+        if keys is None and self._writes("default_keys"):
             env = self.parent
-            found = as_keys(self.default_keys(None if env is None else EnvSpecs.of(env)))
+            keys = as_keys(self.default_keys(None if env is None else EnvSpecs.of(env)))
             if env is not None:
-                self._found_keys = found
-        return list(found or ())
+                self._found_keys = keys
+        return list(keys or ())
 
     def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
-        """What ``transform_specs`` returns, with what :meth:`memory_spec` says as observations and states.
+        """Return the result of ``transform_specs``, with :meth:`memory_spec` added to observations and states.
 
-        A subclass that writes methods for single specs over ``transform_specs`` is followed.
+        If a subclass overrides methods for single specs below the class of ``transform_specs``, these are used.
 
         Raises:
-            SpecError: a name of the memory does not begin with an underscore, or is there already.
+            SpecError: a name of the memory does not begin with two underscores, or exists already.
         """
         self.find_keys(specs)
         return self._overrides.specs_behind(specs)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        """Say what the transform does in an environment: called once its specs are known, so that steps are fast.
+        """Return the functions that run at each step and reset; called once, as soon as the specs are known.
+
+        Override this to do at setup what would be repeated at each step.
 
         Args:
-            specs: of the environment with the transforms before this one.
+            specs: specs of the environment with the transforms before this one.
 
         Returns:
-            Callables for step, reset and the inverse; None where there is nothing to do. By default the methods that
-            the class has written.
+            Functions for step, reset and the inverse; None for those that do nothing. Default: the methods that the
+            class overrides.
         """
         return self._overrides.method_hooks(specs, Transform)
 
     def hooks_in(self, specs: EnvSpecs) -> Hooks:
-        """Return :meth:`hooks`, with the methods that a subclass has written over them in their place."""
+        """Return :meth:`hooks`, replaced by the methods that a subclass overrides below it."""
         self.find_keys(specs)
         return self._overrides.hooks(specs)
 
@@ -340,15 +363,35 @@ class Transform(Placed):
         return self._overrides.has(name, owner)
 
     @property
-    def _pairs(self) -> list[tuple[Any, Any]]:
+    def key_pairs(self) -> list[tuple[Any, Any]]:
+        """Each of ``in_keys`` with its key of ``out_keys``.
+
+        Raises:
+            SpecError: there are not as many of one as of the other.
+        """
         return self._zipped("in_keys", "out_keys")
 
     @property
-    def _inverse_pairs(self) -> list[tuple[Any, Any]]:
+    def inverse_key_pairs(self) -> list[tuple[Any, Any]]:
+        """Each of ``out_keys_inv``, which the caller writes, with its key of ``in_keys_inv``.
+
+        Raises:
+            SpecError: there are not as many of one as of the other.
+        """
         return [(out_key, key) for key, out_key in self._zipped("in_keys_inv", "out_keys_inv")]
 
+    def given_keys(self) -> tuple[Any, ...]:
+        """Return the keys that were assigned, for ``shared_key``.
+
+        Returns:
+            ``in_keys``, ``out_keys``, ``in_keys_inv`` and ``out_keys_inv``: a tuple of keys each, or None where the
+            keys follow from the environment or from the others.
+        """
+        assigned = (self._in_keys, self._out_keys, self._in_keys_inv, self._out_keys_inv)
+        return tuple(None if keys is None else tuple(keys) for keys in assigned)
+
     def _zipped(self, first: str, second: str) -> list[tuple[Any, Any]]:
-        """Each key of one attribute with that of the other in its place."""
+        """Return the keys of two attributes in pairs."""
         read, written = getattr(self, first), getattr(self, second)
         if len(read) != len(written):
             raise SpecError(
@@ -356,11 +399,20 @@ class Transform(Placed):
             )
         return list(zip(read, written, strict=True))
 
-    def _missing(self, key: Any, data: TensorDictBase) -> None:
+    def missing_entry(self, key: Any, data: TensorDictBase) -> None:
+        """Raise the error for an entry that is not in the data, unless missing entries are tolerated.
+
+        Args:
+            key: the entry.
+            data: where it was looked for.
+
+        Raises:
+            KeyError: ``missing_tolerance`` is False.
+        """
         if self.missing_tolerance:
             return
-        found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
-        raise KeyError(f"{type(self).__name__}: there is no entry {key!r} in the data. Found {found}.")
+        entries = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+        raise KeyError(f"{type(self).__name__}: there is no entry {key!r} in the data. Found {entries}.")
 
     def _forget_parent(self) -> None:
         super()._forget_parent()
@@ -370,13 +422,13 @@ class Transform(Placed):
 
     @dispatch(source="in_keys", dest="out_keys")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Transform data that is there already: a batch from a replay buffer, or in a module.
+        """Transform data that comes from no environment: a batch of a replay buffer, or the input of a module.
 
-        By default ``_apply_transform`` on each of ``in_keys``; ``_call`` and ``_step`` are for environments alone. Also
-        takes the values by name instead of a TensorDict, and returns the results: ``transform(pixels=image)``.
+        Calls ``_apply_transform`` on each of ``in_keys`` by default; ``_call`` and ``_step`` are for environments only.
+        With values by name instead of a TensorDict, it returns the results: ``transform(pixels=image)``.
 
         Args:
-            tensordict: any batch size. Its entries are replaced in place; their tensors are not changed.
+            tensordict: data of any batch size. Its entries are replaced; their tensors are not changed.
 
         Returns:
             ``tensordict``.
@@ -384,7 +436,7 @@ class Transform(Placed):
         Raises:
             KeyError: one of ``in_keys`` is missing.
         """
-        return pair_hook(self._pairs, self._apply_transform, self._missing)(tensordict)
+        return pair_hook(self.key_pairs, self._apply_transform, self.missing_entry)(tensordict)
 
     @dispatch(source="in_keys_inv", dest="out_keys_inv")
     def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -392,38 +444,38 @@ class Transform(Placed):
         return self._inv_call(tensordict.copy())
 
     def _check_batched_worker_compat(self) -> None:
-        """Refuse to be in an environment inside a batch, where that can not work.
+        """Check that an environment with this transform works inside a batch.
 
         Raises:
-            NotSupported: the class writes ``_post_step_mdp_hooks``, and a batch makes its roots itself.
+            NotSupported: the class overrides ``_post_step_mdp_hooks``, but a batch makes its roots itself.
         """
         if self.changes_next_root:
             raise NotSupported(
-                f"{type(self).__name__} changes the root of the next step, which a batch makes itself. Put it around "
+                f"{type(self).__name__} changes the root of the next step, which the batch makes itself. Put it around "
                 "the batch: TransformedEnv(SerialEnv(...), transform)."
             )
 
     def init(self, tensordict: TensorDictBase) -> None:
-        """Prepare for data like ``tensordict``: for callers outside steppe. By default there is nothing to do."""
+        """Prepare for data like ``tensordict``. Does nothing by default; TorchRL's trainers call it."""
 
     def dump(self, *args: Any, **kwargs: Any) -> None:
-        """Write out what the transform has gathered, if it gathers anything. Each class has arguments of its own."""
+        """Write out recorded data. Does nothing by default; the arguments depend on the class."""
 
     def transform_fake_tensordict(self, fake_tensordict: TensorDictBase) -> TensorDictBase:
-        """Change what ``fake_tensordict`` of the environment returns, where the specs do not say all."""
+        """Change the result of ``fake_tensordict`` of the environment, for values that the specs do not describe."""
         return fake_tensordict
 
     @property
     def missing_tolerance(self) -> bool:
-        """Whether entries that are missing are passed over instead of being an error."""
+        """Whether missing entries are skipped instead of raising an error."""
         return self._missing_tolerance
 
     def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
-        """Pass over missing entries, or not; also a context manager that restores what was before."""
+        """Skip missing entries, or not; also a context manager that restores the previous mode."""
         return Tolerance(self, mode)
 
     def clone(self) -> Any:
-        """Return a transform of the same settings, with the same buffers and parameters, that belongs to nothing."""
+        """Return a transform with the same settings, buffers and parameters that belongs to no environment."""
         twin = type(self).__new__(type(self))
         state = self.__getstate__()
         for name in ("_buffers", "_parameters", "_modules"):
@@ -437,7 +489,7 @@ class Transform(Placed):
         return state
 
     def __repr__(self) -> str:
-        # Keys as they were given: to work them out may start an environment.
+        # Keys as they were assigned, because reading the default keys may start an environment.
         values = {name: vars(self).get(f"_{name}", vars(self).get(name)) for name in self._repr_keys()}
         parts = [f"{name}={value}" for name, value in values.items() if value]
         return f"{type(self).__name__}({', '.join(parts)})"

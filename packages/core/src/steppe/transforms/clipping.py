@@ -1,4 +1,4 @@
-"""clip_kernel: values between two bounds, for rows of arrays."""
+"""clip_kernel: clamp values of rows of arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["clip_kernel"]
 def clip_kernel(
     source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], low: float | None, high: float | None
 ) -> Callable[[], None]:
-    """Prepare what ``torch.clamp`` does for rows of arrays, to the bit: the ``row_kernel`` of transforms that clip.
+    """Return a function that clamps rows of arrays as ``torch.clamp`` does, to the bit, for use as a ``row_kernel``.
 
     Args:
-        source: values.
-        target: where the results go, of the same shape; the same memory, or other.
-        low: the smallest result; None for no lower bound.
-        high: the largest, likewise.
+        source: the values to read.
+        target: memory for the results, of the same shape; may be ``source``.
+        low: lower bound, or None.
+        high: upper bound, or None.
 
     Returns:
         A function that reads ``source`` and writes ``target`` at each call.
@@ -27,10 +27,10 @@ def clip_kernel(
     least, most = (None if bound is None else np.asarray(bound).astype(target.dtype) for bound in (low, high))
 
     def clip() -> None:
-        given = source
+        values = source
         if least is not None:
-            given = np.maximum(given, least, out=target)
+            values = np.maximum(values, least, out=target)
         if most is not None:
-            np.minimum(given, most, out=target)
+            np.minimum(values, most, out=target)
 
     return clip

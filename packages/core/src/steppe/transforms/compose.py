@@ -1,4 +1,4 @@
-"""Compose: transforms one after another."""
+"""Compose: a chain of transforms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import nn
 from steppe.arguments import unknown_argument
 from steppe.errors import SpecError
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import EnvSpecs
-from steppe.transforms.function import as_transform
+from steppe.transforms.callable_transform import as_transform
+from steppe.transforms.compiled.transform_hooks import EnvSpecs
 
 __all__ = ["Compose", "in_order", "joined"]
 
@@ -22,12 +22,12 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _in_turn(method: _Method) -> _Method:
-    """A method of every transform as that of a Compose: each transform is given what the one before it returned."""
+    """Return the method of a Compose that passes the result of each transform to the next one."""
     name = method.__name__
 
     @functools.wraps(method)
-    def of_all(self: Compose, *given: Any, **named: Any) -> Any:
-        (value,) = (*given, *named.values())
+    def of_all(self: Compose, *args: Any, **kwargs: Any) -> Any:
+        (value,) = (*args, *kwargs.values())
         for transform in self:
             value = getattr(transform, name)(value)
         return value
@@ -36,30 +36,30 @@ def _in_turn(method: _Method) -> _Method:
 
 
 class Compose(Transform):
-    """Transforms one after another: forward in order, inverse in reverse.
+    """Runs several transforms: forward in order, inverse in reverse order.
 
-    ``compose[i]`` is the transform itself; ``compose[i:j]`` a new Compose of clones, which belongs to nothing. A
-    transform that is added later (``append``, ``insert``, ``compose[i] = transform``) is put into evaluation mode, as
-    all transforms are that an environment is given.
+    ``compose[i]`` is the transform itself. ``compose[i:j]`` is a new Compose of clones that belongs to no environment.
+    ``append``, ``insert`` and ``compose[i] = transform`` put the new transform into evaluation mode, as an environment
+    does with its transforms.
 
     Args:
-        *transforms: transforms, or functions of a TensorDict; one list of them does too.
-        transforms: the same list, by name.
+        *args: transforms or functions of a TensorDict, or a single list of them.
+        transforms: a list of them, by name.
     """
 
     def __init__(self, *args: Any, transforms: Iterable[Any] | None = None) -> None:
         super().__init__()
-        given = [*args, *(transforms or ())]
-        if len(given) == 1 and isinstance(given[0], (list, tuple)):
-            given = list(given[0])
+        parts = [*args, *(transforms or ())]
+        if len(parts) == 1 and isinstance(parts[0], (list, tuple)):
+            parts = list(parts[0])
         self.transforms = nn.ModuleList()
-        for transform in given:
+        for transform in parts:
             self._put(len(self.transforms), transform)
 
     # -- a list of transforms -------------------------------------------------------------------------------------
 
     def append(self, transform: Any) -> Compose:
-        """Add a transform at the end, in evaluation mode; those of a Compose one by one. Returns the Compose."""
+        """Add a transform at the end, or each transform of a Compose; returns the Compose."""
         transform = as_transform(transform)
         if type(self) is Compose and type(transform) is Compose and transform is not self:
             transform._check_free()
@@ -70,12 +70,14 @@ class Compose(Transform):
         return self.insert(len(self.transforms), transform)
 
     def insert(self, index: int, transform: Any) -> Compose:
-        """Add a transform before the one at ``index``, in evaluation mode; returns the Compose.
+        """Add a transform before the one at ``index``; returns the Compose.
 
         Raises:
             IndexError: ``index`` is out of range.
-            StateError: the transform belongs to something else.
+            StateError: the transform belongs to another environment.
         """
+        if not isinstance(index, int):
+            raise TypeError(f"Compose.insert takes a place first: insert(0, transform), found {index!r}.")
         length = len(self.transforms)
         if not -length <= index <= length:
             raise IndexError(f"Compose.insert: the index {index} is out of range for {length} transforms.")
@@ -97,7 +99,7 @@ class Compose(Transform):
             raise SpecError("A Compose cannot hold itself.")
 
     def pop(self, index: int = -1) -> Transform:
-        """Take a transform out and return it; it belongs to nothing any more."""
+        """Remove a transform and return it; it then belongs to no environment."""
         transform = self[self._position(index)]
         del self.transforms[self._position(index)]
         transform.reset_parent()
@@ -140,7 +142,7 @@ class Compose(Transform):
         return len(self.transforms)
 
     def __bool__(self) -> bool:
-        # Without transforms it is still a transform.
+        # An empty Compose is a transform too.
         return True
 
     # -- all of them as one ---------------------------------------------------------------------------------------
@@ -152,17 +154,22 @@ class Compose(Transform):
 
     @property
     def only_ends(self) -> bool:  # type: ignore[override]
-        """Whether none of them clears an end that the environment has found."""
+        """Whether none of them clears a done entry that the environment has set."""
         return all(transform.only_ends for transform in self if transform.writes_done)
 
     @property
     def masks_actions(self) -> bool:  # type: ignore[override]
-        """Whether one of them changes masks of actions."""
+        """Whether one of them changes the masks of action specs."""
         return any(transform.masks_actions for transform in self)
 
     @property
+    def needs_all_rows(self) -> bool:
+        """Whether one of them needs the data of all rows of a batch."""
+        return any(transform.needs_all_rows for transform in self)
+
+    @property
     def writes_step(self) -> bool:
-        """Whether one of them may leave rows out of a step."""
+        """Whether one of them may exclude rows from a step."""
         return any(transform.writes_step for transform in self)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -201,25 +208,24 @@ class Compose(Transform):
             transform.init(tensordict)
 
     def dump(self, **kwargs: Any) -> None:
-        """Let each transform write out what it has gathered.
+        """Call ``dump`` of each transform that has one.
 
         Args:
-            **kwargs: each transform is given those that its own ``dump`` takes.
+            **kwargs: each transform receives the arguments that its own ``dump`` has.
 
         Raises:
-            TypeError: there is one that none of them takes. Nothing is written then.
+            TypeError: no transform has an argument of this name. Nothing is written then.
         """
         dumping = [(part, inspect.signature(part.dump).parameters) for part in self._dumping()]
-        known = {name for _, taken in dumping for name in taken}
-        if dumping and not any(_takes_all(taken) for _, taken in dumping):
+        known = {name for _, parameters in dumping for name in parameters}
+        if dumping and not any(_takes_all(parameters) for _, parameters in dumping):
             for name in sorted(kwargs.keys() - known):
                 raise unknown_argument("Compose.dump", name, sorted(known))
-        for part, taken in dumping:
-            given = kwargs if _takes_all(taken) else {name: kwargs[name] for name in kwargs if name in taken}
-            part.dump(**given)
+        for part, parameters in dumping:
+            part.dump(**(kwargs if _takes_all(parameters) else {k: v for k, v in kwargs.items() if k in parameters}))
 
     def _dumping(self) -> Iterator[Transform]:
-        """Those of its transforms, at any depth, that have a ``dump`` of their own."""
+        """Yield the transforms, at any depth, whose class overrides ``dump``."""
         for part in self:
             if type(part).dump is Compose.dump:
                 yield from part._dumping()
@@ -237,7 +243,7 @@ class Compose(Transform):
             transform._set_seed(seed)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Transform data that is there already, with each transform in turn."""
+        """Transform data that comes from no environment, with each transform in turn."""
         for transform in self:
             tensordict = transform.forward(tensordict)
         return tensordict
@@ -259,7 +265,7 @@ class Compose(Transform):
             specs = transform.specs_behind(specs)
         return specs
 
-    # -- where it belongs -----------------------------------------------------------------------------------------
+    # -- the environment it belongs to ---------------------------------------------------------------------------------
 
     def set_container(self, container: Any) -> None:
         super().set_container(container)
@@ -276,7 +282,7 @@ class Compose(Transform):
             transform.close()
 
     def clone(self) -> Compose:
-        """Return a Compose of clones, which belongs to nothing."""
+        """Return a Compose of clones that belongs to no environment."""
         twin: Compose = super().clone()
         twin.transforms = nn.ModuleList()
         for transform in self:
@@ -300,7 +306,7 @@ def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def joined(inner: Transform, outer: Transform) -> Transform:
-    """One chain of two, those of the outer one behind; what is in a Compose comes out of it."""
+    """Return one Compose of two chains, the inner one first; the parts of a Compose are moved."""
     parts: list[Transform] = []
     for chain in (inner, outer):
         if type(chain) is Compose:
@@ -314,9 +320,9 @@ def joined(inner: Transform, outer: Transform) -> Transform:
 
 
 def in_order(transform: Transform) -> list[Transform]:
-    """A chain with everything in it, each Compose before its parts."""
-    found = [transform]
+    """Return a transform and all transforms in it, each Compose before its parts."""
+    parts = [transform]
     if isinstance(transform, Compose):
         for part in transform:
-            found += in_order(part)
-    return found
+            parts += in_order(part)
+    return parts

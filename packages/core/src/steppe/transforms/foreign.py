@@ -1,4 +1,4 @@
-"""Transforms of TorchRL: primers that its recurrent modules make are taken over, all others are refused by name."""
+"""Primers of TorchRL, as its recurrent modules make them, converted to those of steppe."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["adopted", "primers_in"]
 
 
 def adopted(transform: Any) -> TensorDictPrimer | None:
-    """The primer that an object of TorchRL stands for; None where it is no transform of TorchRL.
+    """Convert a primer of TorchRL; return None for an object that is no transform of TorchRL.
 
     Raises:
-        SpecError: it is another transform of TorchRL's. Called as a function it would not do what it does there.
+        SpecError: the object is another transform of TorchRL. It would not work if it were called as a function.
     """
     if not any(
         cls.__name__ == "Transform" and cls.__module__.startswith("torchrl.") for cls in type(transform).__mro__
@@ -28,13 +28,13 @@ def adopted(transform: Any) -> TensorDictPrimer | None:
         name = type(part).__name__
         if name != "TensorDictPrimer":
             raise SpecError(
-                f"This {name} is TorchRL's, and works in its own environments only: from steppe import {name}."
+                f"This {name} is a class of TorchRL and works in its environments only. Use: from steppe import {name}."
             )
     primers = list(primers_in(parts))
     if len(primers) == 1:
         return primers[0]
     if not primers or any(primer.random for primer in primers):
-        raise SpecError("Append the primers of a Compose of TorchRL one by one.")
+        raise SpecError("A Compose of several random primers of TorchRL cannot be converted: append them one by one.")
     entries = Composite({}, shape=())
     defaults: dict[Any, Any] = {}
     for primer in primers:
@@ -46,11 +46,11 @@ def adopted(transform: Any) -> TensorDictPrimer | None:
 
 
 def primers_in(made: Any) -> Iterator[TensorDictPrimer]:
-    """The primers in what ``make_tensordict_primer()`` of a module returned: transforms, ours or TorchRL's, or None."""
+    """Yield the primers in the result of ``make_tensordict_primer()``: transforms of steppe or TorchRL, or None."""
     if isinstance(made, TensorDictPrimer):
         yield made
     elif isinstance(made, Transform):
-        # Those in a Compose; others have nothing to go over.
+        # Only a Compose has parts.
         for part in getattr(made, "transforms", ()):
             yield from primers_in(part)
     elif hasattr(made, "primers"):
@@ -67,7 +67,7 @@ def primers_in(made: Any) -> Iterator[TensorDictPrimer]:
 
 
 def _as_spec(primers: Any) -> Composite:
-    """The entries of another library's spec: what is known of them is shape, dtype and device."""
+    """Return the spec of another library as one of steppe: unbounded, of the same shapes, dtypes and devices."""
     spec = Composite({}, shape=())
     for key, leaf in primers.items(True, True):
         own = leaf if isinstance(leaf, Spec) else Unbounded(tuple(leaf.shape), device=leaf.device, dtype=leaf.dtype)

@@ -1,4 +1,4 @@
-"""make_transform: a transform made by the name of its class."""
+"""make_transform: make a transform by the name of its class."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def make_transform(name: str, *args: Any, **kwargs: Any) -> Transform:
     """Make a transform of the core, or of any installed package: ``make_transform("StepCounter", max_steps=100)``.
 
     Args:
-        name: of its class. ``dir(steppe.transforms)`` lists what there is.
-        *args: for the class.
-        **kwargs: the same.
+        name: name of the class. ``dir(steppe.transforms)`` lists the installed ones.
+        *args: positional arguments of the class.
+        **kwargs: keyword arguments of the class.
 
     Raises:
-        TransformNotFound: a known package has it, and is not installed.
-        AttributeError: nobody has it; the text suggests names that are like it.
-        PluginError: two packages have it, or its package is hidden or broken.
-        SpecError: what has that name is no transform.
+        TransformNotFound: the package of the transform is not installed.
+        AttributeError: no package provides the name; the text suggests similar names.
+        PluginError: two packages provide the name, or its package is hidden or broken.
+        SpecError: the name belongs to an object that is no transform.
     """
-    found = getattr(steppe.transforms, name)
-    if not (isinstance(found, type) and issubclass(found, Transform)):
-        raise SpecError(f"make_transform({name!r}): steppe.transforms.{name} is {found!r}, which is no Transform.")
-    return found(*args, **kwargs)
+    cls = getattr(steppe.transforms, name)
+    if not (isinstance(cls, type) and issubclass(cls, Transform)):
+        raise SpecError(f"make_transform({name!r}): steppe.transforms.{name} is {cls!r}, which is no Transform.")
+    return cls(*args, **kwargs)

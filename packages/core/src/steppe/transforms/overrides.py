@@ -1,4 +1,4 @@
-"""What a subclass of a transform has written over, as the hooks and specs that follow from it."""
+"""Overrides: which methods a subclass of a transform overrides, and the hooks and specs that follow."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steppe.errors import SpecError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_private
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, pair_hook, set_beside, shallow_copy
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, is_memory
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hook, set_beside, shallow_copy
 
 if TYPE_CHECKING:
     from steppe.transforms.base import Transform
 
 __all__ = ["Overrides", "changed_specs"]
 
-#: The methods that a subclass of a transform may write over what the transform says in ``hooks``.
+#: The methods that replace a part of ``hooks`` if a subclass overrides them.
 _METHODS = (
     "_step",
     "_call",
@@ -25,7 +25,7 @@ _METHODS = (
     "_inv_apply_transform",
     "_reset_env_preprocess",
 )
-#: The same for ``transform_specs``.
+#: The methods that replace a part of ``transform_specs`` if a subclass overrides them.
 _SPEC_METHODS = (
     "transform_observation_spec",
     "transform_reward_spec",
@@ -38,101 +38,103 @@ _SPEC_METHODS = (
 
 
 class Overrides:
-    """The methods of a transform, and which class has written each.
+    """Finds which class defines each method of a transform.
 
-    A class that says ``hooks`` (or ``transform_specs``) says all that it does. Where a class below it writes one of the
-    methods that every transform has, that one holds instead.
+    The ``hooks`` (or ``transform_specs``) of a class describe all that it does. If a subclass overrides a method such
+    as ``_step``, this method is used instead of the matching hook.
 
     Args:
         transform: the transform.
-        base: the class whose methods are those of a transform that does nothing: Transform.
+        base: ``Transform``, whose methods change nothing.
     """
 
     def __init__(self, transform: Transform, base: type[Transform]) -> None:
         self._transform, self._base = transform, base
 
     def owner_of(self, name: str) -> type:
-        """The class that has written a method."""
+        """Return the class that defines a method."""
         return next(cls for cls in type(self._transform).__mro__ if name in vars(cls))
 
     def has(self, name: str, owner: type | None = None) -> bool:
-        """Whether a subclass of ``owner``, by default of Transform, has written it, or somebody on this object."""
+        """Whether a subclass of ``owner`` (default: Transform) overrides a method, or the object has its own."""
         if name in vars(self._transform):
             return True
         mro = type(self._transform).__mro__
         return any(name in vars(cls) for cls in mro[: mro.index(self._base if owner is None else owner)])
 
     def of_methods(self, name: str) -> bool:
-        """Whether a class below the one that has written ``name`` has written one of the methods of all transforms."""
+        """Whether a subclass of the class that defines ``name`` overrides one of the methods of transforms."""
         owner = self.owner_of(name)
         return owner is not self._base and any(self.has(method, owner) for method in _METHODS)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        """``transform.hooks(specs)``, with the methods that are written over them in their place."""
+        """Return ``transform.hooks(specs)``, replaced by the methods that a subclass overrides."""
         transform = self._transform
         hooks = transform.hooks(specs)
         if self.of_methods("hooks"):
-            written = self.method_hooks(specs, self.owner_of("hooks"))
+            methods = self.method_hooks(specs, self.owner_of("hooks"))
             hooks = replace(hooks, rows=None, pairs=None, inverse_of_steps=None, asks=None, ends_whole=False)
-            if written.step is not None:
-                hooks.step, hooks.reads_root = written.step, written.reads_root
-            if written.inverse is not None:
-                hooks.inverse, hooks.inverse_pairs = written.inverse, written.inverse_pairs
-            hooks.reset = written.reset or hooks.reset
-            hooks.before_reset = written.before_reset or hooks.before_reset
+            if methods.step is not None:
+                hooks.step, hooks.reads_root = methods.step, methods.reads_root
+            if methods.inverse is not None:
+                hooks.inverse, hooks.inverse_pairs = methods.inverse, methods.inverse_pairs
+            hooks.reset = methods.reset or hooks.reset
+            hooks.before_reset = methods.before_reset or hooks.before_reset
         if transform.enable_inv_on_reset and hooks.before_reset is None and hooks.inverse is not None:
             actions = set(specs.action.keys(include_nested=True, leaves_only=True))
-            # A reset is given no action.
+            # The argument of a reset has no action, so an inverse of actions alone has nothing to do.
             if hooks.inverse_pairs is None or not {key for _, key in hooks.inverse_pairs} <= actions:
                 hooks.before_reset = transform._reset_env_preprocess
         return hooks
 
     def method_hooks(self, specs: EnvSpecs, owner: type) -> Hooks:
-        """What the methods do that subclasses of ``owner`` have written."""
+        """Return the hooks of the methods that subclasses of ``owner`` override."""
         transform = self._transform
-        by_value = owner is self._base  # otherwise the class says itself what is done with single values
+        by_value = owner is self._base  # otherwise the hooks of the class handle single values
 
-        def writes(name: str) -> bool:
+        def overrides(name: str) -> bool:
             return self.has(name, owner)
 
         hooks = Hooks()
-        if writes("_step"):
+        if overrides("_step"):
             hooks.step = lambda td, following: transform._step(shallow_copy(td), following)
-        elif writes("_call") and not self.has("_step"):
+        elif overrides("_call") and not self.has("_step"):
             hooks.step = lambda _, following: transform._call(following)
             hooks.reads_root = False
-        elif writes("_apply_transform") and transform.in_keys and by_value:
-            forward = pair_hook(transform._pairs, transform._apply_transform, transform._missing)
+        elif overrides("_apply_transform") and transform.in_keys and by_value:
+            forward = pair_hook(transform.key_pairs, transform._apply_transform, transform.missing_entry)
             hooks.step = lambda _, following: forward(following)
             hooks.reads_root = False
-            if not writes("_reset"):
-                hooks.pairs = transform._pairs
-        if writes("_reset"):
+            if not overrides("_reset"):
+                hooks.pairs = transform.key_pairs
+        if overrides("_reset"):
             hooks.reset = lambda td, fresh: transform._reset(fresh.empty() if td is None else shallow_copy(td), fresh)
-        elif writes("_apply_transform") and transform.in_keys and by_value:
-            tolerant = pair_hook(transform._pairs, transform._apply_transform, None)
+        elif overrides("_apply_transform") and transform.in_keys and by_value:
+            tolerant = pair_hook(transform.key_pairs, transform._apply_transform, None)
             hooks.reset = lambda _, fresh: tolerant(fresh)
-        if writes("_inv_call"):
+        if overrides("_inv_call"):
             hooks.inverse = transform._inv_call
-        elif writes("_inv_apply_transform") and transform.in_keys_inv and by_value:
-            hooks.inverse = pair_hook(transform._inverse_pairs, transform._inv_apply_transform, transform._missing)
-            hooks.inverse_pairs = transform._inverse_pairs
-        if writes("_reset_env_preprocess"):
+        elif overrides("_inv_apply_transform") and transform.in_keys_inv and by_value:
+            hooks.inverse = pair_hook(
+                transform.inverse_key_pairs, transform._inv_apply_transform, transform.missing_entry
+            )
+            hooks.inverse_pairs = transform.inverse_key_pairs
+        if overrides("_reset_env_preprocess"):
             hooks.before_reset = transform._reset_env_preprocess
         return hooks
 
     def specs_behind(self, specs: EnvSpecs) -> EnvSpecs:
-        """The specs behind the transform, with its memory as observations and states."""
+        """Return the specs behind the transform, with its memory as observations and states."""
         memory = self._transform.memory_spec(specs)
         after = self._specs(specs)
         if memory is None:
             return after
         after = after.copy()
         for key, leaf in memory.items(include_nested=True, leaves_only=True):
-            if not is_private(key) or after.observation.get(key, None) is not None:
+            if not is_memory(key) or after.observation.get(key, None) is not None:
                 raise SpecError(
                     f"{type(self._transform).__name__}.memory_spec: {key!r} "
-                    + ("is there already." if is_private(key) else "must have a name that begins with an underscore.")
+                    + ("exists already." if is_memory(key) else "must have a name that begins with two underscores.")
                 )
             for spec in (after.observation, after.state):
                 set_beside(spec, key, leaf, memory)
@@ -151,7 +153,7 @@ class Overrides:
 
 
 def changed_specs(transform: Transform, specs: EnvSpecs, output: Composite, inputs: Composite) -> EnvSpecs:
-    """The specs behind a transform that has made ``output`` and ``inputs`` of those before it."""
+    """Return the specs behind a transform, of the output and input specs that it returned."""
     kinds: dict[str, Any] = {
         kind: spec[f"full_{kind}_spec"]
         for spec, names in ((output, OUTPUT_KINDS), (inputs, INPUT_KINDS))

@@ -1,4 +1,4 @@
-"""TensorDictPrimer: entries that an episode begins with, and that follow it."""
+"""TensorDictPrimer: entries that are set at each reset and kept through an episode."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
 from steppe.storage import entries
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.keys import as_key
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.row_generators import RowGenerators
+from steppe.transforms.transform_keys import as_key
 
 __all__ = ["TensorDictPrimer"]
 
 
 class TensorDictPrimer(PlannedTransform):
-    """Adds entries at each reset, and carries them through the steps: the memory of a recurrent policy, for example.
+    """Adds entries at each reset and keeps them through the steps, such as the hidden state of a recurrent policy.
 
-    The entries are observations and states; one that the environment has as an action is an observation and stays an
-    action. After a step, ``next`` holds what the policy wrote to ``("next", key)``, and the value of the root where it
-    wrote nothing.
+    The entries are observations and states. An entry that the environment has as an action becomes an observation and
+    stays an action. After a step, ``next`` holds the value that the policy wrote to ``("next", key)``, or else that of
+    the root.
 
-    Called on data that comes from no environment, it writes the entries into it.
+    Called on data that comes from no environment, it writes the entries into the data.
 
     Args:
-        primers: a Composite or a dict of keys to specs; nothing is added without any.
-        random: draw from the specs instead of using ``default_value``.
+        primers: Composite or dict of keys to specs. None adds no entries.
+        random: draw values from the specs instead of using ``default_value``.
         default_value: value at a reset: a number, a function without arguments that returns a number or a tensor of
-            the entry's shape, or a dict of these for each key. 0 by default.
-        reset_key: mask that decides which rows begin anew, where that of the level is not meant.
-        expand_specs: True: put the batch size of the environment in front of the shapes, unless ``primers`` is a
-            Composite that has it already; False: shapes have it already. By default a Composite of another batch size
-            is an error, and one without is expanded.
-        single_default_value: ``default_value`` is a function that returns a TensorDict of all entries. Where it takes
-            an argument ``reset``, it is given the mask ``[*B]`` of the rows that begin anew, and returns these alone.
-        call_before_env_reset: write the entries into what ``reset`` is given, so that the environment can read them.
-        **kwargs: more keys and specs; ``shape`` (or ``batch_size``) and ``device`` of the Composite of them all.
+            the entry's shape, or a dict of these for each key. Default: 0.
+        reset_key: mask of the rows that are reset, if it is not that of the root.
+        expand_specs: True: prepend the batch size of the environment to the shapes, unless ``primers`` is a Composite
+            that has it already. False: the shapes include it. Default: a Composite without batch size is expanded, and
+            one of another batch size is an error.
+        single_default_value: ``default_value`` is a function that returns a TensorDict of all entries. If it has an
+            argument ``reset``, it receives the mask ``[*B]`` of the rows that are reset, and returns these rows only.
+        call_before_env_reset: write the entries into the argument of ``reset``, so that the environment can read them.
+        **kwargs: more keys and specs; ``shape`` (or ``batch_size``) and ``device`` are those of their Composite.
 
     Attributes:
         primers, random, default_value, reset_key, device: the arguments.
 
     Raises:
-        SpecError: ``random`` and a ``default_value`` other than 0; a ``default_value`` for no entry; a batch size that
-            is not the environment's, or not that of the data; a value that is not in its spec.
+        SpecError: ``random`` is combined with a ``default_value`` other than 0; ``default_value`` has a key without
+            entry; the batch size is not that of the environment or the data; a value is not in its spec.
     """
 
     keeps_nothing = True
@@ -68,12 +68,12 @@ class TensorDictPrimer(PlannedTransform):
         shape, device = kwargs.pop("shape", None), kwargs.pop("device", None)
         shape = kwargs.pop("batch_size", shape)
         if isinstance(primers, Composite):
-            given = primers.clone().update(kwargs) if kwargs else primers
+            specs = primers.clone().update(kwargs) if kwargs else primers
         else:
-            given = Composite({**(primers or {}), **kwargs}, shape=torch.Size(() if shape is None else shape))
+            specs = Composite({**(primers or {}), **kwargs}, shape=torch.Size(() if shape is None else shape))
         if device is not None:
-            given = given.to(device)
-        leaves = given.keys(include_nested=True, leaves_only=True)
+            specs = specs.to(device)
+        leaves = specs.keys(include_nested=True, leaves_only=True)
         many = isinstance(default_value, (Mapping, torch.Tensor))
         if random and default_value is not None and (many or default_value):
             raise SpecError("TensorDictPrimer: random=True and default_value exclude each other: give one.")
@@ -82,7 +82,7 @@ class TensorDictPrimer(PlannedTransform):
             unknown = [key for key in default_value if key not in leaves]
             if unknown:
                 raise SpecError(f"TensorDictPrimer: default_value has {unknown[0]!r}, the primers {list(leaves)}.")
-        self.primers = given
+        self.primers = specs
         self.random = bool(random)
         self.default_value = default_value
         self._reset_key = None if reset_key is None else as_key(reset_key)
@@ -91,6 +91,11 @@ class TensorDictPrimer(PlannedTransform):
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
         self._draws = RowGenerators()
+
+    @property
+    def needs_all_rows(self) -> bool:  # type: ignore[override]
+        """Whether it draws for each row, or works values out for all of them."""
+        return self.random or self.single_default_value or self.call_before_env_reset
 
     def _specs(self, specs: EnvSpecs) -> Composite:
         batch = specs.batch_size
@@ -104,14 +109,14 @@ class TensorDictPrimer(PlannedTransform):
                 )
             expand = True
         expand = expand and not (has_it and batch)
-        found = self.primers.expand(torch.Size((*batch, *self.primers.shape))) if expand and batch else self.primers
-        for key, leaf in found.items(include_nested=True, leaves_only=True):
+        primers = self.primers.expand(torch.Size((*batch, *self.primers.shape))) if expand and batch else self.primers
+        for key, leaf in primers.items(include_nested=True, leaves_only=True):
             if leaf.shape[: len(batch)] != batch:
                 raise SpecError(
                     f"TensorDictPrimer: the shape of {key!r}, {tuple(leaf.shape)}, must start with the batch size "
                     f"{tuple(batch)}; expand_specs=True puts it there."
                 )
-        return found if specs.device is None else found.to(specs.device)
+        return primers if specs.device is None else primers.to(specs.device)
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         primers = self._specs(specs)
@@ -130,20 +135,20 @@ class TensorDictPrimer(PlannedTransform):
         plain = all(type(key) is str for key in names)
 
         def begins(td: TensorDictBase | None, data: TensorDictBase) -> list[bool] | None:
-            """Which rows begin anew, where each draws for itself."""
+            """Return which rows are reset, if each row draws random numbers of its own."""
             if not self.random or not batch_dims or data.batch_dims != batch_dims:
                 return None
-            found = [] if td is None else [mask for key in masks if (mask := td.get(key, None)) is not None]
+            resets = [] if td is None else [mask for key in masks if (mask := td.get(key, None)) is not None]
             rows = data.batch_size.numel()
-            if not found:
+            if not resets:
                 return [True] * rows
-            return [any(row) for row in zip(*(mask.reshape(rows, -1).any(-1).tolist() for mask in found), strict=True)]
+            return [any(row) for row in zip(*(mask.reshape(rows, -1).any(-1).tolist() for mask in resets), strict=True)]
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             if plain and type(td) is TensorDict and type(following) is TensorDict and not following.is_locked:
-                given = entries(td)
-                if "next" not in given and td.device == following.device and all(key in given for key in names):
-                    entries(following).update({key: given[key] for key in names})
+                level = entries(td)
+                if "next" not in level and td.device == following.device and all(key in level for key in names):
+                    entries(following).update({key: level[key] for key in names})
                     return following
             written = td.get("next", None)
             for key, _ in leaves:
@@ -151,8 +156,10 @@ class TensorDictPrimer(PlannedTransform):
                 if value is None:
                     value = td.get(key, None)
                 if value is None:
-                    found = sorted(map(str, td.keys()))
-                    raise KeyError(f"TensorDictPrimer: there is no {key!r} in the data given to step. Found {found}.")
+                    raise KeyError(
+                        f"TensorDictPrimer: there is no {key!r} in the data given to step. Found "
+                        f"{sorted(map(str, td.keys()))}."
+                    )
                 following.set(key, value)
             return following
 
@@ -167,10 +174,16 @@ class TensorDictPrimer(PlannedTransform):
             self._write(data, td, leaves, batch_dims, begins(td, data))
             return data
 
-        # An action that is primed is the one that was taken.
+        # A primed action is the action of the step, so it cannot be copied from the root.
         alone = not batch_dims and all(specs.action.get(key, None) is None for key, _ in leaves)
         rows = self._row_hooks(leaves) if alone else None
-        return Hooks(step=step, reset=reset, before_reset=before if self.call_before_env_reset else None, rows=rows)
+        return Hooks(
+            step=step,
+            reset=reset,
+            before_reset=before if self.call_before_env_reset else None,
+            passed_through=names,
+            rows=rows,
+        )
 
     def _row_hooks(self, leaves: list[tuple[Any, Spec]]) -> RowHooks:
         keys = [key for key, _ in leaves]
@@ -202,8 +215,7 @@ class TensorDictPrimer(PlannedTransform):
         batch_dims: int,
         begins: list[bool] | None = None,
     ) -> None:
-        given = self._reset_key
-        mask = td.get(given, None) if td is not None and given is not None else None
+        mask = td.get(self._reset_key, None) if td is not None and self._reset_key is not None else None
         values = self._all_values(data, td, leaves) if self.single_default_value else {}
         for key, leaf in leaves:
             lead = tuple(data.batch_size[: len(data.batch_size) - batch_dims]) if batch_dims < data.batch_dims else ()
@@ -236,7 +248,7 @@ class TensorDictPrimer(PlannedTransform):
     def _all_values(
         self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Any, Spec]]
     ) -> dict[Any, Any]:
-        """What one function returns for all entries; where it looks at the reset mask, for the rows of that alone."""
+        """Return the values of a function for all entries; rows that it leaves out by the reset mask are zeros."""
         function = self.default_value
         if not callable(function):
             return {key: function.get(key) for key, _ in leaves}
@@ -251,13 +263,12 @@ class TensorDictPrimer(PlannedTransform):
         values = function(reset=rows)
         if bool(rows.all()) or values.batch_size == size:
             return {key: values.get(key) for key, _ in leaves}
-        found = {}
+        expanded = {}
         for key, leaf in leaves:
             value = values.get(key)
-            whole = torch.zeros((*size, *value.shape[1:]), dtype=leaf.dtype, device=value.device)
-            whole[rows] = value.to(leaf.dtype)
-            found[key] = whole
-        return found
+            expanded[key] = torch.zeros((*size, *value.shape[1:]), dtype=leaf.dtype, device=value.device)
+            expanded[key][rows] = value.to(leaf.dtype)
+        return expanded
 
     def _shaped(self, key: Any, value: Any, leaf: Spec, shape: torch.Size) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -266,12 +277,12 @@ class TensorDictPrimer(PlannedTransform):
             return torch.full(shape, value, dtype=leaf.dtype, device=leaf.device or CPU)
         value = value.to(dtype=leaf.dtype, device=leaf.device or value.device)
         tails = zip(value.shape[::-1], shape[::-1], strict=False)
-        if value.ndim > len(shape) or any(mine not in (1, wanted) for mine, wanted in tails):
+        if value.ndim > len(shape) or any(size not in (1, expected) for size, expected in tails):
             raise SpecError(
                 f"TensorDictPrimer: the value of {key!r} must have shape {tuple(shape)}, or one without its batch "
                 f"size, found {tuple(value.shape)}."
             )
-        # A copy, because a default that is a tensor is used again at the next reset.
+        # A copy, because a default tensor is used again at the next reset.
         value = value.expand(shape).clone()
         if not self.random and key not in self._checked:
             self._checked.add(key)
@@ -281,20 +292,19 @@ class TensorDictPrimer(PlannedTransform):
 
     @property
     def reset_key(self) -> Any:
-        """The mask that decides which rows begin anew: the given one, or the first of the environment's."""
-        given = self._reset_key
-        if given is not None:
-            return given
+        """Key of the mask of the rows that are reset: the argument, or the first one of the environment."""
+        if self._reset_key is not None:
+            return self._reset_key
         env = self.parent
         return "_reset" if env is None else env.reset_keys[0]
 
     @property
     def device(self) -> torch.device | None:
-        """Where the entries are; None for where the data is."""
+        """Device of the entries; None for the device of the data."""
         return self.primers.device
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the entries into data that is there already, in place.
+        """Write the entries into data that comes from no environment, in place.
 
         Raises:
             SpecError: the shape of an entry does not start with the batch size of the data, and ``expand_specs`` is not
@@ -327,15 +337,15 @@ class TensorDictPrimer(PlannedTransform):
 
 
 def _rows(leaf: Spec, n: int) -> list[Spec]:
-    """The specs of the ``n`` rows of a leaf ``[*B, ...]``, in order."""
+    """Return the specs of the ``n`` rows of a leaf ``[*B, ...]``, in order."""
     rows = [leaf]
-    while len(rows) < n:  # what is left of a batch are sizes of 1
+    while len(rows) < n:  # then only dimensions of size 1 remain
         rows = [part for row in rows for part in row.unbind(0)]
     return rows
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Whether a function has a parameter of a name."""
+    """Whether a function has a parameter of this name."""
     try:
         return name in inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -11,32 +11,32 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, entries, storage_problem
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, set_beside
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.keys import as_key, as_keys, keys_property, names_of, replace_last
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
 
 __all__ = ["RewardSum"]
 
 
 class RewardSum(PlannedTransform):
-    """Adds up the rewards of each episode.
+    """Sums up the rewards of each episode.
 
-    Adds, for each reward, an entry of its shape and dtype beside it: the sum since the reset, 0 after it. It is an
-    observation, and a state: a step reads it from the root. The reset masks of its level (or of one above) decide which
-    rows begin anew.
+    For each reward it adds an entry of the same shape and dtype at the same level: the sum since the reset, 0 after a
+    reset. The sum is an observation and a state, because a step reads it from the root. The reset mask of the level, or
+    of the nearest one above, resets the sum of a row.
 
-    Called on data that comes from no environment, it adds up the rewards of a batch of steps, see :meth:`forward`.
+    On stored data, :meth:`forward` sums up the rewards of a batch of steps.
 
     Args:
-        in_keys: rewards to add up; by default all of the environment. For stored data the entries there, such as
+        in_keys: rewards to sum up. Default: all rewards of the environment. For stored data, the entries there, such as
             ``[("next", "reward")]``.
-        out_keys: where the sums go, as many; by default ``episode_<name>`` beside each reward.
-        reset_keys: masks that decide for each of ``out_keys``, where done entries are at other levels than rewards.
-        reward_spec: make the sums rewards instead of observations.
+        out_keys: keys of the sums, as many. Default: ``episode_<name>`` at the level of each reward.
+        reset_keys: reset mask of each of ``out_keys``, if done entries and rewards are at different levels.
+        reward_spec: add the sums to the reward spec instead of the observation spec.
 
     Raises:
-        SpecError: a key of ``in_keys`` is no reward of the environment, one of ``reset_keys`` no reset mask of it, or
-            the lists do not have the same length.
+        SpecError: one of ``in_keys`` is no reward of the environment, one of ``reset_keys`` is none of its reset masks,
+            or the lists differ in length.
     """
 
     def __init__(
@@ -54,32 +54,25 @@ class RewardSum(PlannedTransform):
 
     _reset_keys: list[Any] | None = None
 
-    in_keys = keys_property("in_keys", found=lambda self: self._rewards_found())
     out_keys = keys_property("out_keys", found=lambda self: [_sum_key(key) for key in self.in_keys])
     reset_keys = keys_property("reset_keys", found=lambda self: self._masks_found())
 
-    def _rewards_found(self) -> list[Any]:
-        env = self.parent
-        return ["reward"] if env is None else list(env.reward_keys)
+    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+        return ["reward"] if specs is None else list(specs.reward.keys(include_nested=True, leaves_only=True))
 
     def _masks_found(self) -> list[Any]:
-        """For each reward the reset mask of its level, or of the nearest one above."""
+        """Return for each reward the reset mask of its level, or of the nearest one above."""
         env = self.parent
         masks = ["_reset"] if env is None else env.reset_keys
-        found = []
+        nearest = []
         for key in self.in_keys:
             levels = [mask for mask in masks if names_of(key)[: len(names_of(mask)) - 1] == names_of(mask)[:-1]]
-            found.append(max(levels, key=lambda mask: len(names_of(mask)), default="_reset"))
-        return found
-
-    @property
-    def _given_masks(self) -> list[Any] | None:
-        return self._reset_keys
+            nearest.append(max(levels, key=lambda mask: len(names_of(mask)), default="_reset"))
+        return nearest
 
     def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
-        given = self._in_keys
-        keys = rewards if given is None else given
+        keys = rewards if self._in_keys is None else self._in_keys
         unknown = [key for key in keys if specs.reward.get(key, None) is None]
         if unknown:
             raise SpecError(f"RewardSum: {unknown[0]!r} is no reward of the environment, which has {rewards}.")
@@ -87,7 +80,7 @@ class RewardSum(PlannedTransform):
         if len(out_keys) != len(keys):
             raise SpecError(f"RewardSum: {len(keys)} rewards, {keys}, need as many out_keys, found {out_keys}.")
         masks = [group.reset_key for group in specs.groups]
-        stray = [key for key in self._given_masks or () if key not in masks]
+        stray = [key for key in self._reset_keys or () if key not in masks]
         if stray:
             raise SpecError(f"RewardSum: {stray[0]!r} is no reset mask of the environment, which takes {masks}.")
         return list(zip(keys, out_keys, strict=True))
@@ -114,7 +107,7 @@ class RewardSum(PlannedTransform):
         leaves = [(out_key, specs.reward[key]) for key, out_key in pairs]
         batch_dims = len(specs.batch_size)
         flat = all(type(key) is str and type(out_key) is str for key, out_key in pairs)
-        masks = self._given_masks
+        masks = self._reset_keys
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             if flat and type(td) is TensorDict and type(following) is TensorDict and not following.is_locked:
@@ -148,11 +141,11 @@ class RewardSum(PlannedTransform):
         return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
 
     def shared_key(self) -> Any:
-        keys = (self._in_keys, self._out_keys, self._reset_keys)
-        return (type(self), self.reward_spec, *(one if one is None else tuple(one) for one in keys))
+        masks = None if self._reset_keys is None else tuple(self._reset_keys)
+        return (type(self), self.reward_spec, self.given_keys(), masks)
 
     def _row_hooks(self, pairs: list[tuple[Any, Any]], specs: EnvSpecs) -> RowHooks | None:
-        if self._given_masks is not None or self.reward_spec or storage_problem(specs.reward) is not None:
+        if self._reset_keys is not None or self.reward_spec or storage_problem(specs.reward) is not None:
             return None
         dtypes = {field.key: field.numpy_dtype for field in Layout.of(specs.reward, ()).fields}
         if any(dtypes[key] is None for key, _ in pairs):
@@ -178,30 +171,30 @@ class RewardSum(PlannedTransform):
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Add up the rewards of a batch of steps over time, each episode for itself.
+        """Sum up the rewards of a batch of steps over time, separately for each episode.
 
-        Time is the dimension of that name, or the last one. An episode ends where the ``done`` beside a reward is True;
-        without such an entry, all steps are of one episode.
+        The time dimension is the one of that name, or the last one. An episode ends after a step whose ``done`` is
+        True; without a ``done`` at the level of the reward or above, all steps belong to one episode.
 
         Args:
             tensordict: data ``[*B, T]`` with the entries ``in_keys``, at the root or under ``"next"``.
 
         Returns:
-            ``tensordict``, with the sums at ``out_keys`` beside the rewards.
+            ``tensordict`` with the sums at ``out_keys``.
 
         Raises:
-            KeyError: a reward is not there.
+            KeyError: a reward is missing.
             SpecError: the data has no batch dimension.
         """
         time = _time_dim(tensordict)
-        for asked, out_key in zip(self.in_keys, self.out_keys, strict=True):
-            key = asked
+        for in_key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+            key = in_key
             if tensordict.get(key, None) is None:
                 key, out_key = as_key(("next", *names_of(key))), as_key(("next", *names_of(out_key)))
             reward = tensordict.get(key, None)
             if reward is None:
-                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
-                raise KeyError(f"RewardSum: there is no {asked!r} in the data or under 'next'. Found {found}.")
+                names = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                raise KeyError(f"RewardSum: there is no {in_key!r} in the data or under 'next'. Found {names}.")
             done = _done_beside(tensordict, key)
             total, sums = torch.zeros_like(reward.select(time, 0)), []
             for t in range(reward.shape[time]):
@@ -227,12 +220,12 @@ def _sum_key(key: Any) -> Any:
 
 def _time_dim(data: TensorDictBase) -> int:
     if not data.batch_dims:
-        raise SpecError("RewardSum adds up steps over time, and this data has no batch dimension.")
+        raise SpecError("RewardSum sums up steps over time, but this data has no batch dimension.")
     return data.names.index("time") if "time" in data.names else data.batch_dims - 1
 
 
 def _done_beside(data: TensorDictBase, key: Any) -> torch.Tensor | None:
-    """The done entry of the level of a reward, or of the nearest one above that has one."""
+    """Return the ``done`` of the level of a reward, or of the nearest level above that has one."""
     names = names_of(key)[:-1]
     for depth in range(len(names), -1, -1):
         done: torch.Tensor | None = data.get(as_key((*names[:depth], "done")), None)

@@ -1,4 +1,4 @@
-"""RowGenerators: random numbers of a transform, for each row of its environment."""
+"""RowGenerators: a random generator for each row of an environment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["RowGenerators"]
 
 
 class RowGenerators:
-    """A generator for each row of an environment.
+    """Keeps a random generator for each row of an environment.
 
-    They are seeded as a batch seeds its environments: a transform around a batch draws for row i what a clone of it
-    inside environment i draws. As long as no seed was given, torch's global generator is drawn from.
+    Rows are seeded as a batch seeds its environments: a transform around a batch draws the same numbers for row i as a
+    clone of it inside environment i. Without a seed, torch's global generator is used.
 
-    A transform that draws keeps one, and hands on the seed that its ``_set_seed`` is given.
+    A transform that draws random numbers keeps one instance, and calls ``seed`` in its ``_set_seed``.
     """
 
     def __init__(self) -> None:
@@ -25,12 +25,12 @@ class RowGenerators:
         self._generators: list[torch.Generator] = []
 
     def seed(self, seed: int | None) -> None:
-        """Begin anew from a seed, that of the first row; None goes back to torch's global generator."""
+        """Set the seed of the first row; None switches back to torch's global generator."""
         self._seed = None if seed is None else int(seed)
         self._generators = []
 
     def of(self, rows: int) -> list[torch.Generator | None]:
-        """The generators of so many rows, or as many None."""
+        """Return the generators of the first ``rows`` rows; None for each row without a seed."""
         if self._seed is None:
             return [None] * rows
         while len(self._generators) < rows:

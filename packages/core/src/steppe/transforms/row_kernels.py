@@ -1,4 +1,4 @@
-"""RowKernels: what transforms of single entries may write beside ``_apply_transform``, to be faster."""
+"""RowKernels: faster forms of ``_apply_transform`` for rows of arrays."""
 
 from __future__ import annotations
 
@@ -11,55 +11,52 @@ import torch
 
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.entry_kernel import EntryKernel, by_torch, without_gradients
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks
 
 __all__ = ["RowKernels"]
 
 
 class RowKernels(Transform):
-    """What :class:`ObservationTransform` and :class:`EntryTransform` have in common: two methods for rows of arrays.
+    """Base class of :class:`ObservationTransform` and :class:`EntryTransform`: two methods for rows of arrays.
 
-    They are called in place of ``_apply_transform`` where data goes through rows, unless a subclass has written another
-    ``_apply_transform`` since.
+    On rows of arrays they are called instead of ``_apply_transform``, unless a subclass overrides ``_apply_transform``
+    below them.
 
     Attributes:
-        by_blocks: whether large entries go through it a few rows after the others, while they are in a core's cache.
-            False for what costs much by itself, however small the entry is: it is given many rows at once.
+        by_blocks: whether large entries are transformed in blocks of a few rows, which fit into a core's cache. False
+            for functions with a high cost per call: they receive many rows at once.
     """
 
     by_blocks: bool = True
 
     def apply_into(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        """Write ``_apply_transform(value)`` to ``out``: to be overridden where results are large.
+        """Write ``_apply_transform(value)`` to ``out``. Override this if results are large.
 
-        It is called in place of ``_apply_transform`` where the result goes to rows of arrays: one copy less, and no
-        memory in between.
+        This saves a copy and the memory of the result.
 
         Args:
-            value: an entry, not to be changed.
-            out: where the result goes, of the shape and dtype that the specs say; other memory than that of ``value``.
+            value: the entry; do not change it.
+            out: memory for the result, of the shape and dtype of its spec; never the memory of ``value``.
         """
         out.copy_(self._apply_transform(value))
 
     def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
-        """Prepare ``_apply_transform`` for rows of arrays: whatever can be worked out before the first step.
-
-        In numpy it takes a fraction of the time. What computes with torch works on tensors that need no gradient.
+        """Return a function that transforms rows of arrays in numpy, which takes a fraction of the time of torch.
 
         Args:
-            source: an entry of rows ``[n, *shape]``.
-            target: where the results go, of the shape and dtype that the specs say; the same memory as ``source`` where
-                the entry keeps its key, shape and dtype.
+            source: the entry of all rows, ``[n, *shape]``.
+            target: memory for the results, of the shape and dtype of their spec. It is ``source`` itself if the entry
+                keeps its key, shape and dtype.
 
         Returns:
-            A function that reads ``source`` and writes ``target``, at each call; None where :meth:`apply_into` is to do
-            it. Results are those of ``_apply_transform``, to the bit.
+            A function that reads ``source`` and writes ``target`` at each call; None to use :meth:`apply_into`. Results
+            must be those of ``_apply_transform``, to the bit.
         """
         return None
 
     @property
     def applies_into(self) -> bool:
-        """Whether the class has written one of the two, and no subclass another ``_apply_transform``."""
+        """Whether a class overrides one of the two methods, and no subclass of it ``_apply_transform``."""
         owners = [self._overrides.owner_of(name) for name in ("apply_into", "row_kernel")]
         return any(owner is not RowKernels and not self._writes("_apply_transform", owner) for owner in owners)
 
@@ -69,7 +66,7 @@ class RowKernels(Transform):
             read, written = zip(*hooks.pairs, strict=True)
             row_by_row = self.key_of_rows() is None
             kernel = EntryKernel(hooks.pairs, self._prepared, row_by_row=row_by_row, by_blocks=self.by_blocks)
-            # Row by row there is no call to be shared by many.
+            # Without a shared key each row has a call of its own, so blocks save nothing.
             hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=self.by_blocks or row_by_row)
         return hooks
 
@@ -77,9 +74,9 @@ class RowKernels(Transform):
         kernel = self.row_kernel(source, target)
         if kernel is not None:
             return kernel
-        # One that takes no rows in front is given one row, without its dimension.
+        # Without a shared key the method does not accept a leading dimension of rows.
         row: Any = (...,) if self.key_of_rows() is not None else (0, ...)
-        read, written = source[row], target[row]
-        if np.may_share_memory(read, written):
-            return by_torch(self._apply_transform, read, written)
-        return without_gradients(partial(self.apply_into, torch.from_numpy(read), torch.from_numpy(written)))
+        value, out = source[row], target[row]
+        if np.may_share_memory(value, out):
+            return by_torch(self._apply_transform, value, out)
+        return without_gradients(partial(self.apply_into, torch.from_numpy(value), torch.from_numpy(out)))

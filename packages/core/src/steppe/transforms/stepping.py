@@ -1,4 +1,4 @@
-"""SteppingTransform: the base of transforms that step the environment themselves."""
+"""SteppingTransform: the base class of transforms that step the environment themselves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ __all__ = ["SteppingTransform"]
 
 
 class SteppingTransform(Transform):
-    """Base of transforms that step the environment before them: several times in one step, or at a reset.
+    """Base class of transforms that step their environment, several times in one step or at a reset.
 
-    A subclass writes ``_step`` or ``_reset`` with ``self.env``. It cannot be called on data that is there already.
+    A subclass overrides ``_step`` or ``_reset`` and uses ``self.env``. It cannot be called on stored data.
     """
+
+    needs_all_rows = True
 
     @property
     def env(self) -> Any:
         """The environment to step: the one with the transforms before this one.
 
         Raises:
-            StateError: the transform belongs to none.
+            StateError: the transform belongs to no environment.
         """
         env = self.parent
         if env is None:
@@ -31,7 +33,7 @@ class SteppingTransform(Transform):
         return env
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Not defined for data that comes from no environment.
+        """Raise an error: the transform needs an environment.
 
         Raises:
             NotSupported: always.

@@ -1,4 +1,4 @@
-"""Missing entries that are passed over instead of being an error."""
+"""set_missing_tolerance: skip missing entries instead of raising an error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Tolerance", "set_missing_tolerance"]
 
 
 class Tolerance:
-    """A change of ``missing_tolerance``, made at once; as a context manager it takes the change back.
+    """Changes ``missing_tolerance`` when it is made; as a context manager it restores the previous mode at its end.
 
     Args:
-        transform: a transform; those in it follow.
-        mode: whether missing entries are passed over.
+        transform: a transform; the transforms in it are changed too.
+        mode: whether missing entries are skipped.
     """
 
     def __init__(self, transform: nn.Module, mode: bool) -> None:
@@ -32,7 +32,7 @@ class Tolerance:
 
 
 def set_missing_tolerance(transform: Any, mode: bool) -> Tolerance:
-    """The same as ``transform.set_missing_tolerance(mode)``, for the ``_reset`` of a transform::
+    """Call ``transform.set_missing_tolerance(mode)``, as in the ``_reset`` of a transform::
 
         def _reset(self, tensordict, tensordict_reset):
             with set_missing_tolerance(self, True):
@@ -40,10 +40,10 @@ def set_missing_tolerance(transform: Any, mode: bool) -> Tolerance:
 
     Args:
         transform: a transform.
-        mode: whether entries that are missing are passed over.
+        mode: whether missing entries are skipped.
 
     Returns:
-        A context manager that takes the change back.
+        A context manager that restores the previous mode.
     """
     tolerance: Tolerance = transform.set_missing_tolerance(mode)
     return tolerance

@@ -1,4 +1,4 @@
-"""Transforms that mark where in an episode a step is."""
+"""StepCounter and InitTracker: the position of a step in its episode."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from steppe.envs import DoneGroup, done_groups
 from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, RowHooks, at_level, read, set_beside, write
 from steppe.transforms.compiled.planned import PlannedTransform
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks, at_level, read, set_beside, write
 
 __all__ = ["InitTracker", "StepCounter"]
 
@@ -30,7 +30,7 @@ def _one_name(owner: str, argument: str, value: Any) -> str:
 
 
 def _at_levels(transform: PlannedTransform, name: str) -> list[Any]:
-    """The entry of a name at each level that has done entries."""
+    """Return the key of a name at each level that has done entries."""
     env = transform.parent
     if env is None:
         return [name]
@@ -38,22 +38,21 @@ def _at_levels(transform: PlannedTransform, name: str) -> list[Any]:
 
 
 class StepCounter(PlannedTransform):
-    """Counts the steps of each episode, and ends episodes that are too long.
+    """Counts the steps of each episode, and truncates episodes after ``max_steps``.
 
-    Adds, at each level that has done entries, ``step_count`` of their shape (``[*B, 1]``), int64: 0 after a reset. It
-    is an observation, and a state: a step reads it from the root.
+    At each level with done entries it adds ``step_count``, int64, of their shape (``[*B, 1]``): 0 after a reset. The
+    count is an observation and a state, because a step reads it from the root.
 
     Args:
-        max_steps: number of steps after which an episode is truncated, also where it terminates in that step; None only
-            counts.
-        truncated_key: name of the entry that says so, added where the environment has none. ``"done"`` is then written
-            alone. A name that is none of ``truncated``, ``terminated`` and ``done`` is an observation.
+        max_steps: truncate after this many steps, even if the episode terminates in that step. None: only count.
+        truncated_key: name of the entry to set, added if the environment has none. With ``"done"``, only ``done`` is
+            set. Any other name than ``truncated``, ``terminated`` and ``done`` is an observation.
         step_count_key: name of the count.
-        update_done: write ``done`` too. Without it the environment is not reset.
+        update_done: set ``done`` too. Otherwise the environment is not reset.
 
     Attributes:
-        step_count_keys, truncated_keys, terminated_keys, done_keys, reset_keys: the entries at the levels of the
-            environment, or at the root where the transform has none.
+        step_count_keys, truncated_keys, terminated_keys, done_keys, reset_keys: keys at each level of the environment;
+            at the root if the transform has no environment.
 
     Raises:
         SpecError: ``max_steps`` is not a whole number >= 1, or ``truncated_key`` or ``step_count_key`` is not one name.
@@ -77,37 +76,37 @@ class StepCounter(PlannedTransform):
 
     @property
     def writes_done(self) -> bool:  # type: ignore[override]
-        """Whether there is a limit."""
+        """Whether ``max_steps`` is set."""
         return self.max_steps is not None
 
     @property
     def only_ends(self) -> bool:  # type: ignore[override]
-        """Whether an end that the environment has found stays: not where ``done`` alone is replaced."""
+        """Whether done entries of the environment stay set: not if ``truncated_key`` replaces one of them."""
         return self.truncated_key not in ("terminated", "done")
 
     @property
     def step_count_keys(self) -> list[Any]:
-        """The counts, by level."""
+        """Keys of the counts, by level."""
         return _at_levels(self, self.step_count_key)
 
     @property
     def truncated_keys(self) -> list[Any]:
-        """The entries that say that there were too many steps, by level."""
+        """Keys of the entries that are set after ``max_steps``, by level."""
         return _at_levels(self, self.truncated_key)
 
     @property
     def terminated_keys(self) -> list[Any]:
-        """The ``terminated`` entries, by level."""
+        """Keys of the ``terminated`` entries, by level."""
         return _at_levels(self, "terminated")
 
     @property
     def done_keys(self) -> list[Any]:
-        """The ``done`` entries, by level."""
+        """Keys of the ``done`` entries, by level."""
         return _at_levels(self, "done")
 
     @property
     def reset_keys(self) -> list[Any]:
-        """The reset masks, by level."""
+        """Keys of the reset masks, by level."""
         return _at_levels(self, "_reset")
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
@@ -148,7 +147,7 @@ class StepCounter(PlannedTransform):
         return Hooks(step=step, reset=reset)
 
     def _counts(self, group: DoneGroup) -> Callable[[TensorDictBase, TensorDictBase], TensorDictBase]:
-        """What a step does at one level."""
+        """Return the function that counts at one level."""
         name, limit = self.step_count_key, self.max_steps
         truncated_key, update_done = self.truncated_key, self.update_done
         adds_truncated = limit is not None and truncated_key not in group.names
@@ -187,7 +186,7 @@ class StepCounter(PlannedTransform):
 
         def bind(root: Any, following: Any) -> Any:
             before, count = root[key], following[key]
-            flat = count.reshape(-1)  # a view: the arrays of rows are contiguous in their rows
+            flat = count.reshape(-1)  # a view, because each row is contiguous
             done, truncated = following["done"], following.get("truncated")
 
             def step() -> bool:
@@ -196,7 +195,7 @@ class StepCounter(PlannedTransform):
                     return False
                 if adds:
                     truncated[...] = False
-                # Faster than numpy for the few rows that a process has.
+                # Python's max is faster than numpy's for the few rows of a process.
                 if max(flat.tolist()) < limit:
                     return False
                 reached = count >= limit
@@ -213,10 +212,10 @@ class StepCounter(PlannedTransform):
         return RowHooks(bind, carried=(key,), by_blocks=True)
 
     def _no_count(self, group: DoneGroup, td: TensorDictBase | None) -> NoReturn:
-        found = sorted(map(str, td.keys())) if td is not None else []
+        names = sorted(map(str, td.keys())) if td is not None else []
         raise KeyError(
             f"StepCounter: there is no {group.key(self.step_count_key)!r} in the data given to step. Step what reset, "
-            f"step_mdp or step_and_maybe_reset returned, with an action added to it. Found {found}."
+            f"step_mdp or step_and_maybe_reset returned, with an action added to it. Found {names}."
         )
 
     def _repr_keys(self) -> Any:
@@ -226,18 +225,19 @@ class StepCounter(PlannedTransform):
 class InitTracker(PlannedTransform):
     """Marks the first step of each episode.
 
-    Adds, at each level that has done entries, ``is_init`` of their shape (``[*B, 1]``), bool: True in the root after a
+    At each level with done entries it adds ``is_init``, bool, of their shape (``[*B, 1]``): True in the root after a
     reset, False in ``next``.
 
     Args:
         init_key: name of the entry.
 
     Attributes:
-        init_keys, reset_keys: the entries, and the reset masks, at the levels of the environment, or at the root where
-            the transform has none.
+        init_keys, reset_keys: keys of the marks and the reset masks at each level of the environment; at the root if
+            the transform has no environment.
 
     Raises:
-        SpecError: it is not one name, or the environment has an entry of that name that is no such mark.
+        SpecError: ``init_key`` is not a single name, or the environment has an entry of that name with another shape or
+            dtype.
     """
 
     def __init__(self, init_key: str = "is_init") -> None:
@@ -272,17 +272,17 @@ class InitTracker(PlannedTransform):
 
     @property
     def init_keys(self) -> list[Any]:
-        """The entries, by level."""
+        """Keys of the marks, by level."""
         return _at_levels(self, self.init_key)
 
     @property
     def out_keys(self) -> list[Any]:
-        """The same as ``init_keys``."""
+        """Same as ``init_keys``."""
         return self.init_keys
 
     @property
     def reset_keys(self) -> list[Any]:
-        """The reset masks, by level."""
+        """Keys of the reset masks, by level."""
         return _at_levels(self, "_reset")
 
     def _bind_rows(self, root: Any, following: Any) -> Any:
@@ -303,7 +303,7 @@ class InitTracker(PlannedTransform):
 
 
 def _filler(name: str, like: str, dtype: torch.dtype, fill: Any = _zeros) -> Callable[[Any, Any], Any]:
-    """A hook that writes zeros (or ones) of the shape of the entry ``like``."""
+    """Return a hook that writes zeros (or ones) of the shape of the entry ``like``."""
 
     def write_it(_: Any, data: TensorDictBase) -> TensorDictBase:
         if type(data) is TensorDict and not data.is_locked:
@@ -321,7 +321,7 @@ def _filler(name: str, like: str, dtype: torch.dtype, fill: Any = _zeros) -> Cal
 def _level_filler(
     groups: list[DoneGroup], name: str, dtype: torch.dtype, fill: Any = _zeros
 ) -> Callable[[Any, Any], Any]:
-    """The same at several levels."""
+    """Return a hook that writes zeros (or ones) at several levels."""
     fillers = [(group.prefix, _filler(name, group.names[0], dtype, fill)) for group in groups]
 
     def write_all(_: Any, data: TensorDictBase) -> TensorDictBase:

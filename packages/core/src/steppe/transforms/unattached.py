@@ -1,4 +1,4 @@
-"""What is said of a transform that works with an environment and has none."""
+"""Errors of transforms that need an environment and have none."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["no_environment", "not_for_data"]
 
 
 def no_environment(transform: Any, does: str) -> StateError:
-    """The error of a transform that belongs to no environment.
+    """Return the error for a transform that belongs to no environment.
 
     Args:
         transform: the transform.
-        does: what it needs one for: ``"steps its environment"``.
+        does: what it needs the environment for: ``"steps its environment"``.
     """
     name = type(transform).__name__
     return StateError(f"{name} {does}, and belongs to none. Append it to one: env.append_transform({name}(...)).")
 
 
 def not_for_data(transform: Any, does: str) -> NotSupported:
-    """The error of a transform that is called on data that comes from no environment.
+    """Return the error for a transform that is called on data that comes from no environment.
 
     Args:
         transform: the transform.

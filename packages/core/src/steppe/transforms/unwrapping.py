@@ -1,4 +1,4 @@
-"""Whether a TransformedEnv of a TransformedEnv is made into one."""
+"""set_auto_unwrap_transformed_env: whether nested TransformedEnvs are joined."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ __all__ = ["auto_unwrap_transformed_env", "set_auto_unwrap_transformed_env"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# An environment variable, so that workers decide as the process does that starts them.
+# An environment variable, so that workers inherit the setting of the process that starts them.
 _VARIABLE = "AUTO_UNWRAP_TRANSFORMED_ENV"
 
 
 class set_auto_unwrap_transformed_env:
-    """Decide whether ``TransformedEnv(TransformedEnv(env, a), b)`` becomes ``TransformedEnv(env, Compose(a, b))``.
+    """Choose whether ``TransformedEnv(TransformedEnv(env, a), b)`` becomes ``TransformedEnv(env, Compose(a, b))``.
 
-    A context manager, a decorator, and with ``set`` a decision for the rest of the program; for the whole process and
-    the workers that it starts. Without one it does, unless the environment variable ``AUTO_UNWRAP_TRANSFORMED_ENV`` is
-    ``0`` or ``False``. ``TransformedEnv(..., auto_unwrap=...)`` comes first.
+    Use it as a context manager or a decorator, or call ``set`` for the rest of the program. The setting holds for the
+    whole process and the workers that it starts. By default they are joined, unless the environment variable
+    ``AUTO_UNWRAP_TRANSFORMED_ENV`` is ``0`` or ``False``. ``TransformedEnv(..., auto_unwrap=...)`` overrides the
+    setting.
 
     Args:
-        mode: whether it does.
+        mode: whether nested environments are joined.
 
     Examples:
         >>> with set_auto_unwrap_transformed_env(False):
@@ -38,7 +39,7 @@ class set_auto_unwrap_transformed_env:
         self._before: list[str | None] = []
 
     def set(self) -> None:
-        """Decide for the rest of the program."""
+        """Set the mode for the rest of the program."""
         os.environ[_VARIABLE] = str(self.mode)
 
     def __enter__(self) -> set_auto_unwrap_transformed_env:
@@ -54,21 +55,21 @@ class set_auto_unwrap_transformed_env:
             os.environ[_VARIABLE] = before
 
     def __call__(self, function: _F) -> _F:
-        """Decorate a function: the decision holds while it runs."""
+        """Decorate a function: the mode holds while it runs."""
 
         @functools.wraps(function)
-        def decided(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             with type(self)(self.mode):
                 return function(*args, **kwargs)
 
-        return decided  # type: ignore[return-value]
+        return wrapped  # type: ignore[return-value]
 
 
 def auto_unwrap_transformed_env(allow_none: bool = False) -> bool | None:
-    """Tell whether a TransformedEnv of a TransformedEnv is made into one.
+    """Return whether nested TransformedEnvs are joined.
 
     Args:
-        allow_none: return None where nobody has decided.
+        allow_none: return None if no mode is set.
     """
     value = os.environ.get(_VARIABLE)
     if value is None:

@@ -1,14 +1,15 @@
-"""WholeSpecs: transforms that work out all specs of an environment at once."""
+"""WholeSpecs: the base class of transforms whose specs depend on each other."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from steppe.specs import Binary, Composite, Unbounded
+from steppe.specs import SPEC_KINDS, Binary, Composite, Unbounded
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import EnvSpecs
+from steppe.transforms.compiled.transform_hooks import EnvSpecs
+from steppe.transforms.spec_decorators import takes_leaf
 
 __all__ = ["WholeSpecs"]
 
@@ -17,30 +18,50 @@ _INPUTS = ("action", "state")
 
 
 class WholeSpecs(Transform):
-    """A transform that writes ``transform_specs``, from which the methods for single specs follow.
+    """Base class of transforms that override ``transform_specs``; the methods for single specs follow from it.
 
-    For entries that depend on several specs: a count has the shape of ``done``, a sum that of the reward. Where a
-    method for one spec is called directly, the others are those of the environment before the transform, or, without
-    one, of an environment with ``reward``, ``done`` and ``terminated`` at the root.
+    Use it if an entry depends on several specs: a count has the shape of ``done``, a sum that of the reward. If a
+    method for a single spec is called directly, the other specs are those of the environment before the transform, or,
+    without an environment, ``reward``, ``done`` and ``terminated`` at the root. Entries that the transform reads and
+    that none of these has are skipped, as with ``missing_tolerance``.
+
+    Attributes:
+        changed_kinds: class attribute, the kinds of specs that the class changes. Methods for other kinds return their
+            argument.
     """
+
+    changed_kinds: ClassVar[tuple[str, ...]] = SPEC_KINDS
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         return specs
 
+    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        return self.transform_specs(self.specs_around(observation=observation_spec)).observation
+        return self._transform_kind("observation", observation_spec)
 
+    @takes_leaf
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        return self.transform_specs(self.specs_around(reward=reward_spec)).reward
+        return self._transform_kind("reward", reward_spec)
 
+    @takes_leaf
     def transform_done_spec(self, done_spec: Composite) -> Composite:
-        return self.transform_specs(self.specs_around(done=done_spec)).done
+        return self._transform_kind("done", done_spec)
 
+    @takes_leaf
     def transform_action_spec(self, action_spec: Composite) -> Composite:
-        return self.transform_specs(self.specs_around(action=action_spec)).action
+        return self._transform_kind("action", action_spec)
 
+    @takes_leaf
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        return self.transform_specs(self.specs_around(state=state_spec)).state
+        return self._transform_kind("state", state_spec)
+
+    def _transform_kind(self, kind: str, spec: Composite) -> Composite:
+        if kind not in self.changed_kinds:
+            return spec
+        around = self.specs_around(**{kind: spec})
+        with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
+            found: Composite = getattr(self.transform_specs(around), kind)
+        return found
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         return self._transform_packed(output_spec, _OUTPUTS)
@@ -49,29 +70,25 @@ class WholeSpecs(Transform):
         return self._transform_packed(input_spec, _INPUTS)
 
     def _transform_packed(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
-        given = {kind: packed[f"full_{kind}_spec"] for kind in kinds if f"full_{kind}_spec" in packed.keys()}
-        after = self.transform_specs(self.specs_around(**given))
-        return Composite({f"full_{kind}_spec": getattr(after, kind) for kind in given}, shape=after.batch_size)
+        if not set(kinds) & set(self.changed_kinds):
+            return packed
+        specs = {kind: packed[f"full_{kind}_spec"] for kind in kinds if f"full_{kind}_spec" in packed.keys()}
+        after = self.transform_specs(self.specs_around(**specs))
+        return Composite({f"full_{kind}_spec": getattr(after, kind) for kind in specs}, shape=after.batch_size)
 
-    def specs_around(self, **given: Composite) -> EnvSpecs:
-        """The specs of the environment before the transform, with those that are given in their place.
+    def specs_around(self, **specs: Composite) -> EnvSpecs:
+        """Return the specs of the environment before the transform, with some of them replaced.
 
         Args:
-            **given: Composites by kind: ``observation``, ``reward``, ``done``, ``action``, ``state``; at least one.
+            **specs: at least one Composite by kind: ``observation``, ``reward``, ``done``, ``action``, ``state``.
         """
-        one = next(iter(given.values()))
+        first = next(iter(specs.values()))
         env = self.parent
-        if env is not None and env.batch_size == one.shape:
-            return EnvSpecs.of(env).changed(**given)
-        size, device = torch.Size(one.shape), one.device
+        if env is not None and env.batch_size == first.shape:
+            return EnvSpecs.of(env).changed(**specs)
+        size, device = torch.Size(first.shape), first.device
         shape = torch.Size((*size, 1))
         flags = {name: Binary(shape=shape, dtype=torch.bool, device=device) for name in ("done", "terminated")}
-        kinds: dict[str, dict[Any, Any]] = {
-            "observation": {},
-            "reward": {"reward": Unbounded(shape, device=device)},
-            "done": flags,
-            "action": {},
-            "state": {},
-        }
-        others = {kind: Composite(leaves, shape=size, device=device) for kind, leaves in kinds.items()}
-        return EnvSpecs(**{**others, **given}, batch_size=size, device=device)
+        kinds: dict[str, dict[Any, Any]] = {"reward": {"reward": Unbounded(shape, device=device)}, "done": flags}
+        defaults = {kind: Composite(kinds.get(kind, {}), shape=size, device=device) for kind in SPEC_KINDS}
+        return EnvSpecs(**{**defaults, **specs}, batch_size=size, device=device)

@@ -33,12 +33,17 @@ class Connection:
 
     Args:
         sock: one end of a ``socketpair``. The connection owns it.
+
+    Attributes:
+        broken_off: whether a signal's handler raised in the middle of a message. What is read next would be the rest of
+            that message: the connection cannot be used any more.
     """
 
     _open: ClassVar[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self.broken_off = False
         sock.setblocking(True)
         self._open.add(self)
 
@@ -68,6 +73,7 @@ class Connection:
     def send_bytes(self, payload: bytes, fds: Sequence[int] = ()) -> None:
         """Send a message that is pickled already."""
         header = _HEADER.pack(len(payload), len(fds))
+        self.broken_off = True
         try:
             if fds:
                 socket.send_fds(self._sock, [header], list(fds))
@@ -76,6 +82,7 @@ class Connection:
             self._sock.sendall(payload)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Gone("the other process has ended") from error
+        self.broken_off = False
 
     def recv(self) -> tuple[Any, list[int]]:
         """Wait for a message; returns it with the descriptors that came along.
@@ -83,9 +90,11 @@ class Connection:
         Raises:
             Gone: the other end is closed.
         """
+        self.broken_off = True
         header, fds, _, _ = self._recv_header()
         size, n_fds = _HEADER.unpack(header)
         payload = self._recv_exactly(size)
+        self.broken_off = False
         if len(fds) != n_fds:
             raise OSError(f"expected {n_fds} descriptors with a message, found {len(fds)}")
         return pickle.loads(payload), fds

@@ -14,7 +14,7 @@ import cloudpickle
 from steppe.errors import WorkerError
 from steppe.workers.sharing import reduced_if_shared
 
-__all__ = ["for_caller", "for_worker", "pickled"]
+__all__ = ["for_caller", "for_worker", "named_modules", "pickled"]
 
 
 def for_worker(message: Any) -> bytes:
@@ -63,7 +63,7 @@ def pickled(value: Any) -> bytes:
         while True:
             payload = _pickle(value)
             # By value they may name further modules, hence the loop.
-            strangers = {name for name in _named_modules(payload) if not _importable(name)}
+            strangers = {name for name in named_modules(payload) if not _importable(name)}
             strangers -= cloudpickle.list_registry_pickle_by_value()
             if not strangers:
                 return payload
@@ -94,15 +94,15 @@ def _pickle(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _named_modules(payload: bytes) -> set[str]:
-    """Modules of this process whose names are in a pickle, or in a pickle inside it."""
+def named_modules(payload: bytes) -> set[str]:
+    """Modules of this process whose names are in a pickle, or in a pickle inside it; more than it needs, never less."""
     found: set[str] = set()
     for _, argument, _ in pickletools.genops(payload):
         if isinstance(argument, str):
             found.update(name for name in argument.split(" ") if name in sys.modules)
         elif isinstance(argument, bytes) and argument[:1] == b"\x80":
             try:
-                found |= _named_modules(argument)
+                found |= named_modules(argument)
             except Exception:
                 continue  # bytes that only begin like a pickle
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,16 +13,21 @@ from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
 from steppe.workers.commands import ANSWERED, ARGUMENT, AT_WORK, FAILED, ORDER, ORDERED, PER_WORKER, RESULT, Words
 from steppe.workers.context import gather
-from steppe.workers.pickling import for_worker, pickled
-from steppe.workers.start.fork_server import fork_server
+from steppe.workers.interrupts import uninterrupted
+from steppe.workers.pickling import for_worker, named_modules, pickled
+from steppe.workers.start.fork_server import Forking, fork_server
+from steppe.workers.start.preload import Loaded
 from steppe.workers.start.process import Process, check_method, launch
 
-__all__ = ["PATIENCE", "PATIENCE_AFTER_FAILURE", "Pool", "Ticket", "other_process"]
+__all__ = ["AFTER_AN_ERROR", "PATIENCE", "PATIENCE_AFTER_FAILURE", "Pool", "Ticket", "interrupted", "other_process"]
 
 #: Seconds that workers may take to end.
 PATIENCE = 5.0
 #: The same after a failure, when one may well hang.
 PATIENCE_AFTER_FAILURE = 0.5
+
+#: Why workers were stopped, for the errors of later uses; ``interrupted`` says the other reason.
+AFTER_AN_ERROR = "stopped after an error"
 
 
 class Ticket(NamedTuple):
@@ -35,9 +40,9 @@ class Ticket(NamedTuple):
 class Pool:
     """``n`` worker processes, each of which runs one function.
 
-    ``begin`` sends each worker what that function is given. Then a worker is *called*, with a message that it answers
-    with another, or *ordered*, with a word in shared memory (``share``) that it answers with a word. Both give a ticket
-    to wait with, and both have a short form that waits for all: ``ask`` and ``round``.
+    ``begin`` starts them, and sends each what that function is given. Then a worker is *called*, with a message that it
+    answers with another, or *ordered*, with a word in shared memory (``share``) that it answers with a word. Both give
+    a ticket to wait with, and both have a short form that waits for all: ``ask`` and ``round``.
 
     Args:
         n: how many.
@@ -46,11 +51,12 @@ class Pool:
         preload: modules that the fork server loads ahead.
         noun: what the workers work on, for errors: ``"environment"``.
         subjects: the numbers of what each worker works on; by default its own.
+        grace: seconds that workers may take to finish what they are at when their caller is interrupted.
 
     Attributes:
         words: the shared words, None before ``share``.
-        in_step: whether every call has its answer. A pool that is not (a worker ended, or Ctrl-C came between) would
-            take the last answers for those of the next calls: stop it.
+        in_step: whether every call has its answer. A pool that is not (a worker ended, or did not answer an interrupted
+            caller in time) would take the last answers for those of the next calls: stop it.
 
     Raises:
         NotSupported: this system has no worker processes.
@@ -65,54 +71,25 @@ class Pool:
         preload: Sequence[str] = (),
         noun: str = "task",
         subjects: Sequence[range] | None = None,
+        grace: float = PATIENCE,
     ) -> None:
         self.method = check_method(method)
         self.entry, self.noun = entry, noun
         self.subjects = list(subjects) if subjects is not None else [range(w, w + 1) for w in range(n)]
         self.words: Words | None = None
         self.in_step = True
+        self.grace = grace
         self.owner = os.getpid()
         self._preload = list(preload)
+        self._own_modules: frozenset[str] = frozenset()
         self._processes: list[Process] = []
         self._connections: list[Connection] = []
         self._signals: list[tuple[Signal, Signal]] = []
         self._waiters: list[Waiter] = []
         self._any: Waiter | None = None
         self._order = 0
-        try:
-            for _ in range(n):
-                self._launch()
-            self._setters = [wake.setter() for wake, _ in self._signals]
-            for _, answer in self._signals:
-                self._waiters.append(Waiter(answer, self._connections))
-        except BaseException as error:
-            started = len(self._processes)
-            self.stop(PATIENCE_AFTER_FAILURE)
-            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                raise OSError(
-                    error.errno,
-                    f"Too many open files after the start of {started} of {n} workers, each of which takes 4 "
-                    "descriptors here: close other batches, take fewer processes with num_processes=, or raise the "
-                    "limit, in a shell with `ulimit -n 4096`",
-                ) from error
-            raise
         # The caller counts: it waits for the workers, or works beside them.
         self.gate = SpinGate(n + 1)
-
-    def _launch(self) -> None:
-        with ExitStack() as failed:
-            ours, theirs = Connection.pair()
-            failed.callback(ours.close)
-            with closing(theirs):
-                wake = Signal.create()
-                failed.callback(wake.close)
-                answer = Signal.create()
-                failed.callback(answer.close)
-                fds = [theirs.fileno(), *wake.fds, *answer.fds]
-                self._processes.append(launch(self.method, fds, self._preload))
-            failed.pop_all()
-        self._connections.append(ours)
-        self._signals.append((wake, answer))
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -130,7 +107,9 @@ class Pool:
     # -- the beginning --------------------------------------------------------------------------------------------
 
     def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
-        """Send each worker what its function is given, by value; the function tells with ``say`` when it is ready.
+        """Start the workers, and send each what its function is given, by value.
+
+        The function tells with ``say`` when it is ready.
 
         Args:
             payloads: one for each worker.
@@ -139,15 +118,60 @@ class Pool:
         Raises:
             WorkerError: something cannot be pickled.
         """
+        sent = [pickled(payload) for payload in payloads]
+        named = named_modules(sent[0]) if self.method == "forkserver" else set()
+        self._launch_all(named)
         context = gather()
-        for worker, payload in enumerate(payloads):
+        for worker, payload in enumerate(sent):
             setup = {"worker": worker, "n_workers": len(self), "entry": self.entry, "context": context}
-            self.send(worker, {**setup, "num_threads": num_threads, "payload": pickled(payload)})
+            self.send(worker, {**setup, "num_threads": num_threads, "named": sorted(named), "payload": payload})
 
-    def preload(self, modules: Sequence[str]) -> None:
-        """Have the fork server load modules, so that workers of later pools have them."""
+    def _launch_all(self, named: Collection[str]) -> None:
+        """Start the workers, forked from a process that has imported the modules ``named``, where there is one."""
+        server: Forking | None = None
         if self.method == "forkserver":
-            fork_server().preload(modules)
+            server, self._own_modules = fork_server(self._preload).with_modules(named)
+        n = len(self)
+        try:
+            for _ in range(n):
+                self._launch(server)
+            self._setters = [wake.setter() for wake, _ in self._signals]
+            for _, answer in self._signals:
+                self._waiters.append(Waiter(answer, self._connections))
+        except BaseException as error:
+            started = len(self._processes)
+            self.stop(PATIENCE_AFTER_FAILURE)
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                raise OSError(
+                    error.errno,
+                    f"Too many open files after the start of {started} of {n} workers, each of which takes 4 "
+                    "descriptors here: close other batches, take fewer processes with num_processes=, or raise the "
+                    "limit, in a shell with `ulimit -n 4096`",
+                ) from error
+            raise
+
+    def _launch(self, server: Forking | None) -> None:
+        with ExitStack() as failed:
+            ours, theirs = Connection.pair()
+            failed.callback(ours.close)
+            with closing(theirs):
+                wake = Signal.create()
+                failed.callback(wake.close)
+                answer = Signal.create()
+                failed.callback(answer.close)
+                fds = [theirs.fileno(), *wake.fds, *answer.fds]
+                self._processes.append(launch(self.method, fds, server))
+            failed.pop_all()
+        self._connections.append(ours)
+        self._signals.append((wake, answer))
+
+    def preload(self, loaded: Loaded) -> None:
+        """Have modules imported ahead, so that workers of later pools have them."""
+        if self.method == "forkserver":
+            server = fork_server()
+            server.preload(loaded.plugins)
+            if loaded.named:
+                server.branch_off(self._own_modules.union(loaded.named))
 
     def share(self, n_extra: int, message: Any = None, fds: Sequence[int] = ()) -> Words:
         """Share words with the workers, and bytes behind them; a message and descriptors go along.
@@ -170,12 +194,7 @@ class Pool:
 
     def hand(self, message: Any, fds: Sequence[int]) -> None:
         """Give the service of each worker, which has a method ``take``, a message and descriptors; waits for all."""
-        self.in_step = False
-        for worker in range(len(self)):
-            self.send(worker, ("hand", message), fds)
-        for worker in range(len(self)):
-            self.receive(worker)
-        self.in_step = True
+        self._ask("hand", dict.fromkeys(range(len(self)), message), None, fds)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -220,25 +239,57 @@ class Pool:
         Raises:
             WorkerError: the first failure, once all workers have answered.
             WorkerTimeout: one did not answer in time.
+            KeyboardInterrupt: once all workers have answered; ``in_step`` says whether they did within ``grace``.
         """
+        return self._ask("call", messages, timeout)
+
+    def _ask(
+        self, kind: str, messages: dict[int, Any], timeout: float | None, fds: Sequence[int] = ()
+    ) -> dict[int, Any]:
         end = None if timeout is None else time.monotonic() + timeout
         self.in_step = False
-        for worker, message in messages.items():
-            self.call(worker, message)
+        due: set[int] = set()
         answers: dict[int, Any] = {}
         failure: WorkerError | None = None
         ended = False
-        for worker in messages:
-            if end is not None and not self._connections[worker].poll(end - time.monotonic()):
-                raise self._late(worker, timeout)
-            try:
-                answers[worker] = self.receive(worker)
-            except WorkerError as error:
-                failure, ended = failure or error, ended or not error.remote_traceback
+        try:
+            for worker, message in messages.items():
+                with uninterrupted():
+                    due.add(worker)
+                    self.send(worker, (kind, message), fds)
+            for worker in messages:
+                if not self._connections[worker].poll(None if end is None else end - time.monotonic()):
+                    raise self._late(worker, timeout)
+                with uninterrupted():
+                    try:
+                        answers[worker] = self.receive(worker)
+                    except WorkerError as error:
+                        failure, ended = failure or error, ended or not error.remote_traceback
+                    due.discard(worker)
+        except WorkerError:
+            raise
+        except BaseException:
+            self.in_step = not ended and self._discard(due)
+            raise
         self.in_step = not ended
         if failure is not None:
             raise failure
         return answers
+
+    def _discard(self, due: set[int]) -> bool:
+        """Read the answers that nobody waits for any more; False where one does not come within ``grace``."""
+        end = time.monotonic() + self.grace
+        for worker in due:
+            connection = self._connections[worker]
+            if connection.broken_off or not connection.poll(end - time.monotonic()):
+                return False
+            with uninterrupted():
+                try:
+                    self.receive(worker)
+                except WorkerError as error:
+                    if not error.remote_traceback:
+                        return False
+        return True
 
     # -- orders ---------------------------------------------------------------------------------------------------
 
@@ -317,6 +368,27 @@ class Pool:
             total += words[answered - ANSWERED + RESULT]
         return total
 
+    def settle(self) -> bool:
+        """Wait until the workers have done what an interrupted ``round`` has ordered.
+
+        Returns:
+            Whether all did within ``grace``, and none raised: the pool can be used on.
+        """
+        if self.words is None:
+            return False
+        words, end = self.words.words, time.monotonic() + self.grace
+        for worker, (wake, waiter) in enumerate(zip(self._setters, self._waiters, strict=False)):
+            ordered, answered = worker * PER_WORKER + ORDERED, worker * PER_WORKER + ANSWERED
+            if words[answered] != words[ordered]:
+                wake()  # the interrupt may have come before it was woken
+            while words[answered] != words[ordered]:
+                gone = waiter.wait(end - time.monotonic())
+                if words[answered] != words[ordered] and (gone or time.monotonic() >= end):
+                    return False
+            if words[worker * PER_WORKER + FAILED]:
+                return False
+        return not any(connection.broken_off for connection in self._connections)
+
     # -- tickets --------------------------------------------------------------------------------------------------
 
     def ended(self, ticket: Ticket) -> bool:
@@ -339,6 +411,11 @@ class Pool:
         if self.words.words[base + FAILED]:
             self.receive(ticket.worker)
         return self.words.words[base + RESULT]
+
+    def rouse(self) -> None:
+        """Wake a thread that is in ``wait_any``, though nothing has happened."""
+        if self._signals:
+            self._signals[0][1].setter()()
 
     def wait_any(self, timeout: float | None = None) -> list[int]:
         """Sleep until a worker answers, or ends.
@@ -390,6 +467,12 @@ class Pool:
             return own[0], f"{self.noun} {own[0]}"
         return None, f"{self.noun}s {own[0]} to {own[-1]}"
 
+    def kill(self) -> None:
+        """End the processes at once; a thread that waits for one is raised a WorkerError."""
+        if self.is_ours:
+            for process in self._processes:
+                process.kill()
+
     # -- the end --------------------------------------------------------------------------------------------------
 
     def stop(self, patience: float = PATIENCE) -> None:
@@ -414,10 +497,20 @@ class Pool:
         self._waiters, self._connections, self._signals, self._any = [], [], [], None
 
 
-def other_process(user: object, owner: int) -> StateError:
-    """The error for an object with workers that is used in a process which was forked from its own."""
+def interrupted(noun: str, grace: float) -> str:
+    """Return why workers were stopped that did not finish their work after Ctrl-C.
+
+    Args:
+        noun: what they work on, ``"environment"``.
+        grace: how many seconds they had.
+    """
+    return f"interrupted, and its {noun}s did not finish what they were at within {grace:g} s"
+
+
+def other_process(name: str, owner: int) -> StateError:
+    """Return the error for using an object with workers, of a class of this name, in a process forked from its own."""
     return StateError(
-        f"This {type(user).__name__} was started in process {owner}, and this is process {os.getpid()}, forked from "
+        f"This {name} was started in process {owner}, and this is process {os.getpid()}, forked from "
         "it: two processes cannot lead the same workers. Make it in this process (in the worker_init_fn of a "
         "DataLoader, or in the function that the child runs)."
     )

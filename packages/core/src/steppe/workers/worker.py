@@ -15,7 +15,7 @@ from steppe.workers.commands import ANSWERED, ARGUMENT, AT_WORK, FAILED, ORDER, 
 from steppe.workers.context import apply
 from steppe.workers.failures import Failure
 from steppe.workers.pickling import for_caller
-from steppe.workers.start.preload import loaded_since
+from steppe.workers.start.preload import Loaded, loaded_since
 
 __all__ = ["Service", "Worker", "work"]
 
@@ -56,7 +56,7 @@ class Worker:
         setup, _ = self._connection.recv()
         if not isinstance(setup, dict):
             return  # the caller gave up before it said what to do: something could not be pickled, for example
-        self.index, self._n_workers = setup["worker"], setup["n_workers"]
+        self.index, self._n_workers, self._named = setup["worker"], setup["n_workers"], setup["named"]
         self._before = set(sys.modules)  # what is sent by value may import a library when it is unpickled
         try:
             apply(setup["context"], worker=self.index)
@@ -88,9 +88,9 @@ class Worker:
         """Wait, in the middle of a call; returns sooner, and True, where the caller has sent something or is gone."""
         return self._connection.poll(seconds)
 
-    def new_modules(self) -> list[str]:
-        """Modules of plugins that this process has imported, which a fork server may load ahead for later workers."""
-        return loaded_since(self._before)
+    def new_modules(self) -> Loaded:
+        """What this process has imported that a fork server may load ahead for later workers; worker 0 tells of it."""
+        return loaded_since(self._before, self._named) if self.index == 0 else Loaded([], [])
 
     @property
     def at_work(self) -> tuple[Any, int]:

@@ -1,4 +1,4 @@
-"""BraxEnv: environments of Brax, stepped at once by JAX."""
+"""BraxEnv: environments of Brax, stepped in batches by JAX."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from tensordict import TensorDictBase
 
 from steppe.envs import MadeByName, base_arguments
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Bounded
+from steppe.systems import render_without_display
 from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single
 
 from .names import env_names
@@ -20,39 +22,39 @@ __all__ = ["BraxEnv", "BraxWrapper"]
 
 
 class BraxWrapper(JaxEnv):
-    """An environment of Brax, ``brax.envs.get_environment(...)``, as a batch of as many as ``batch_size`` says.
+    """Wrap an environment of Brax, ``brax.envs.get_environment(...)``, as a batch of environments.
 
     ====================================  =============================================================================
-    Key                                   What, for a batch ``[*B]``
+    Key                                   Value, for a batch ``[*B]``
     ====================================  =============================================================================
-    ``"observation"``                     ``[*B, k]`` float32; the entries of a dict observation below it
+    ``"observation"``                     ``[*B, k]`` float32; entries of a dict observation are nested below it
     ``"action"``                          ``[*B, k]`` float32 in [-1, 1]
     ``"reward"``                          ``[*B, 1]`` float32
-    ``"done"``                            ``[*B, 1]`` bool, with ``"terminated"`` (of the task) and ``"truncated"``
+    ``"done"``                            ``[*B, 1]`` bool, with ``"terminated"`` (by the task) and ``"truncated"``
                                           (``info["truncation"]`` of Brax' ``EpisodeWrapper``)
-    ``("state", "pipeline_state", ...)``  the state of Brax, with ``state_in_data``; without, ``env.jax_state`` is it
+    ``("state", "pipeline_state", ...)``  the state of Brax, with ``state_in_data``; otherwise see ``env.jax_state``
     ====================================  =============================================================================
 
-    Without a batch size the environment is a function of its data, and takes a batch of any size; see
-    :class:`steppe_jax.JaxEnv`. Seeds are those of ``jax.random``; each row draws from a key of its own.
+    Without a batch size, the environment is a function of its data and accepts data of any batch size; see
+    :class:`steppe_jax.JaxEnv`. Seeds are seeds of ``jax.random``. Each row has its own random key.
 
-    With ``requires_grad=True`` gradients flow through steps, as far as Brax has them, from observations and rewards to
-    actions and states. What is kept for the way back is the data alone: JAX computes the step again there.
+    With ``requires_grad=True``, gradients flow through steps from observations and rewards to actions and states, where
+    Brax is differentiable. Only the data is saved: the backward pass computes each step again in JAX.
 
     Attributes that this class lacks (``sys``, ``backend``, ``action_size``) are looked up on the environment.
 
     Args:
-        env: the environment, without ``VmapWrapper`` and ``AutoResetWrapper``: rows and resets are made here.
-        batch_size: how many environments there are, a number or a shape.
-        device: of the data.
-        requires_grad: gradients flow through steps.
-        state_in_data: whether the state of Brax is in the data; by default with ``requires_grad`` and without a batch
-            size.
+        env: the environment, without ``VmapWrapper`` and ``AutoResetWrapper``: steppe batches and resets it itself.
+        batch_size: number or shape of environments.
+        device: device of the data.
+        requires_grad: let gradients flow through steps.
+        state_in_data: whether the state of Brax is kept in the data. ``None``: yes with ``requires_grad`` or without a
+            batch size.
         jit: compile reset and step.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
-        NotSupported: the environment has wrappers that make a batch of it or reset it.
+        NotSupported: the environment has a wrapper that batches or resets it.
     """
 
     git_url = "https://github.com/google/brax"
@@ -63,15 +65,15 @@ class BraxWrapper(JaxEnv):
         self,
         env: Any,
         *,
-        batch_size: Any = (),
-        device: Any = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
+        device: torch.device | str | int | None = None,
         requires_grad: bool = False,
         state_in_data: bool | None = None,
         jit: bool = True,
         **kwargs: Any,
     ) -> None:
         hint = ": brax.envs.create(..., auto_reset=False, batch_size=None)"
-        check_single(env, _OWN_ROWS, wrapper="BraxWrapper", hint=hint)
+        check_single(env, _BATCH_WRAPPERS, wrapper="BraxWrapper", hint=hint)
         size = int(env.action_size)
         super().__init__(
             EnvFunctions(*_functions(env), jax.ShapeDtypeStruct((size,), jnp.float32)),
@@ -92,22 +94,44 @@ class BraxWrapper(JaxEnv):
 
         return brax
 
+    def render(self, tensordict: TensorDictBase | None = None, row: int = 0, **kwargs: Any) -> Any:
+        """Draw one environment with MuJoCo, as ``brax.io.image`` does.
+
+        Args:
+            tensordict: data with the state; none where the state is kept in the environment.
+            row: which of a batch.
+            **kwargs: ``height``, ``width`` and ``camera``.
+
+        Returns:
+            ``[height, width, 3]`` uint8.
+
+        Raises:
+            NotSupported: the environment has no model of MuJoCo.
+        """
+        if not hasattr(self._env.unwrapped, "sys"):
+            raise NotSupported(f"{self!r} has no model of MuJoCo that could be drawn.")
+        from brax.io import image
+
+        return image.render_array(self._env.sys, self.native_state(tensordict, row).pipeline_state, **kwargs)
+
 
 class BraxEnv(MadeByName, BraxWrapper):
-    """Makes an environment of Brax by its name and wraps it; see :class:`BraxWrapper` for the data.
+    """Make an environment of Brax by its name; see :class:`BraxWrapper` for the data.
 
     Args:
         env_name: a name of ``BraxEnv.available_envs``.
-        episode_length: truncates an episode after so many steps; None for no limit.
-        action_repeat: steps of Brax with one action; rewards are summed.
-        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead,
-            each in a process with a JAX of its own; with ``batch_size``, of so many batches.
+        episode_length: truncate an episode after this many steps. ``None``: no limit.
+        action_repeat: number of Brax steps with each action. Their rewards are summed.
+        render_mode: ``"rgb_array"`` if ``render`` will be called. The state then stays in the environment, where
+            ``render()`` finds it, unless ``state_in_data`` is True; without a display, MuJoCo renders through EGL.
+        num_workers: a number above 1 makes a :class:`~steppe.batched.ParallelEnv` of this many environments (with
+            ``batch_size``: batches) instead, each in a process with its own JAX.
         batch_size, device, requires_grad, state_in_data, jit: see :class:`BraxWrapper`.
-        **kwargs: for :class:`steppe.EnvBase`, and all others for the environment (``backend="spring"``, ...).
+        **kwargs: for :class:`steppe.EnvBase`; all others go to the environment (``backend="spring"``, ...).
 
     Raises:
         EnvNotFound: Brax has no such environment.
-        NotSupported: pixels, or another argument that Brax does not have.
+        NotSupported: an argument for pixels, which Brax does not render while it steps.
     """
 
     def __init__(
@@ -116,14 +140,20 @@ class BraxEnv(MadeByName, BraxWrapper):
         *,
         episode_length: int | None = 1000,
         action_repeat: int = 1,
+        render_mode: str | None = None,
         num_workers: int | None = None,
-        batch_size: Any = (),
-        device: Any = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
+        device: torch.device | str | int | None = None,
         requires_grad: bool = False,
         state_in_data: bool | None = None,
         jit: bool = True,
         **kwargs: Any,
     ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise NotSupported(f"render_mode must be 'rgb_array' or None, found {render_mode!r}.")
+        if render_mode is not None:
+            render_without_display()
+            state_in_data = bool(state_in_data)
         from brax import envs
         from brax.envs.wrappers.training import EpisodeWrapper
 
@@ -132,12 +162,14 @@ class BraxEnv(MadeByName, BraxWrapper):
         for name in ("from_pixels", "pixels_only", "camera_id", "render_kwargs"):
             if kwargs.pop(name, None):
                 raise NotSupported(
-                    f"{name}=: Brax draws no pixels while it steps. Draw env.jax_state with brax.io.image or "
-                    "brax.io.html instead."
+                    f"{name} is not supported: Brax renders no pixels while it steps. env.render() renders one "
+                    "environment; make it with render_mode='rgb_array'."
                 )
-        own = base_arguments(kwargs)
+        base_kwargs = base_arguments(kwargs)
         if episode_length is None and action_repeat != 1:
-            raise SpecError("action_repeat needs an episode_length: Brax repeats actions where it counts steps.")
+            raise SpecError(
+                "action_repeat needs an episode_length: in Brax, one wrapper repeats actions and counts steps."
+            )
         env = envs.get_environment(env_name, **kwargs)
         if episode_length is not None:
             env = EpisodeWrapper(env, episode_length, action_repeat)
@@ -148,7 +180,7 @@ class BraxEnv(MadeByName, BraxWrapper):
             requires_grad=requires_grad,
             state_in_data=state_in_data,
             jit=jit,
-            **own,
+            **base_kwargs,
         )
         self.__dict__["env_name"] = env_name
 
@@ -156,11 +188,11 @@ class BraxEnv(MadeByName, BraxWrapper):
         return f"BraxEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"
 
 
-_OWN_ROWS = ("VmapWrapper", "DomainRandomizationVmapWrapper", "AutoResetWrapper", "EvalWrapper")
+_BATCH_WRAPPERS = ("VmapWrapper", "DomainRandomizationVmapWrapper", "AutoResetWrapper", "EvalWrapper")
 
 
 def _functions(env: Any) -> tuple[Any, Any]:
-    """Reset and step of one environment."""
+    """Return the reset and step functions of one environment, for :class:`steppe_jax.EnvFunctions`."""
 
     def outcome(state: Any) -> tuple[Any, Outcome]:
         done = state.done > 0

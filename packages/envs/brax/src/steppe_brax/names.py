@@ -1,4 +1,4 @@
-"""The environments that Brax has, by name."""
+"""Names of the environments of Brax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["env_names"]
 
 
 def env_names() -> list[str]:
-    """Names for ``make_env("brax:...")``: those registered with ``brax.envs``, in order."""
+    """Return the names registered with ``brax.envs``, sorted, for ``make_env("brax:...")``."""
     from brax import envs
 
     return sorted(vars(envs)["_envs"])

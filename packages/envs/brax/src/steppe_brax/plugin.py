@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``brax:``. Neither the library nor torch is imported before a hook needs it."""
+"""Plugin hooks of the namespace ``brax:``. Importing this module imports neither Brax nor torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The environments that are registered with Brax."""
+    """List the environments registered with Brax."""
     from .names import env_names
 
     return env_names()
@@ -29,5 +29,5 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """Brax as it is installed."""
+    """Return name, version and path of the installed Brax."""
     return installed_library("brax", "brax")

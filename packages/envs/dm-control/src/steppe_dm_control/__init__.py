@@ -1,8 +1,8 @@
-"""dm_control's environments for steppe: the suite, manipulation and locomotion."""
+"""Environments of dm_control for steppe: the suite, manipulation and locomotion."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .env import DMControlEnv
@@ -13,8 +13,8 @@ __all__ = ["DMControlEnv", "DMControlWrapper"]
 _MODULES = {"DMControlEnv": "env", "DMControlWrapper": "wrapper"}
 
 
-def __getattr__(name: str) -> Any:
-    # The plugin's module lies in this package, and must load without torch.
+def __getattr__(name: str) -> object:
+    # steppe imports this package to read its plugin module, so it must load without torch.
     if name not in _MODULES:
         raise AttributeError(f"module 'steppe_dm_control' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``dm:``. Neither the library nor torch is imported before a hook needs it."""
+"""Plugin hooks of the namespace ``dm:``. Importing this module imports neither dm_control nor torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The tasks of the suite, of manipulation and of locomotion."""
+    """List the tasks of the suite, of manipulation and of locomotion."""
     from .names import available_names
 
     return available_names()
@@ -26,5 +26,5 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """dm_control as it is installed."""
+    """Return name, version and path of the installed dm_control."""
     return installed_library("dm-control", "dm_control")

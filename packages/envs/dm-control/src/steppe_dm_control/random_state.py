@@ -1,4 +1,4 @@
-"""Where an environment of dm_control keeps the random state that its seed goes to."""
+"""Find the random state of an environment of dm_control, which seeds are applied to."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ __all__ = ["find_random_state"]
 
 
 def find_random_state(env: Any) -> np.random.RandomState | None:
-    """The random state of an environment, through the library's wrappers; None where it has none.
+    """Return the random state of an environment, looked up through wrappers; None if it has none.
 
-    Tasks of the suite have one (``task.random``); a composer environment (manipulation, locomotion) has it itself.
+    In the suite, the task has the state (``task.random``). In a composer environment (manipulation, locomotion), the
+    environment has it.
 
     Args:
         env: an environment of dm_control.

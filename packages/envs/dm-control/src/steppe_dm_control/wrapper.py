@@ -1,4 +1,4 @@
-"""DMControlWrapper: an environment object of dm_control."""
+"""DMControlWrapper: wraps an environment object of dm_control."""
 
 from __future__ import annotations
 
@@ -8,68 +8,69 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs import GymLikeEnv, write_row
+from steppe.envs import GymLikeEnv, as_numbers, write_row
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded
 
 from .names import available_tasks
 from .random_state import find_random_state
+from .rendering import prepare_rendering
 from .spaces import array_to_spec
 
 __all__ = ["DMControlWrapper"]
 
 _PIXELS = "pixels"
-# Keys at the root of data that are no observations.
-_TAKEN = {"action", "reward", "done", "terminated", "truncated", "next"}
+# Root keys that are not observations.
+_RESERVED = {"action", "reward", "done", "terminated", "truncated", "next"}
 
 
 class DMControlWrapper(GymLikeEnv):
-    """An environment of dm_control, or any single-player ``dm_env.Environment``, as a steppe environment.
+    """Wrap an environment of dm_control, or any single-player ``dm_env.Environment``.
 
     ====================  =========================================================================================
-    Key                   What
+    Key                   Value
     ====================  =========================================================================================
-    the library's names   the observations, each under its own name (``"position"``, ``"velocity"``), in the library's
-                          dtype (float64); a number has the shape ``[1]``. A single array is ``"observation"``.
+    names of the library  the observations, each under its own name (``"position"``, ``"velocity"``), in the library's
+                          dtype (float64); scalars have the shape ``[1]``. A single array is ``"observation"``.
     ``"pixels"``          ``[height, width, 3]`` uint8, with ``from_pixels``
     ``"action"``          ``[n]`` in the library's dtype (float64), within its bounds
     ``"reward"``          ``[1]`` float32
-    ``"done"``            ``[1]`` bool, with ``"terminated"`` (the last discount is 0) and ``"truncated"`` (it is not:
-                          the time is up)
+    ``"done"``            ``[1]`` bool, with ``"terminated"`` (the last discount is 0) and ``"truncated"`` (the last
+                          discount is not 0, as at a time limit)
     ====================  =========================================================================================
 
-    The seed given to ``set_seed`` seeds the random state of the task at the next reset, so that data equals that of
-    the library made with ``random=seed``; resets after that go on with the same state. What the library draws while
-    it *builds* an environment (the stiffness of ``lqr``) is chosen by ``random=`` of :class:`DMControlEnv`.
+    The next reset applies the seed of ``set_seed`` to the random state of the task. The data then equals that of an
+    environment made with ``random=seed``. Later resets continue with the same state. Values that the library draws
+    while it makes an environment (the stiffness of ``lqr``) depend on ``random=`` of :class:`DMControlEnv`.
 
-    A step after the last one of an episode begins a new episode in the library, whatever the action: its reward here
-    is 0. Rollouts, batches and collectors reset instead.
+    In dm_control, a step after the end of an episode starts a new episode and ignores the action. Its reward is 0.
+    Rollouts, batches and collectors reset before that.
 
     Attributes that this class lacks (``physics``, ``task``) are looked up on the environment.
 
     Args:
         env: the environment.
-        from_pixels: render a frame at each step and add it as ``"pixels"``.
-        pixels_only: leave the library's own observations out where there are pixels.
-        camera_id: number or name of the camera; -1 is the free one.
-        render_kwargs: for ``physics.render``: ``height``, ``width``, ``depth``, ``scene_option``, ...
-        categorical_action_encoding: discrete values as integers instead of one-hot rows.
-        frame_skip: how many times an action is repeated; rewards are summed, and the end of the episode stops it. A
-            frame is rendered once.
-        device: where data comes out and goes in. The library computes on the CPU whatever is said here.
+        from_pixels: render a frame in each step and add it as ``"pixels"``.
+        pixels_only: with ``from_pixels``, leave out the observations of the library.
+        camera_id: number or name of the camera; -1 is the free camera.
+        render_kwargs: arguments of ``physics.render``: ``height``, ``width``, ``depth``, ``scene_option``, ...
+        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        frame_skip: number of times that each action is repeated. Rewards are summed; the end of an episode stops it.
+            One frame is rendered for all repetitions.
+        device: device of the data. The library always computes on the CPU.
         **kwargs: for :class:`steppe.envs.EnvBase`: ``allow_done_after_reset``, ...
 
     Raises:
-        NotSupported: the environment has several players, or it renders no frames and ``from_pixels`` is set; a batch
-            size.
-        SpecError: an observation has the name of another entry of data.
+        NotSupported: the environment has several players, ``from_pixels`` is set and it renders no frames, or a batch
+            size was passed.
+        SpecError: an observation has a reserved name.
     """
 
     git_url = "https://github.com/google-deepmind/dm_control"
     libname = "dm_control"
     available_envs = AvailableEnvs(lambda: list(available_tasks().items()))
-    """``[(domain, [task, ...]), ...]``; empty where the library is missing."""
+    """``[(domain, [task, ...]), ...]``; empty if the library is not installed."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class DMControlWrapper(GymLikeEnv):
         render_kwargs: Mapping[str, Any] | None = None,
         categorical_action_encoding: bool = False,
         frame_skip: int | None = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
         if not hasattr(env, "observation_spec") or not hasattr(env, "action_spec"):
@@ -102,9 +103,9 @@ class DMControlWrapper(GymLikeEnv):
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def _make_library_specs(self) -> None:
-        found = self._env.observation_spec()
-        named = isinstance(found, Mapping)
-        arrays = dict(found) if named else {"observation": found}
+        library_spec = self._env.observation_spec()
+        named = isinstance(library_spec, Mapping)
+        arrays = dict(library_spec) if named else {"observation": library_spec}
         entries: dict[str, Spec] = {}
         if not (self.from_pixels and self.pixels_only):
             entries = {name: array_to_spec(array, device=self.device) for name, array in arrays.items()}
@@ -113,11 +114,11 @@ class DMControlWrapper(GymLikeEnv):
         state["_entries"] = [(name, tuple(arrays[name].shape)) for name in entries]
         if self.from_pixels:
             entries[_PIXELS] = self._frame_spec()
-        taken = sorted(_TAKEN & set(entries))
-        if taken:
+        reserved = sorted(_RESERVED & set(entries))
+        if reserved:
             raise SpecError(
-                f"{self!r} observes entries named {taken}, which are keys of other things in data. Rename them in the "
-                "task, or in a wrapper around the environment."
+                f"{self!r} observes entries named {reserved}, which are reserved keys. Rename them in the task, or in "
+                "a wrapper around the environment."
             )
         action = array_to_spec(
             self._env.action_spec(), categorical_action_encoding=self.categorical_action_encoding, device=self.device
@@ -125,6 +126,7 @@ class DMControlWrapper(GymLikeEnv):
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
         reward = torch.Size(getattr(self._env.reward_spec(), "shape", ()) or (1,))
         state["_one_reward"] = reward == (1,)
+        state["_no_reward"] = 0.0 if reward == (1,) else np.zeros(reward)
         self.observation_spec = Composite(entries, device=self.device)
         self.action_spec = Composite({"action": action}, device=self.device)
         self.reward_spec = Unbounded(shape=reward, dtype=torch.float32, device=self.device)
@@ -133,17 +135,7 @@ class DMControlWrapper(GymLikeEnv):
         )
 
     def _frame_spec(self) -> Spec:
-        try:
-            frame = self.render()
-        except AttributeError:
-            raise NotSupported(f"{self!r} has no physics that renders frames.") from None
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] != "mujoco":
-                raise
-            raise NotSupported(
-                f"MuJoCo cannot render here ({error}). It chooses how when it is imported: set MUJOCO_GL=egl (a GPU "
-                "or Mesa), or MUJOCO_GL=osmesa, before the program starts."
-            ) from error
+        frame = self.render()
         if frame.dtype == np.uint8:
             return Bounded(0, 255, shape=frame.shape, dtype=torch.uint8, device=self.device)
         dtype = torch.from_numpy(np.empty(0, frame.dtype)).dtype
@@ -151,45 +143,61 @@ class DMControlWrapper(GymLikeEnv):
 
     # -- the array path -------------------------------------------------------------------------------------------
 
-    def reset_into(self, out: dict[Any, Any], seed: int | None, env_info: dict[str, Any] | None) -> None:
-        """Begin an episode, with the random state seeded where there is a seed."""
+    def reset_into(self, out: dict[Any, np.ndarray], seed: int | None, env_info: dict[str, object] | None) -> None:
+        """Reset the environment; a seed is applied to the random state before."""
         self._write(self._env_reset(seed, env_info).observation, out)
 
-    def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
-        """Act, ``frame_skip`` times."""
-        timestep = self._env.step(action)
-        step_type, reward, discount, observation = timestep
+    def step_into(self, action: Any, out: dict[Any, np.ndarray]) -> tuple[bool, bool]:
+        """Step the environment ``frame_skip`` times."""
+        step_type, reward, discount, observation = self._act(action)
         if self.frame_skip > 1:
-            total, step = reward or 0, 1
+            total, step = reward, 1
             while step < self.frame_skip and not step_type.last():
-                step_type, reward, discount, observation = self._env.step(action)
-                total = total + (reward or 0)
+                step_type, reward, discount, observation = self._act(action)
+                total = total + reward
                 step += 1
             reward = total
         if self._one_reward:
-            out["reward"][0] = 0.0 if reward is None else reward
-        elif reward is None:
-            out["reward"][...] = 0.0
+            out["reward"][0] = reward
         else:
             write_row(out, "reward", reward)
         self._write(observation, out)
         if step_type.last():
-            return discount == 0, discount != 0
+            return self._flags_of(discount)
         return False, False
 
-    def _write(self, observation: Any, out: Any) -> None:
-        """Copy the library's observations into their places, and a frame where one is wanted."""
+    def _act(self, action: Any) -> tuple[Any, Any, Any, Any]:
+        """One step of the library, whose reward is a number: 0 where it began an episode.
+
+        Raises:
+            SpecError: the reward of another step is none.
+        """
+        step_type, reward, discount, observation = timestep = self._env.step(action)
+        if type(reward) is not float:
+            if reward is None and step_type.first():
+                return step_type, self._no_reward, discount, observation
+            as_numbers("reward", reward)
+        return timestep  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _flags_of(discount: Any) -> tuple[bool, bool]:
+        """Whether an episode that is over has terminated, or was truncated."""
+        terminated = as_numbers("discount", discount).item() == 0
+        return terminated, not terminated
+
+    def _write(self, observation: Any, out: dict[Any, np.ndarray]) -> None:
+        """Write the library's observations into their rows, and a frame with ``from_pixels``."""
         if not self._named:
             observation = {"observation": observation}
         try:
             for name, shape in self._entries:
                 value = observation[name]
-                if type(value) is np.ndarray and value.shape == shape:
+                if type(value) is np.ndarray and value.shape == shape and value.dtype.kind in "biuf":
                     out[name][...] = value
                 elif shape:
                     write_row(out, name, value)
                 else:
-                    out[name][0] = value
+                    out[name][0] = as_numbers(name, value)
         except KeyError:
             missing = [name for name, _ in self._entries if name not in observation]
             raise SpecError(
@@ -206,7 +214,7 @@ class DMControlWrapper(GymLikeEnv):
     # -- the tensordict path --------------------------------------------------------------------------------------
 
     def read_obs(self, observations: Any) -> dict[Any, torch.Tensor]:
-        """Turn the library's observations into ``{name: tensor}``, with a frame where one is wanted."""
+        """Convert the library's observations to ``{name: tensor}``, with a frame with ``from_pixels``."""
         out = {}
         for name in [*(name for name, _ in self._entries), *([_PIXELS] if self.from_pixels else [])]:
             spec = self.full_observation_spec[name]
@@ -214,26 +222,24 @@ class DMControlWrapper(GymLikeEnv):
         self._write(observations, out)
         return {name: torch.from_numpy(array) for name, array in out.items()}
 
-    def read_reward(self, reward: Any) -> torch.Tensor:
-        """Turn the library's reward into a tensor; that of a step that began an episode is 0."""
-        return super().read_reward(np.zeros(self.full_reward_spec["reward"].shape) if reward is None else reward)
-
     def _output_transform(self, step_outputs: Any) -> tuple[Any, ...]:
         step_type, reward, discount, observation = step_outputs
         last = bool(step_type.last())
-        terminated, truncated = last and discount == 0, last and discount != 0
+        terminated, truncated = self._flags_of(discount) if last else (False, False)
+        if reward is None and step_type.first():
+            reward = self._no_reward
         info = {"discount": 1.0 if discount is None else discount}
         return observation, reward, terminated, truncated, last, info
 
     def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
         return reset_outputs.observation, {"discount": 1.0}
 
-    def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
+    def _env_reset(self, seed: int | None, env_info: dict[str, object] | None, **kwargs: Any) -> Any:
         if kwargs:
-            raise TypeError(f"reset does not take {sorted(kwargs)}: that of dm_control takes nothing.")
+            raise TypeError(f"reset does not take {sorted(kwargs)}: the reset of dm_control takes no arguments.")
         if seed is not None:
             state = find_random_state(self._env)
-            assert state is not None  # set_seed has found it
+            assert state is not None  # checked by set_seed
             state.seed(seed)
         return self._env.reset()
 
@@ -242,12 +248,12 @@ class DMControlWrapper(GymLikeEnv):
             if seed is None:
                 return
             raise NotSupported(
-                f"{self!r} has no numpy RandomState that a seed could go to (task.random, or env.random_state): give "
-                "the seed to what makes the environment."
+                f"{self!r} cannot be seeded: it has no numpy RandomState (task.random or env.random_state). Pass the "
+                "seed to the function that makes the environment."
             )
-        super()._set_seed(None if seed is None else seed % 2**32)  # numpy takes 32 bits
+        super()._set_seed(None if seed is None else seed % 2**32)  # numpy seeds have 32 bits
 
-    # -- the library's own ----------------------------------------------------------------------------------------
+    # -- the library ----------------------------------------------------------------------------------------------
 
     @property
     def lib(self) -> Any:
@@ -256,16 +262,32 @@ class DMControlWrapper(GymLikeEnv):
 
         return dm_control
 
-    def render(self, **kwargs: Any) -> np.ndarray[Any, Any]:
+    def render(self, **kwargs: Any) -> np.ndarray:
         """Render a frame.
 
         Args:
-            **kwargs: for ``physics.render``, over ``camera_id`` and ``render_kwargs`` of the constructor.
+            **kwargs: arguments of ``physics.render``, which override ``camera_id`` and ``render_kwargs``.
 
         Returns:
-            ``[height, width, 3]`` uint8, unless depth or segmentation is asked for.
+            ``[height, width, 3]`` uint8, unless depth or segmentation is requested.
+
+        Raises:
+            NotSupported: the environment has no physics that renders, or MuJoCo cannot render here.
         """
-        frame: np.ndarray[Any, Any] = self._env.physics.render(**{**self.render_kwargs, **kwargs})
+        physics = getattr(self._env, "physics", None)
+        if physics is None or not hasattr(physics, "render"):
+            raise NotSupported(f"{self!r} has no physics that renders frames.")
+        prepare_rendering()
+        try:
+            frame: np.ndarray = physics.render(**{**self.render_kwargs, **kwargs})
+        except Exception as error:
+            # With MUJOCO_GL=disable, dm_control itself raises a RuntimeError.
+            if type(error).__module__.partition(".")[0] != "mujoco" and "OpenGL" not in str(error):
+                raise
+            raise NotSupported(
+                f"MuJoCo cannot render here ({error}). It chooses how when it is imported: set MUJOCO_GL=egl (a GPU "
+                "or Mesa), or MUJOCO_GL=osmesa, before the program starts."
+            ) from error
         return frame
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""MultiThreadedEnv: a batch of environments that EnvPool's threads step."""
+"""MultiThreadedEnv: a batch of environments that the threads of EnvPool step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steppe.specs import Binary, Composite, OneHot, Spec, Unbounded
 from steppe.storage import build_td, entries
 from steppe_gym import space_to_spec
 
-from .pool import NO_PARTIAL_STEP, Pool, cast
+from .pool import NO_PARTIAL_STEP, Arrays, Pool, cast
 from .rows import PoolRows
 
 __all__ = ["MultiThreadedEnv", "MultiThreadedEnvWrapper"]
@@ -25,30 +25,30 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class MultiThreadedEnvWrapper(EnvBase):
-    """An EnvPool pool (``env_type="gymnasium"``, synchronous) as a batch of environments.
+    """Wrap a synchronous pool of EnvPool (``env_type="gymnasium"``) as a batch of environments.
 
     ==================  ===========================================================================================
-    Key                 What, for a pool of n environments
+    Key                 Value, for a pool of n environments
     ==================  ===========================================================================================
-    ``"observation"``   ``[n, ...]``, dtype of the space; the entries of a Dict space under their own names
+    ``"observation"``   ``[n, ...]``, dtype of the space; entries of a Dict space have their own names
     ``"action"``        ``[n, k]`` one-hot int64 for k discrete actions (``[n]`` with ``categorical_action_encoding``)
     ``"reward"``        ``[n, 1]`` float32
     ``"done"``          ``[n, 1]`` bool, with ``"terminated"`` and ``"truncated"``
     ``"valid"``         ``[n, 1]`` bool, with ``raw_rows`` only
     ==================  ===========================================================================================
 
-    Rows that ended are reset at once by their ids, because EnvPool's own reset comes one step late and swallows an
-    action. With ``raw_rows`` that late reset is left to EnvPool: its row has reward 0, done False and
-    ``("next", "valid")`` False.
+    Rows that ended are reset at once by their ids, because EnvPool's own automatic reset comes one step later and
+    ignores an action. With ``raw_rows``, EnvPool resets rows itself: the row of such a step has reward 0, done False
+    and ``("next", "valid")`` False.
 
     Args:
         env: the pool.
-        categorical_action_encoding: discrete actions as whole numbers instead of one-hot rows.
-        raw_rows: keep EnvPool's rows as they come.
+        categorical_action_encoding: discrete actions are integers instead of one-hot rows.
+        raw_rows: leave automatic resets to EnvPool, and return its rows unchanged.
         **kwargs: for :class:`steppe.envs.EnvBase`.
 
     Raises:
-        NotSupported: the pool is asynchronous, or has several players.
+        NotSupported: the pool is asynchronous, or has environments with several players.
     """
 
     def __init__(
@@ -57,11 +57,14 @@ class MultiThreadedEnvWrapper(EnvBase):
         config = env.spec.config
         if config.batch_size not in (0, config.num_envs):
             raise NotSupported(
-                f"This pool answers with {config.batch_size} of its {config.num_envs} environments at a time. "
-                "Make it with batch_size=num_envs."
+                f"This pool is asynchronous: it returns {config.batch_size} of its {config.num_envs} environments at a "
+                "time. Make it with batch_size=num_envs."
             )
         if config.max_num_players > 1:
-            raise NotSupported("A pool with several players has no batch of equal rows.")
+            raise NotSupported(
+                f"Pools of environments with several players are not supported, found max_num_players="
+                f"{config.max_num_players}."
+            )
         super().__init__(batch_size=(config.num_envs,), **kwargs)
         state = self.__dict__
         state["_env"] = env
@@ -85,7 +88,7 @@ class MultiThreadedEnvWrapper(EnvBase):
         flag = Binary(shape=(n, 1), dtype=torch.bool)
         self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=(n,))
         state = self.__dict__
-        state["_rule"] = ActionRule("action", self.full_action_spec["action"], batch_dims=1)
+        state["_action_rule"] = ActionRule("action", self.full_action_spec["action"], batch_dims=1)
         state["_pool"] = Pool(
             self._env,
             {
@@ -101,15 +104,15 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     @property
     def row_problem(self) -> str | None:
-        """Why there is no ``row_writer``; None where there is one."""
+        """Why ``row_writer`` is None; None if there is a row writer."""
         if self.raw_rows:
-            return "with raw_rows=True some rows are no transition."
+            return "with raw_rows=True, some rows are not transitions."
         problem: str | None = self.cached("row_problem", lambda: layout_problem(self))
         return problem
 
     @property
     def row_writer(self) -> PoolRows | None:
-        """Writes the rows of all environments; None with ``raw_rows``, and where the data goes to a device."""
+        """The row writer of all environments; None with ``raw_rows``, or if the data goes to a device."""
         if self.row_problem is not None:
             return None
         writer: PoolRows = self.cached(
@@ -119,19 +122,21 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     # -- data -----------------------------------------------------------------------------------------------------
 
-    def _native_action(self, tensordict: TensorDictBase) -> np.ndarray[Any, Any]:
-        given = entries(tensordict).get("action") if type(tensordict) is TensorDict else tensordict.get("action", None)
-        if given is None:
+    def _decoded_action(self, tensordict: TensorDictBase) -> np.ndarray:
+        requested = (
+            entries(tensordict).get("action") if type(tensordict) is TensorDict else tensordict.get("action", None)
+        )
+        if requested is None:
             raise missing_action(tensordict, "action")
-        action = self._rule.fit(given, self.batch_size)
-        if action is not given:
+        action = self._action_rule.fit(requested, self.batch_size)
+        if action is not requested:
             tensordict.set("action", action)
-        native: np.ndarray[Any, Any] = self._pool.native(action.detach().cpu().numpy())
-        return native
+        decoded: np.ndarray = self._pool.decode(action.detach().cpu().numpy())
+        return decoded
 
-    def _advance(self, tensordict: TensorDictBase) -> tuple[dict[Any, Any], np.ndarray[Any, Any]]:
-        """Step the pool; return the arrays of ``next`` and which rows ended, ``[n]``."""
-        arrays, reward, terminated, truncated = self._pool.step(self._native_action(tensordict))
+    def _advance(self, tensordict: TensorDictBase) -> tuple[Arrays, np.ndarray]:
+        """Step the pool; return the arrays of ``next``, and whether each row ended, ``[n]``."""
+        arrays, reward, terminated, truncated = self._pool.step(self._decoded_action(tensordict))
         ended = terminated | truncated
         arrays["reward"] = cast(reward, _FLOAT32)[:, None]
         arrays["done"], arrays["terminated"], arrays["truncated"] = (
@@ -144,7 +149,7 @@ class MultiThreadedEnvWrapper(EnvBase):
             self.__dict__["_ended"] = ended
         return arrays, ended
 
-    def _data(self, arrays: dict[Any, Any]) -> TensorDict:
+    def _data(self, arrays: Arrays) -> TensorDict:
         if not self._pool.single:
             data = TensorDict({}, batch_size=self.batch_size)
             for key, array in arrays.items():
@@ -177,33 +182,34 @@ class MultiThreadedEnvWrapper(EnvBase):
         return self._data(self._advance(tensordict)[0])
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Act once, and reset the rows that ended by their ids (with ``raw_rows``: EnvPool will, in the next step)."""
+        """Step once, and reset the rows that ended; with ``raw_rows``, EnvPool resets them in the next step."""
         if self.run_type_checks or not self.is_validated("step") or type(tensordict) is not TensorDict:
             return self._checked_step(tensordict)
         self.check_open("step")
+        self.note_use()
         arrays, ended = self._advance(tensordict)
         any_ended = ended.any()
         if not any_ended or self.raw_rows:
             root = self._next_root(tensordict, arrays)
             if any_ended:
-                self._put_flags(root, len(ended))
+                self._clear_flags(root, len(ended))
             return tensordict, root
-        # The pool resets while the data of the step is put together.
+        # The threads of the pool reset these rows while Python builds the data of the step.
         self._pool.send_reset(ended.nonzero()[0])
         try:
             root = self._next_root(tensordict, arrays)
         except BaseException:
             self._pool.receive_reset()
             raise
-        self._put_reset(root, arrays, *self._pool.receive_reset())
+        self._write_reset(root, arrays, *self._pool.receive_reset())
         return tensordict, root
 
-    def _next_root(self, tensordict: TensorDict, arrays: dict[Any, Any]) -> TensorDictBase:
+    def _next_root(self, tensordict: TensorDict, arrays: Arrays) -> TensorDictBase:
         self.put_next(tensordict, self._data(arrays))
         return self.step_mdp(tensordict)
 
     def _checked_step(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """The first step goes the long way, which holds the data against the specs."""
+        """Step through the base class, which validates the data against the specs."""
         tensordict = self.step(tensordict)
         root = self.step_mdp(tensordict)
         if self.raw_rows:
@@ -212,7 +218,7 @@ class MultiThreadedEnvWrapper(EnvBase):
             return tensordict, root
         return tensordict, self.maybe_reset(root)
 
-    def _put_flags(self, root: TensorDictBase, n: int) -> None:
+    def _clear_flags(self, root: TensorDictBase, n: int) -> None:
         level = entries(root) if type(root) is TensorDict and self.device is None else None
         flags = torch.zeros((len(_FLAGS), n, 1), dtype=torch.bool, device=self.device or "cpu")
         for name, value in zip(_FLAGS, flags.unbind(0), strict=True):
@@ -221,18 +227,16 @@ class MultiThreadedEnvWrapper(EnvBase):
             else:
                 root.set(name, value)
 
-    def _put_reset(
-        self, root: TensorDictBase, arrays: dict[Any, Any], ids: np.ndarray[Any, Any], fresh: dict[Any, Any]
-    ) -> None:
-        self._put_flags(root, self.batch_size[0])
+    def _write_reset(self, root: TensorDictBase, arrays: Arrays, ids: np.ndarray, fresh: Arrays) -> None:
+        self._clear_flags(root, self.batch_size[0])
         for key, array in fresh.items():
-            whole = arrays[key].copy()
-            whole[ids] = array
-            value = torch.from_numpy(whole)
+            merged = arrays[key].copy()
+            merged[ids] = array
+            value = torch.from_numpy(merged)
             root.set(key, value.to(self.device) if self.device is not None else value)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Reset, in place, the rows that ended; with ``raw_rows`` EnvPool does so in the next step."""
+        """Reset the rows that ended, in place; with ``raw_rows``, EnvPool resets them in the next step."""
         if self.raw_rows:
             for name in _FLAGS:
                 tensordict.set(name, torch.zeros_like(tensordict.get(name)))
@@ -241,12 +245,12 @@ class MultiThreadedEnvWrapper(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         raise NotSupported(
-            "EnvPool takes its seed when a pool is made, and this pool was made elsewhere: "
-            "make it with seed=, or use MultiThreadedEnv, which can build its pool anew."
+            "EnvPool seeds a pool when it is made, and this pool was made outside of steppe: make it with seed=..., or "
+            "use MultiThreadedEnv, which makes a new pool with the seed."
         )
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        """Let the pool go; its threads end with it."""
+        """Close the pool and its threads."""
         was_closed = self.is_closed
         super().close(raise_if_closed=raise_if_closed)
         if not was_closed:
@@ -255,18 +259,18 @@ class MultiThreadedEnvWrapper(EnvBase):
 
 
 class MultiThreadedEnv(MultiThreadedEnvWrapper):
-    """Makes a pool by its name and wraps it.
+    """Make a pool of EnvPool by the name of its environments.
 
     Args:
-        num_workers: how many environments the pool has.
+        num_workers: number of environments in the pool.
         env_name: a name of ``envpool.list_all_envs()``.
-        create_env_kwargs: for ``envpool.make``: ``seed``, ``num_threads``, ``max_episode_steps``, ...
+        create_env_kwargs: arguments of ``envpool.make``: ``seed``, ``num_threads``, ``max_episode_steps``, ...
         categorical_action_encoding: see :class:`MultiThreadedEnvWrapper`.
         raw_rows: see :class:`MultiThreadedEnvWrapper`.
         **kwargs: for :class:`steppe.envs.EnvBase`, and for ``envpool.make``.
 
-    ``set_seed`` builds the pool anew, because ``reset(seed)`` of EnvPool accepts a seed and ignores it. Environment i
-    of the pool is seeded by EnvPool from that number and i.
+    ``set_seed`` makes a new pool, because EnvPool's ``reset(seed)`` ignores its argument. EnvPool derives the seed of
+    environment i from that seed and i.
 
     Raises:
         EnvNotFound: EnvPool has no such environment.
@@ -285,17 +289,17 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
         **kwargs: Any,
     ) -> None:
         if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-            raise SpecError(f"num_workers is a whole number >= 1, found {num_workers!r}.")
-        named = {**(create_env_kwargs or {}), **kwargs}.get("num_envs", num_workers)
-        if named != num_workers:
-            raise SpecError(f"How many environments a pool has is num_workers={named!r} here, not num_envs={named!r}.")
-        own = {name: kwargs.pop(name) for name in self._BASE_ARGUMENTS if name in kwargs}
+            raise SpecError(f"num_workers must be an integer >= 1, found {num_workers!r}.")
+        num_envs = {**(create_env_kwargs or {}), **kwargs}.get("num_envs", num_workers)
+        if num_envs != num_workers:
+            raise SpecError(f"The number of environments is num_workers={num_envs!r} here, not num_envs={num_envs!r}.")
+        base_kwargs = {name: kwargs.pop(name) for name in self._BASE_ARGUMENTS if name in kwargs}
         settings = {**(create_env_kwargs or {}), **kwargs, "num_envs": num_workers}
         super().__init__(
             _make(env_name, settings),
             categorical_action_encoding=categorical_action_encoding,
             raw_rows=raw_rows,
-            **own,
+            **base_kwargs,
         )
         self.__dict__["env_name"] = env_name
         self.__dict__["_settings"] = settings
@@ -308,7 +312,9 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
         self._ended[:] = False
 
     def __getstate__(self) -> dict[str, Any]:
-        raise NotSupported("A pool of EnvPool lives in its process: make it where it is used, with a factory.")
+        raise NotSupported(
+            "A pool of EnvPool cannot be pickled: pass a factory, and make the pool in the process that uses it."
+        )
 
     def __repr__(self) -> str:
         return f"MultiThreadedEnv({self.batch_size[0]}, {self.env_name!r})"

@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``envpool:``. Neither EnvPool nor torch is imported before a hook needs it."""
+"""Plugin hooks of the namespace ``envpool:``. Importing this module imports neither EnvPool nor torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steppe.registry import LibraryInfo, hookimpl, installed_library
 
 @hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make a ``MultiThreadedEnv``; ``num_workers`` says how many environments, 1 by default."""
+    """Make a ``MultiThreadedEnv`` of ``num_workers`` environments, 1 by default."""
     from .env import MultiThreadedEnv
 
     return MultiThreadedEnv(kwargs.pop("num_workers", 1), name, **kwargs)
@@ -18,7 +18,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The ids that EnvPool has."""
+    """List the ids of EnvPool."""
     import envpool
 
     return sorted(envpool.list_all_envs())
@@ -26,5 +26,5 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """EnvPool's version and file."""
+    """Return name, version and path of the installed EnvPool."""
     return installed_library("envpool", "envpool")

@@ -1,52 +1,59 @@
-"""Pool: the arrays that an EnvPool pool takes and gives, by the keys of the environment."""
+"""Pool: an EnvPool pool whose arrays are stored under the keys of the environment."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tensordict import NestedKey
 
 __all__ = ["NO_PARTIAL_STEP", "Arrays", "Pool"]
 
-Arrays = dict[Any, "np.ndarray[Any, Any]"]
+#: Arrays ``[n, *shape]`` by key: a name, or a tuple of names.
+Arrays = dict[Any, np.ndarray]
 
-NO_PARTIAL_STEP = "EnvPool's synchronous pools step all environments: there is no partial step."
+NO_PARTIAL_STEP = "EnvPool's synchronous pools step all environments at once: there is no partial step."
 
 
 class Pool:
-    """A synchronous pool of the gymnasium kind.
+    """A synchronous pool of EnvPool with ``env_type="gymnasium"``.
 
     Args:
-        library: the pool.
-        dtypes: dtype of each observation by its key.
-        single: whether observations come as one array, not as a dict.
-        one_hot: whether actions are given as one-hot rows.
+        library: the pool object of EnvPool.
+        dtypes: dtype of each observation entry, by key.
+        single: whether the observation is one array instead of a dict.
+        one_hot: whether actions of the spec are one-hot rows.
     """
 
-    def __init__(self, library: Any, dtypes: dict[Any, np.dtype[Any]], *, single: bool, one_hot: bool) -> None:
+    def __init__(self, library: Any, dtypes: dict[NestedKey, np.dtype], *, single: bool, one_hot: bool) -> None:
         self.library = library
         self.single, self._one_hot = single, one_hot
         self._dtypes = [((key,) if isinstance(key, str) else key, key, dtype) for key, dtype in dtypes.items()]
 
-    def native(self, action: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Turn actions ``[n, *shape]`` of the spec into those of the pool, which gives them the dtype that it needs."""
+    def decode(self, action: np.ndarray) -> np.ndarray:
+        """Convert actions ``[n, *shape]`` of the spec to actions of the pool. The pool casts them to its dtype."""
         if self._one_hot:
-            # The second of two entries is the number of the action itself.
+            # Of two columns, the second one is the index of the action. This is faster than argmax.
             return action[:, 1] if action.shape[-1] == 2 else action.argmax(-1)
         return action
 
-    def step(self, action: np.ndarray[Any, Any]) -> tuple[Arrays, Any, Any, Any]:
-        """Act; return observations by key, rewards, terminated and truncated, ``[n, ...]``, in memory of their own."""
+    def step(self, action: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray, np.ndarray]:
+        """Step all environments.
+
+        Returns:
+            Observations by key, rewards, terminated and truncated, ``[n, ...]``. The pool does not reuse their memory.
+        """
         observation, reward, terminated, truncated, _ = self.library.step(action)
         return self._observations(observation), reward, terminated, truncated
 
-    def send_reset(self, rows: Any) -> None:
-        """Let the pool begin episodes in some rows; :meth:`receive_reset` waits for them."""
-        # The first half of the pool's reset(), which has no name of its own, and recv() is the other.
+    def send_reset(self, rows: np.ndarray | Sequence[int]) -> None:
+        """Start the reset of some rows without waiting; :meth:`receive_reset` returns the result."""
+        # The first half of the pool's reset(): EnvPool has no public method for it. recv() is the second half.
         self.library._reset(np.asarray(rows, np.int32))
 
-    def receive_reset(self) -> tuple[np.ndarray[Any, Any], Arrays]:
-        """Return which rows were reset, in the order of the observations that come with them."""
+    def receive_reset(self) -> tuple[np.ndarray, Arrays]:
+        """Wait for a reset; return the indices of the reset rows, and their observations in the same order."""
         observation, info = self.library.recv(reset=True)
         return info["env_id"], self._observations(observation)
 
@@ -54,16 +61,16 @@ class Pool:
         if self.single:
             _, key, dtype = self._dtypes[0]
             return {key: cast(value, dtype)}
-        found: Arrays = {}
+        observations: Arrays = {}
         for names, key, dtype in self._dtypes:
-            part = value
+            array = value
             for name in names:
-                part = part[name]
-            found[key] = cast(part, dtype)
-        return found
+                array = array[name]
+            observations[key] = cast(array, dtype)
+        return observations
 
 
-def cast(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """The array in this dtype, itself where it has it."""
-    out: np.ndarray[Any, Any] = array if array.dtype == dtype else array.astype(dtype)
+def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Cast an array to a dtype. An array of that dtype is returned unchanged."""
+    out: np.ndarray = array if array.dtype == dtype else array.astype(dtype)
     return out

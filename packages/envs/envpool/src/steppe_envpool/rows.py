@@ -1,50 +1,49 @@
-"""PoolRows: the arrays of a pool, written into rows that the caller owns."""
+"""PoolRows: a row writer that copies the arrays of a pool into the caller's rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from tensordict import NestedKey
 
-from steppe.envs import Ended, Progress, RowLayout, Rows
+from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import NotSupported
 
 from .pool import NO_PARTIAL_STEP, Pool
 
 __all__ = ["PoolRows"]
 
-#: Observations of more bytes are not copied once more to go through rows: TensorDicts of the pool's own arrays are
-#: faster then.
-_MOST_COPIED = 128 * 1024
+#: Up to this many bytes of observations, single steps go through rows. Above, the additional copy costs more than
+#: TensorDicts of the pool's own arrays.
+_MAX_COPIED_BYTES = 128 * 1024
 
 
-class PoolRows:
-    """A :class:`steppe.envs.RowWriter` whose rows are the environments of one pool: they are stepped in one call.
+class PoolRows(RowWriter):
+    """Row writer whose rows are the environments of one pool, stepped in one call.
 
     Args:
         pool: the pool.
-        n: how many environments it has.
-        layout: what each row holds.
+        n: number of environments in the pool.
+        layout: the entries of each row.
     """
 
     def __init__(self, pool: Pool, n: int, layout: RowLayout) -> None:
         self.pool, self.n, self.layout = pool, n, layout
-        self.inverts = False
         observed = sum(int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in layout.observations)
-        self.on_arrays = n * observed <= _MOST_COPIED
+        self.on_arrays = n * observed <= _MAX_COPIED_BYTES
 
-    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """Turn actions ``{key: [k, *shape]}`` into the ``k`` that the pool takes, one array."""
-        return self.pool.native(actions[self.layout.action_keys[0]])
+    def decode(self, actions: dict[NestedKey, np.ndarray]) -> np.ndarray:
+        """Convert actions ``{key: [k, *shape]}`` to one array of k actions of the pool."""
+        return self.pool.decode(actions[self.layout.action_keys[0]])
 
     def bind(self, rows: Rows, progress: Progress) -> BoundPool:
-        """Prepare to write these rows. What fails in the pool fails for all of them: no row is noted."""
+        """Prepare to write these rows. ``progress`` is not used: an error in the pool concerns all rows."""
         return BoundPool(self, rows)
 
 
-class BoundPool:
-    """The pool, and the rows that its arrays are written into."""
+class BoundPool(BoundWriter):
+    """The pool bound to the rows that it writes."""
 
     def __init__(self, writer: PoolRows, rows: Rows) -> None:
         self.pool, self.n, self.rows = writer.pool, writer.n, rows
@@ -52,8 +51,8 @@ class BoundPool:
         self._root = [(key, rows.root[key]) for key, _, _ in writer.layout.observations]
         self._reward = rows.next["reward"]
 
-    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        """Step all environments; ``at`` may not leave one out."""
+    def step(self, actions: np.ndarray, at: Sequence[int] | None = None) -> Ended:
+        """Step all environments. ``at`` must name all rows."""
         if at is not None and len(at) != self.n:
             raise NotSupported(NO_PARTIAL_STEP)
         observations, reward, terminated, truncated = self.pool.step(actions)
@@ -69,11 +68,11 @@ class BoundPool:
             self.rows.flagged = any_ended
         if not any_ended:
             return []
-        at_end = ended.nonzero()[0]
-        return list(zip(at_end.tolist(), terminated[at_end].tolist(), truncated[at_end].tolist(), strict=True))
+        indices = ended.nonzero()[0]
+        return list(zip(indices.tolist(), terminated[indices].tolist(), truncated[indices].tolist(), strict=True))
 
-    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
-        """Begin episodes in some rows; a pool has no ``env_info``."""
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        """Reset some rows. ``env_info`` is ignored: pools take none."""
         self.pool.send_reset(at)
         ids, fresh = self.pool.receive_reset()
         for key, target in self._root:

@@ -1,15 +1,15 @@
-"""gym and gymnasium environments for steppe, of any version from gym 0.13 and gymnasium 0.26 on."""
+"""Environments of gym (0.13 or newer) and gymnasium (0.26 or newer) for steppe."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from steppe.versions import gym_backend, set_gym_backend
 
 if TYPE_CHECKING:
     from .actions import action_decoder
     from .env import GymEnv
-    from .registering import as_gym, register_gym
+    from .gym_export import as_gym, register_gym
     from .spaces import register_gym_spec_conversion, space_to_spec
     from .to_space import spec_to_space
     from .values import SpaceReader
@@ -34,16 +34,16 @@ _MODULES = {
     "GymWrapper": "wrapper",
     "SpaceReader": "values",
     "action_decoder": "actions",
-    "as_gym": "registering",
-    "register_gym": "registering",
+    "as_gym": "gym_export",
+    "register_gym": "gym_export",
     "register_gym_spec_conversion": "spaces",
     "space_to_spec": "spaces",
     "spec_to_space": "to_space",
 }
 
 
-def __getattr__(name: str) -> Any:
-    # The plugin's module lies in this package, and must load without torch.
+def __getattr__(name: str) -> object:
+    # steppe imports this package to read its plugin module, so it must load without torch.
     from importlib import import_module
 
     if name not in _MODULES:

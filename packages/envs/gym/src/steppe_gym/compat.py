@@ -1,4 +1,4 @@
-"""The generations of the API of gym and gymnasium, one adapter each.
+"""Adapters: one class for each generation of the API of gym and gymnasium.
 
 ========================  =========================================================================================
 gym <0.22                 ``env.seed(s)``, ``reset() -> obs``, ``step -> (obs, reward, done, info)``
@@ -6,8 +6,8 @@ gym 0.22 to 0.25          ``reset(seed=s) -> obs``, ``step -> (obs, reward, done
 gym 0.26, gymnasium       ``reset(seed=s) -> (obs, info)``, ``step -> (obs, reward, terminated, truncated, info)``
 ========================  =========================================================================================
 
-An adapter makes all of them the last one. Which one an environment has is decided when the environment is made, by
-``implement_for``, and kept.
+Each adapter converts its API to the last one. ``implement_for`` chooses the adapter of an environment when the
+environment is made, and the environment keeps it.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ __all__ = ["Adapter", "FiveTuple", "SeedKeyword", "SeedMethod", "StableBaselines
 Step = Callable[[Any], "tuple[Any, Any, Any, Any, Any]"]
 
 
-def not_five(found: Any) -> SpecError:
-    """The error of a step that did not return five values."""
-    old = ", as gym did before 0.26" if isinstance(found, tuple) and len(found) == 4 else ""
+def not_five(returned: Any) -> SpecError:
+    """Make the error for a ``step`` that did not return five values."""
+    old = ", as gym did before 0.26" if isinstance(returned, tuple) and len(returned) == 4 else ""
     return SpecError(
-        f"step returned {_many(found)}{old}, where five are wanted: return observation, reward, terminated, truncated, "
-        "info. An episode that is over is terminated where the task ended it, and truncated where the time was up."
+        f"step must return five values, returned {_describe(returned)}{old}: return observation, reward, terminated, "
+        "truncated, info. terminated: the task ended the episode. truncated: a time limit ended it."
     )
 
 
-def _many(found: Any) -> str:
-    return f"{len(found)} values" if isinstance(found, tuple) else f"one value ({type(found).__name__})"
+def _describe(returned: Any) -> str:
+    return f"{len(returned)} values" if isinstance(returned, tuple) else f"one value ({type(returned).__name__})"
 
 
 class FiveTuple:
-    """gym 0.26 and every gymnasium.
+    """Adapter of gym 0.26 and all versions of gymnasium.
 
     Attributes:
         library: ``"gymnasium"`` or ``"gym"``.
-        module: the library itself.
+        module: the module of the library.
     """
 
-    #: Whether the actions of a vector environment are a sequence with one for each row, whatever the space.
+    #: Whether a vector environment takes a sequence of actions, one for each row, instead of batched arrays.
     vector_actions_are_rows = False
-    #: Whether ``env.seed`` seeds, rather than ``reset(seed=...)``.
+    #: Whether ``env.seed`` sets the seed instead of ``reset(seed=...)``.
     seeds_by_method = False
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class FiveTuple:
 
     @functools.cached_property
     def version(self) -> Any:
-        """The library's version, as PEP 440 orders them."""
+        """The version of the library, comparable as PEP 440 defines."""
         return library_version(self.library)
 
     def submodule(self, name: str) -> ModuleType:
-        """A module inside the library."""
+        """Import a module of the library."""
         return importlib.import_module(f"{self.library}.{name}")
 
     # -- making ---------------------------------------------------------------------------------------------------
@@ -82,74 +82,71 @@ class FiveTuple:
         """Make a single environment.
 
         Args:
-            name: the id, as the library knows it.
-            disable_env_checker: None runs none: what the environment returns is checked against its spaces anyway, and
-                the checker of gym does not run with numpy 2.
-            render_mode: as newer versions name it; older ones render whatever is asked of ``render``.
-            **kwargs: for the library's ``make``.
+            name: the id in the library.
+            disable_env_checker: ``None`` runs no checker: steppe validates returned values against the spaces itself,
+                and the checker of gym does not work with numpy 2.
+            render_mode: the render mode. Versions without render modes ignore it.
+            **kwargs: arguments of the library's ``make``.
         """
         kwargs.update(self.checker_arguments(disable_env_checker))
         kwargs.update(self.render_arguments(render_mode))
         return self.module.make(name, **kwargs)
 
     def checker_arguments(self, disable: bool | None) -> dict[str, Any]:
-        """The argument of ``make`` about the environment checker, in versions that have one."""
+        """Return the argument of ``make`` for the environment checker, in versions that have one."""
         return {"disable_env_checker": True if disable is None else disable}
 
     def render_arguments(self, render_mode: str | None) -> dict[str, Any]:
-        """The argument of ``make`` about rendering, in versions that have one."""
+        """Return the argument of ``make`` for the render mode, in versions that have one."""
         return {} if render_mode is None else {"render_mode": render_mode}
 
     # -- one environment ------------------------------------------------------------------------------------------
 
-    def reset(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        """Begin an episode.
-
-        Returns:
-            ``(observation, info)``.
-        """
+    def reset(self, env: Any, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, Any]:
+        """Reset an environment; return ``(observation, info)``."""
         if seed is None and options is None:
-            found = env.reset()
+            result = env.reset()
         elif options is None:
-            found = env.reset(seed=seed)
+            result = env.reset(seed=seed)
         else:
-            found = env.reset(seed=seed, options=options)
-        return self.sort_reset(found)
+            result = env.reset(seed=seed, options=options)
+        return self.sort_reset(result)
 
     def stepper(self, env: Any) -> Step:
-        """The function that takes one step and returns five values."""
+        """Return a function that steps the environment and returns five values."""
         step: Step = env.step
         return step
 
     def sort_step(self, outputs: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Bring what ``step`` returned to ``(observation, reward, terminated, truncated, info)``."""
+        """Convert the result of ``step`` to ``(observation, reward, terminated, truncated, info)``."""
         if not isinstance(outputs, tuple) or len(outputs) != 5:
             raise not_five(outputs)
         return outputs
 
-    def unsort_step(self, found: tuple[Any, Any, Any, Any, Any]) -> Any:
-        """The way back: what a wrapper of the library's own kind returns."""
-        return found
+    def unsort_step(self, result: tuple[Any, Any, Any, Any, Any]) -> Any:
+        """Convert five values to the result of a ``step`` with the API of the library."""
+        return result
 
-    def unsort_reset(self, found: tuple[Any, Any]) -> Any:
-        """The way back: what an environment of the library's own kind returns."""
-        return found
+    def unsort_reset(self, result: tuple[Any, Any]) -> Any:
+        """Convert ``(observation, info)`` to the result of a ``reset`` with the API of the library."""
+        return result
 
     @property
     def loses_steps_of_batches(self) -> bool:
-        """Whether the library's vector environments begin each episode with a step that is no transition."""
+        """Whether vector environments of the library insert a step before each episode that is not a transition."""
         return self.library == "gymnasium" and self.version.release[:2] == (1, 0)
 
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
-        """Bring what ``reset`` returned to ``(observation, info)``."""
+        """Convert the result of ``reset`` to ``(observation, info)``."""
         if not isinstance(outputs, tuple) or len(outputs) != 2:
             raise SpecError(
-                f"reset returned {_many(outputs)}, where {self.library} wants two: return observation, info (a dict)."
+                f"reset must return two values in {self.library}, returned {_describe(outputs)}: return observation, "
+                "info (a dict)."
             )
         return outputs
 
     def frame(self, env: Any) -> Any:
-        """Render one frame: ``[H, W, 3]`` uint8."""
+        """Render one frame, ``[H, W, 3]`` uint8."""
         return env.render()
 
     def render(self, env: Any, mode: str | None, **kwargs: Any) -> Any:
@@ -158,7 +155,7 @@ class FiveTuple:
 
 
 class SeedKeyword(FiveTuple):
-    """gym 0.22 to 0.25: ``reset`` takes the seed, ``step`` returns four values, infos carry the time limit."""
+    """Adapter of gym 0.22 to 0.25: ``reset`` takes a seed, ``step`` returns four values, infos hold the time limit."""
 
     def checker_arguments(self, disable: bool | None) -> dict[str, Any]:
         return super().checker_arguments(disable) if self._since("0.24") else {}
@@ -166,15 +163,15 @@ class SeedKeyword(FiveTuple):
     def render_arguments(self, render_mode: str | None) -> dict[str, Any]:
         if render_mode is None or not self._since("0.25"):
             return {}
-        # 0.25 returns a list of all frames since the last call for "rgb_array".
+        # For "rgb_array", gym 0.25 returns a list of all frames since the last call.
         return {"render_mode": "single_rgb_array" if render_mode == "rgb_array" else render_mode}
 
-    def reset(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        given = {name: value for name, value in (("seed", seed), ("options", options)) if value is not None}
+    def reset(self, env: Any, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, Any]:
+        reset_kwargs = {name: value for name, value in (("seed", seed), ("options", options)) if value is not None}
         accepted = _reset_arguments(env)
-        if "seed" in given and accepted is not None and "seed" not in accepted:
-            env.seed(given.pop("seed"))
-        return self.sort_reset(env.reset(**given))
+        if "seed" in reset_kwargs and accepted is not None and "seed" not in accepted:
+            env.seed(reset_kwargs.pop("seed"))
+        return self.sort_reset(env.reset(**reset_kwargs))
 
     def stepper(self, env: Any) -> Step:
         step = env.step
@@ -188,19 +185,20 @@ class SeedKeyword(FiveTuple):
             truncated = done & _truncated_rows(info, len(done))
             return observation, reward, done & ~truncated, truncated, info
         truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
-        return observation, reward, bool(done) and not truncated, truncated, info
+        # What is no flag goes on as it is, to be refused with the name of the environment.
+        return observation, reward, False if truncated else done, truncated, info
 
-    def unsort_step(self, found: tuple[Any, Any, Any, Any, Any]) -> Any:
-        observation, reward, terminated, truncated, info = found
+    def unsort_step(self, result: tuple[Any, Any, Any, Any, Any]) -> Any:
+        observation, reward, terminated, truncated, info = result
         if terminated or truncated:
             info["TimeLimit.truncated"] = truncated
         return observation, reward, terminated or truncated, info
 
-    def unsort_reset(self, found: tuple[Any, Any]) -> Any:
-        return found[0]
+    def unsort_reset(self, result: tuple[Any, Any]) -> Any:
+        return result[0]
 
     def sort_reset(self, outputs: Any) -> tuple[Any, Any]:
-        # Newer environments run under older libraries too, and return their info.
+        # Environments written for the newer API also run under older libraries, and return their info.
         if isinstance(outputs, tuple) and len(outputs) == 2 and isinstance(outputs[1], dict):
             return outputs
         return outputs, {}
@@ -223,20 +221,20 @@ class SeedKeyword(FiveTuple):
 
 
 class SeedMethod(SeedKeyword):
-    """gym before 0.22: ``env.seed`` seeds."""
+    """Adapter of gym before 0.22, where ``env.seed`` sets the seed."""
 
     vector_actions_are_rows = True
     seeds_by_method = True
     loses_steps_of_batches = True
 
-    def reset(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    def reset(self, env: Any, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Any, Any]:
         if seed is not None:
             env.seed(seed)
         return self.sort_reset(env.reset() if options is None else env.reset(options=options))
 
 
 class StableBaselines(SeedMethod):
-    """The vector environments of Stable-Baselines3: the old API, with the spaces of the new library."""
+    """Adapter of vector environments of Stable-Baselines3: the old API with the spaces of gymnasium."""
 
     vector_actions_are_rows = False
 
@@ -265,22 +263,22 @@ def _adapter() -> Adapter:
 
 
 def adapter_for() -> Adapter:
-    """The adapter of the library that answers here and now.
+    """Return the adapter of the current backend.
 
     Raises:
-        BackendError: neither library is installed.
-        NoImplementation: its version is outside what this package knows.
+        BackendError: neither gym nor gymnasium is installed.
+        NoImplementation: the version of the library is not supported.
     """
     with warnings.catch_warnings():
-        # Importing gym under numpy 2 says so in a warning, besides a notice on stderr.
+        # Importing gym with numpy 2 emits a warning, besides a notice on stderr.
         warnings.simplefilter("ignore")
-        gym_backend()  # says how to install one where there is none
-        found: Adapter = _adapter()
-        return found
+        gym_backend()  # if neither is installed, its error says how to install one
+        adapter: Adapter = _adapter()
+        return adapter
 
 
 def _reset_arguments(env: Any) -> set[str] | None:
-    """What the innermost environment's ``reset`` accepts; None where it accepts anything."""
+    """Return the parameters of the innermost environment's ``reset``; None if it has ``**kwargs``."""
     parameters = inspect.signature(getattr(env, "unwrapped", env).reset).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
@@ -288,7 +286,12 @@ def _reset_arguments(env: Any) -> set[str] | None:
 
 
 def _truncated_rows(info: Any, n: int) -> np.ndarray:
-    """Which rows of a vector environment hit their time limit: one info each, or a dict of arrays since 0.24."""
+    """Return which rows of a vector environment hit their time limit.
+
+    Args:
+        info: a dict of arrays (since gym 0.24) or a list with the info of each row.
+        n: number of rows.
+    """
     if isinstance(info, dict):
         return np.asarray(info.get("TimeLimit.truncated", np.zeros(n, bool)), bool)
     return np.array([bool(row.get("TimeLimit.truncated", False)) for row in info])

@@ -1,7 +1,7 @@
-"""Which function converts which class of spaces: the registry behind ``space_to_spec``.
+"""The registry of conversions behind ``space_to_spec``: one for each class of spaces.
 
-A space is converted by the first conversion that is registered for a class in the MRO of its own class, so a
-third-party subclass of ``Box`` needs none.
+A space uses the conversion of the first class in its MRO that has one, so a third-party subclass of ``Box`` needs no
+conversion of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Conversion:
-    """How one class of spaces is converted.
+    """The conversion of one class of spaces.
 
     Attributes:
         to_spec: makes the spec.
-        encode: turns a value of the space into an array of the spec's shape and dtype; None where the value is one.
-        decode: turns an action of the spec's layout into one of the space; None where it is one.
+        encode: converts a value of the space to an array of the spec's shape and dtype. ``None``: they are such arrays.
+        decode: converts an action of the spec's layout to a value of the space. ``None``: they are equal.
     """
 
     to_spec: Callable[..., Spec]
@@ -47,34 +47,35 @@ def register_gym_spec_conversion(
 ) -> Callable[[F], F]:
     """Register the decorated function as the conversion of a class of spaces to specs.
 
-    The function receives the space and those of the keyword arguments ``device``, ``categorical_action_encoding``,
-    ``remap_state_to_observation``, ``dtype`` and ``batch_size`` that it names (the last two are None), and returns a
-    spec. Subclasses inherit a conversion; registering a class again replaces it.
+    The function receives the space, and of the keyword arguments ``device``, ``categorical_action_encoding``,
+    ``remap_state_to_observation``, ``dtype`` and ``batch_size`` those that it declares (the last two are None). It
+    returns a spec. Subclasses inherit a conversion; registering a class again replaces it.
 
     >>> @register_gym_spec_conversion("spaces.Box")  # doctest: +SKIP
     ... def convert_box(space, *, device=None):
     ...     return Unbounded(space.shape, device=device)
 
     Args:
-        space: the class, or its dotted name, which is looked up when it is first needed, so that nothing is imported
-            for it. A name that begins with ``"spaces."`` means that path inside gym and inside gymnasium, and so does
-            one without, such as ``"Box"`` or ``"discrete.Discrete"``.
-        encode: ``encode(space, value)`` turns what the environment returns into an array of the spec's shape and
-            dtype. None: values are arrays already.
-        decode: ``decode(space, action)`` turns an action of the spec's layout into what the environment takes.
+        space: the class, or its dotted name. A name is resolved at its first use, so nothing is imported for it. Names
+            such as ``"spaces.Box"``, ``"Box"`` and ``"discrete.Discrete"`` are paths inside the ``spaces`` module of
+            gym and gymnasium.
+        encode: ``encode(space, value)`` converts a value of the environment to an array of the spec's shape and
+            dtype. ``None``: values are such arrays.
+        decode: ``decode(space, action)`` converts an action of the spec's layout to a value of the space. ``None``:
+            they are equal.
 
     Raises:
         TypeError: ``space`` is neither a class nor a string.
     """
     if not isinstance(space, type | str):
-        raise TypeError(f"A space is named by its class or its dotted name, not by {space!r}.")
+        raise TypeError(f"space must be a class or its dotted name, found {space!r}.")
 
     def register(function: F) -> F:
-        conversion = Conversion(_with_wanted_arguments(function), encode, decode)
+        conversion = Conversion(_with_declared_arguments(function), encode, decode)
         if isinstance(space, str):
             _by_name.pop(space, None)
             _by_name[space] = conversion
-            # A class that a name stood for before would hide the new conversion.
+            # The classes of this name may have an older conversion, which would hide the new one.
             for known in _classes_named(space):
                 _by_class[known] = conversion
         else:
@@ -85,33 +86,33 @@ def register_gym_spec_conversion(
 
 
 def conversion_of(space: Any) -> Conversion:
-    """The conversion that is registered for the class of a space, or for the nearest of its base classes.
+    """Return the conversion that is registered for the class of a space, or for its nearest base class.
 
     Raises:
-        NotSupported: there is none.
+        NotSupported: no conversion is registered.
     """
     mro = type(space).__mro__
     for _ in range(2):
         for cls in mro:
-            found = _by_class.get(cls)
-            if found is not None:
-                return found
-        # Names are resolved only now: the library that has the class is loaded, as there is an instance of it.
+            registered = _by_class.get(cls)
+            if registered is not None:
+                return registered
+        # Names are resolved only now. The library of the class is imported, because an instance exists.
         for name, conversion in reversed(_by_name.items()):
             for cls in _classes_named(name):
                 _by_class.setdefault(cls, conversion)
-    named = f"{type(space).__module__}.{type(space).__qualname__}"
+    class_name = f"{type(space).__module__}.{type(space).__qualname__}"
     raise NotSupported(
-        f"There is no conversion from the space {named} to a spec. "
-        f"Write one with @steppe_gym.register_gym_spec_conversion({named!r})."
+        f"No conversion is registered for the space {class_name}. "
+        f"Write one with @steppe_gym.register_gym_spec_conversion({class_name!r})."
     )
 
 
 def _classes_named(name: str) -> list[type]:
-    """The classes that a dotted name stands for among the modules that are loaded."""
+    """Return the classes with a dotted name, among imported modules."""
     inside = name.removeprefix("spaces.")
     roots = [*([name] if inside == name else []), *(f"{library}.spaces.{inside}" for library in ("gymnasium", "gym"))]
-    found: list[type] = []
+    classes: list[type] = []
     for path in roots:
         parts = path.split(".")
         for cut in range(len(parts) - 1, 0, -1):
@@ -121,25 +122,25 @@ def _classes_named(name: str) -> list[type]:
             for part in parts[cut:]:
                 value = getattr(value, part, None)
             if isinstance(value, type):
-                found.append(value)
+                classes.append(value)
                 break
-    return found
+    return classes
 
 
-def _with_wanted_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Call a conversion with those arguments only that it names."""
+def _with_declared_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a conversion so that it receives only the keyword arguments that it declares."""
     parameters = list(inspect.signature(function).parameters.values())
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters[1:]}
 
     def call(space: Any, *, categorical_action_encoding: bool, device: Any) -> Any:
-        given = {
+        arguments = {
             "dtype": None,
             "device": device,
             "categorical_action_encoding": categorical_action_encoding,
             "remap_state_to_observation": False,
             "batch_size": None,
         }
-        return function(space, **{name: value for name, value in given.items() if takes_all or name in names})
+        return function(space, **{name: value for name, value in arguments.items() if takes_all or name in names})
 
     return call

@@ -1,4 +1,4 @@
-"""EndOfLifeTransform: the loss of a life, in games that go on after it."""
+"""EndOfLifeTransform: marks the loss of a life in games that continue after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite, Unbounded
-from steppe.transforms import Transform
+from steppe.transforms import Transform, takes_leaf
 
 __all__ = ["EndOfLifeTransform"]
 
@@ -18,20 +18,20 @@ __all__ = ["EndOfLifeTransform"]
 class EndOfLifeTransform(Transform):
     """Mark the steps at which a life was lost, without ending the episode.
 
-    Losses that bootstrap take the mark in place of done, see :meth:`register_keys`: learning sees the end of a life,
-    and the game is played to its own end.
+    Losses that bootstrap read the mark instead of done, see :meth:`register_keys`: learning treats the loss of a life
+    as the end of an episode, while the game continues.
 
     >>> env = TransformedEnv(GymEnv("ALE/Breakout-v5"), EndOfLifeTransform())  # doctest: +SKIP
 
-    The number of lives is read from the environment. In a batch, put the transform inside, or have the number of lives
-    among the observations: ``env.set_info_dict_reader(["lives"])``.
+    The number of lives is read from the environment. For a batch, put the transform inside the batch, or add the number
+    of lives to the observations: ``env.set_info_dict_reader(["lives"])``.
 
     Args:
-        eol_key: where the mark is written, of the shape and dtype of ``done_key``: True where a life was lost or the
-            episode has ended.
-        lives_key: where the number of lives is written, ``[*B]`` int64; read instead where the environment has it.
-        done_key: the done entry that the mark is like.
-        eol_attribute: the dotted attribute of the environment that says the number of lives; it may be a method.
+        eol_key: key of the mark, with shape and dtype of ``done_key``: True if a life was lost or the episode ended.
+        lives_key: key of the number of lives, ``[*B]`` int64. If the environment has this entry, it is read; otherwise
+            it is written.
+        done_key: key of the done entry whose shape and dtype the mark has.
+        eol_attribute: dotted path of the environment's attribute or method that returns the number of lives.
     """
 
     def __init__(
@@ -50,15 +50,16 @@ class EndOfLifeTransform(Transform):
 
     @property
     def writes_done(self) -> bool:
-        """True where the environment itself is asked: that must come before it is reset."""
+        """True if the lives are read from the environment, which must happen before it is reset."""
         return not self._observed
 
+    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """Add the mark and the number of lives."""
         parent = self.parent
         assert parent is not None
         if self.done_key not in parent.done_keys:
-            raise SpecError(f"EndOfLifeTransform: there is no done entry {self.done_key!r}. Found {parent.done_keys}.")
+            raise SpecError(f"EndOfLifeTransform: unknown done entry {self.done_key!r}, found {parent.done_keys}.")
         self._observed = self.lives_key in observation_spec.keys(include_nested=True, leaves_only=True)
         observation_spec[self.eol_key] = parent.full_done_spec[self.done_key].clone()
         if not self._observed:
@@ -69,7 +70,8 @@ class EndOfLifeTransform(Transform):
         before = tensordict.get(self.lives_key, None)
         if before is None:
             raise KeyError(
-                f"EndOfLifeTransform: there is no {self.lives_key!r} in the data given to step; reset writes it there."
+                f"EndOfLifeTransform: the data passed to step has no {self.lives_key!r}, which reset writes. Pass data "
+                "that reset or step returned."
             )
         lives = self._lives(next_tensordict)
         done = next_tensordict.get(self.done_key)
@@ -83,15 +85,15 @@ class EndOfLifeTransform(Transform):
         return tensordict_reset
 
     def _lives(self, data: TensorDictBase) -> torch.Tensor:
-        """The number of lives now, which ``data`` has afterwards."""
+        """Return the current number of lives, and write it into ``data`` unless it is observed."""
         if self._observed:
             lives: torch.Tensor = data.get(self.lives_key)
             return lives
         env = self.container
         if data.batch_size:
             raise NotSupported(
-                "EndOfLifeTransform reads the lives of a single environment: put it inside the batch, or add the "
-                "number of lives to the observations of each environment with set_info_dict_reader(['lives'])."
+                "EndOfLifeTransform reads the lives of a single environment. For a batch, put it inside the batch, or "
+                "add the number of lives to the observations of each environment with set_info_dict_reader(['lives'])."
             )
         value = reduce(getattr, self.eol_attribute.split("."), getattr(env, "base_env", env))
         lives = torch.tensor(int(value() if callable(value) else value), device=data.device or "cpu")
@@ -99,9 +101,9 @@ class EndOfLifeTransform(Transform):
         return lives
 
     def register_keys(self, loss: Any) -> None:
-        """Have a loss, or an advantage estimator, take the mark for done and terminated.
+        """Let a loss, or an advantage estimator, read the mark instead of done and terminated.
 
         Args:
-            loss: something with ``set_keys(done=..., terminated=...)``.
+            loss: an object with a method ``set_keys(done=..., terminated=...)``.
         """
         loss.set_keys(done=self.eol_key, terminated=self.eol_key)

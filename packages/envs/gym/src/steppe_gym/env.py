@@ -1,24 +1,27 @@
-"""GymEnv: an environment of gym or gymnasium by its name."""
+"""GymEnv: makes environments of gym and gymnasium by name."""
 
 from __future__ import annotations
 
 import functools
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steppe.envs import MadeByName
 from steppe.versions import set_gym_backend
 
 from .compat import Adapter, adapter_for
+from .frame_skip import checked_frame_skip
 from .making import make_batch, make_single, repeats_actions
 from .names import available_names
-from .skipping import checked_frame_skip
 from .wrapper import GymWrapper
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["GymEnv"]
 
-# What EnvBase takes; everything else in GymEnv's keyword arguments is the library's.
-_OWN = (
+# Keyword arguments of the base classes. All others go to the library.
+_BASE_ARGUMENTS = (
     "batch_size",
     "run_type_checks",
     "allow_done_after_reset",
@@ -32,41 +35,43 @@ _OWN = (
 
 
 class GymEnv(MadeByName, GymWrapper):
-    """Make an environment of gym or gymnasium by its name, and wrap it.
+    """Make an environment of gym or gymnasium by its name.
 
-    The library is the one that ``set_gym_backend`` chose: gymnasium where nobody chose and it is installed.
+    ``set_gym_backend`` chooses the library. gymnasium is the default if it is installed.
 
     >>> env = GymEnv("Pendulum-v1", frame_skip=2)
     >>> env.rollout(3)["observation"].shape
     torch.Size([3, 3])
 
     Args:
-        env_name: the id, as the library knows it: ``"CartPole-v1"``, ``"ALE/Pong-v5"``, ``"my.module:Env-v0"``.
-        num_envs: 0 makes one environment; more makes the library's vector environment, a batch ``[num_envs]``.
-        num_workers: more than 1 makes a :class:`~steppe.batched.ParallelEnv` of this many such environments instead;
-            with ``num_envs``, of so many batches.
-        backend: the library to make it with, as ``set_gym_backend`` takes it; that in force where None.
-        categorical_action_encoding: discrete values as integers instead of one-hot rows.
-        frame_skip: how many times an action is repeated. An environment that does so itself (those of ALE, four times
-            by default) is told the number; None leaves it as its library has it.
-        from_pixels: render a frame at each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.
-        pixels_only: leave the library's own observation out where there are pixels.
-        device: where data comes out and goes in.
+        env_name: the id in the library: ``"CartPole-v1"``, ``"ALE/Pong-v5"``, ``"my.module:Env-v0"``.
+        num_envs: 0 makes one environment. A number above 0 makes the library's vector environment, a batch
+            ``[num_envs]``.
+        num_workers: a number above 1 makes a :class:`~steppe.batched.ParallelEnv` of this many environments (with
+            ``num_envs``: batches) instead.
+        backend: the library, as in ``set_gym_backend``. ``None``: the current backend.
+        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        frame_skip: number of times that each action is repeated. Environments that repeat actions themselves (ALE, four
+            times by default) receive this number. ``None``: the default of the environment.
+        from_pixels: render a frame in each step and add it as ``"pixels"``, ``[H, W, 3]`` uint8.
+        pixels_only: with ``from_pixels``, leave out the observation of the library.
+        device: device of the data.
         vectorization_mode: with ``num_envs``: ``"sync"``, ``"async"``, or ``"vector_entry_point"`` for the
-            environment's own batch. None takes ``"sync"``; in versions whose vector environments lose observations or
-            steps (gym before 0.22, gymnasium 1.0) the batch is stepped by this package.
-        vector_kwargs: with ``num_envs``: for the library's vector environment, such as ``{"autoreset_mode": ...}``.
-        disable_env_checker: False runs the library's own checker around the environment. None runs none: what the
-            environment returns is checked against its spaces anyway.
-        **kwargs: for the library's ``make``; those of :class:`GymWrapper` (``missing_obs_value``, ...) and of
-            :class:`steppe.envs.EnvBase` (``auto_reset``, ...) go there.
+            environment's own vector environment. ``None`` means ``"sync"``; in versions whose vector environments lose
+            observations or steps (gym before 0.22, gymnasium 1.0), steppe steps the environments itself.
+        vector_kwargs: with ``num_envs``: arguments of the library's vector environment, such as
+            ``{"autoreset_mode": ...}``.
+        disable_env_checker: False runs the library's own checker. ``None`` runs none: steppe validates returned values
+            against the spaces itself.
+        **kwargs: arguments of the library's ``make``, of :class:`GymWrapper` (``missing_obs_value``, ...) and of
+            :class:`steppe.envs.EnvBase` (``auto_reset``, ...).
 
     Raises:
         EnvNotFound: the library has no such environment.
         LibraryMissing: the environment needs a package that is not installed.
     """
 
-    #: The namespace that errors speak of.
+    #: The namespace for error texts.
     namespace = "gym"
 
     def __init__(
@@ -80,12 +85,12 @@ class GymEnv(MadeByName, GymWrapper):
         frame_skip: int | None = None,
         from_pixels: bool = False,
         pixels_only: bool = True,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         disable_env_checker: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
-        made_of = {
+        base_kwargs = {key: kwargs.pop(key) for key in _BASE_ARGUMENTS if key in kwargs}
+        make_kwargs = {
             "env_name": env_name,
             "num_envs": num_envs,
             "backend": backend,
@@ -95,17 +100,17 @@ class GymEnv(MadeByName, GymWrapper):
             "disable_env_checker": disable_env_checker,
             **kwargs,
         }
-        env, repeats = self._make(**made_of)
+        env, wrapper_skip = self._make(**make_kwargs)
         super().__init__(
             env,
             categorical_action_encoding=categorical_action_encoding,
-            frame_skip=repeats,
+            frame_skip=wrapper_skip,
             from_pixels=from_pixels and not num_envs,
             pixels_only=pixels_only,
             device=device,
-            **own,
+            **base_kwargs,
         )
-        self._remember(made_of, repeats)
+        self._remember(make_kwargs, wrapper_skip)
 
     def _make(
         self,
@@ -117,23 +122,23 @@ class GymEnv(MadeByName, GymWrapper):
         pixels_only: bool,
         **kwargs: Any,
     ) -> tuple[Any, int | None]:
-        """Make the library's environment; returns it, and how often its wrapper repeats an action."""
+        """Make the environment of the library; return it, and how often the wrapper repeats actions."""
         with nullcontext() if backend is None else set_gym_backend(backend):
             adapter = adapter_for()
         if from_pixels:
             kwargs.setdefault("render_mode", "rgb_array")
-        speaking: dict[str, Any] = {"namespace": self.namespace, "list_names": self._list_names}
+        for_errors: dict[str, Any] = {"namespace": self.namespace, "list_names": self._list_names}
         if frame_skip is not None and repeats_actions(adapter, env_name):
-            # ALE's games repeat actions themselves, four times unless they are told otherwise.
+            # Games of ALE repeat actions themselves, four times by default.
             if "frameskip" in kwargs:
                 raise TypeError(
-                    f"{env_name!r} repeats actions itself, frameskip={kwargs['frameskip']!r} times; frame_skip="
-                    f"{frame_skip!r} says the same in another way: give one of them."
+                    f"{env_name!r} repeats actions itself: frameskip={kwargs['frameskip']!r} and frame_skip="
+                    f"{frame_skip!r} both set the number of repetitions. Pass only one of them."
                 )
             checked_frame_skip(frame_skip)
             kwargs["frameskip"], frame_skip = frame_skip, None
         checker = kwargs.pop("disable_env_checker", None)
-        single = functools.partial(make_single, adapter, env_name, disable_env_checker=checker, **speaking)
+        single = functools.partial(make_single, adapter, env_name, disable_env_checker=checker, **for_errors)
         if not num_envs:
             return single(**kwargs), frame_skip
         batch = make_batch(
@@ -145,35 +150,35 @@ class GymEnv(MadeByName, GymWrapper):
             from_pixels=from_pixels,
             pixels_only=pixels_only,
             frame_skip=frame_skip,
-            **speaking,
+            **for_errors,
             **kwargs,
         )
         return batch, None
 
     def rebuild_with_kwargs(self, **kwargs: Any) -> None:
-        made_of = {**self._constructor_kwargs, **kwargs}
+        make_kwargs = {**self._constructor_kwargs, **kwargs}
         old = self._env
-        env, repeats = self._make(**made_of)
-        pixels = made_of["from_pixels"] and not made_of["num_envs"]
-        self._take_another(env, from_pixels=pixels, pixels_only=made_of["pixels_only"])
-        self._remember(made_of, repeats)
+        env, wrapper_skip = self._make(**make_kwargs)
+        pixels = make_kwargs["from_pixels"] and not make_kwargs["num_envs"]
+        self._replace_env(env, from_pixels=pixels, pixels_only=make_kwargs["pixels_only"])
+        self._remember(make_kwargs, wrapper_skip)
         old.close()
 
     rebuild_with_kwargs.__doc__ = GymWrapper.rebuild_with_kwargs.__doc__
 
-    def _remember(self, made_of: dict[str, Any], repeats: int | None) -> None:
-        self.__dict__["_constructor_kwargs"] = made_of
-        self.__dict__["name"] = self.__dict__["env_name"] = made_of["env_name"]
-        self.frame_skip = made_of["frame_skip"] or 1
-        self.wrapper_frame_skip = None if repeats == made_of["frame_skip"] else 1
+    def _remember(self, make_kwargs: dict[str, Any], wrapper_skip: int | None) -> None:
+        self.__dict__["_constructor_kwargs"] = make_kwargs
+        self.__dict__["name"] = self.__dict__["env_name"] = make_kwargs["env_name"]
+        self.frame_skip = make_kwargs["frame_skip"] or 1
+        self.wrapper_frame_skip = None if wrapper_skip == make_kwargs["frame_skip"] else 1
 
     @classmethod
     def _list_names(cls) -> list[str]:
-        """The names that errors suggest from."""
+        """List the names that errors may suggest."""
         return available_names()
 
     @classmethod
     def _vector_classes(cls, adapter: Adapter) -> dict[str, Any]:
-        """The library's vector environments by ``vectorization_mode``."""
+        """Return the library's vector environment classes by ``vectorization_mode``."""
         vector = adapter.submodule("vector")
         return {"sync": vector.SyncVectorEnv, "async": vector.AsyncVectorEnv}

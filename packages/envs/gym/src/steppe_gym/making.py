@@ -1,9 +1,8 @@
-"""Making environments by name, with errors that say what to do."""
+"""Make environments of gym and gymnasium by name, single or vector."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,16 +10,17 @@ from typing import Any
 
 from steppe.errors import EnvNotFound, LibraryMissing, NotSupported
 from steppe.registry import env_not_found
+from steppe.systems import render_without_display
 
 from .compat import Adapter
+from .frame_skip import with_frame_skip
 from .names import PROVIDERS, available_names, known_names, provider_of, register_provider, renamed
-from .own_batch import OwnBatch
 from .pixels import with_pixels
-from .skipping import with_frame_skip
+from .sequential_batch import SequentialBatch
 
 __all__ = ["make_batch", "make_single", "repeats_actions"]
 
-# What the environments of the two libraries import, and the extra that brings it.
+# Modules that environments of the two libraries import, and the extra that installs each.
 _EXTRAS = {
     "Box2D": "box2d",
     "mujoco_py": "mujoco_py",
@@ -52,32 +52,32 @@ def make_single(
     """Make one environment of the library.
 
     Args:
-        adapter: how the library is talked to.
+        adapter: the adapter of the library.
         name: the id.
-        namespace: the namespace that errors speak of.
-        list_names: what there is in it.
+        namespace: the namespace for error texts.
+        list_names: function that lists the names of the namespace.
         disable_env_checker: see ``GymEnv``.
         render_mode: see ``GymEnv``.
-        **kwargs: for the library's ``make``.
+        **kwargs: arguments of the library's ``make``.
 
     Raises:
-        EnvNotFound: there is none of this name; the text names the nearest, or the version that replaced it.
-        LibraryMissing: something that the environment imports is not installed.
+        EnvNotFound: unknown name. The text suggests similar names, or the version that replaced it.
+        LibraryMissing: a package that the environment needs is not installed.
     """
     if render_mode is not None:
-        _choose_headless_rendering()
+        render_without_display()
     with _explained(adapter, name, namespace, list_names):
         return adapter.make(name, disable_env_checker=disable_env_checker, render_mode=render_mode, **kwargs)
 
 
 def repeats_actions(adapter: Adapter, name: str) -> bool:
-    """Whether the environment of this name repeats actions itself, as its argument ``frameskip`` says."""
+    """Whether the environment of this name repeats actions itself, because it has an argument ``frameskip``."""
     if not isinstance(name, str):
         return False
     try:
         _register(adapter, name)
         spec = adapter.submodule("envs.registration").spec(name)
-    except Exception:  # what is wrong with the name is said where the environment is made
+    except Exception:  # errors about the name are raised when the environment is made
         return False
     return "frameskip" in (getattr(spec, "kwargs", None) or getattr(spec, "_kwargs", None) or {})
 
@@ -101,57 +101,57 @@ def make_batch(
     """Make a vector environment.
 
     Args:
-        adapter: how the library is talked to.
+        adapter: the adapter of the library.
         name: the id.
-        single: makes one environment.
-        num_envs: how many.
-        classes: the classes of vector environments by ``vectorization_mode``.
-        namespace: the namespace that errors speak of.
-        list_names: what there is in it.
+        single: function that makes one environment.
+        num_envs: number of environments.
+        classes: the classes of vector environments, by ``vectorization_mode``.
+        namespace: the namespace for error texts.
+        list_names: function that lists the names of the namespace.
         from_pixels: see ``GymEnv``.
         pixels_only: see ``GymEnv``.
         frame_skip: see ``GymEnv``.
         vectorization_mode: see ``GymEnv``.
-        vector_kwargs: for the constructor of the library's vector environment.
-        **kwargs: for the library's ``make``.
+        vector_kwargs: arguments of the library's vector environment.
+        **kwargs: arguments of the library's ``make``.
 
     Raises:
-        NotSupported: an unknown ``vectorization_mode``, or one that this version of the library lacks.
+        NotSupported: unknown ``vectorization_mode``, or not available in this version of the library.
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 0:
-        raise ValueError(f"num_envs is a whole number >= 0, found {num_envs!r}.")
+        raise ValueError(f"num_envs must be an integer >= 0, found {num_envs!r}.")
     if vectorization_mode == "vector_entry_point":
         if not hasattr(adapter.module, "make_vec") or from_pixels or frame_skip:
             raise NotSupported(
-                f"{adapter.library} {adapter.version} makes no batch of {name!r} by vectorization_mode="
-                "'vector_entry_point' with these arguments; 'sync' and 'async' make one of any environment."
+                f"{adapter.library} {adapter.version} does not support vectorization_mode='vector_entry_point' for "
+                f"{name!r} with these arguments. Use 'sync' or 'async', which work for any environment."
             )
         with _explained(adapter, name, namespace, list_names):
             return adapter.module.make_vec(
                 name, num_envs, vectorization_mode=vectorization_mode, vector_kwargs=dict(vector_kwargs or {}), **kwargs
             )
 
-    def one() -> Any:
+    def make_one() -> Any:
         env = single(**kwargs)
         if frame_skip is not None:
             env = with_frame_skip(env, adapter, frame_skip)
         return with_pixels(env, adapter, pixels_only=pixels_only) if from_pixels else env
 
     if vectorization_mode is None and adapter.loses_steps_of_batches:
-        return OwnBatch([one] * num_envs, adapter)
-    chosen = classes.get(vectorization_mode or "sync")
-    if chosen is None:
+        return SequentialBatch([make_one] * num_envs, adapter)
+    vector_class = classes.get(vectorization_mode or "sync")
+    if vector_class is None:
         raise NotSupported(
-            f"vectorization_mode is 'sync', 'async' or 'vector_entry_point', found {vectorization_mode!r}."
+            f"vectorization_mode must be 'sync', 'async' or 'vector_entry_point', found {vectorization_mode!r}."
         )
-    return chosen([one] * num_envs, **(vector_kwargs or {}))
+    return vector_class([make_one] * num_envs, **(vector_kwargs or {}))
 
 
 def _register(adapter: Adapter, name: str) -> None:
-    """Import what registers a name, which the library knows nothing of before."""
+    """Import the module or package that registers a name."""
     module = name.rpartition(":")[0].partition(".")[0]
     if module:
-        # The library itself imports it; what it says where there is none differs by version.
+        # The library imports the module itself, but its error for a missing module differs by version.
         if module not in sys.modules and importlib.util.find_spec(module) is None:
             raise LibraryMissing(
                 f"The environment {name!r} is registered by the module {module!r}, which is not installed."
@@ -170,21 +170,15 @@ def _register(adapter: Adapter, name: str) -> None:
         )
 
 
-def _choose_headless_rendering() -> None:
-    """Have MuJoCo render without a display where there is none, unless the user has said how.
-
-    It reads the variable when it is imported, which is mostly when the environment is made.
-    """
-    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ):
-        os.environ["MUJOCO_GL"] = os.environ.get("MUJOCO_GL") or "egl"
-
-
 @contextmanager
 def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable[[], list[str]]) -> Iterator[None]:
-    """Make an environment inside: an error of the library's becomes one that the user can act on."""
+    """Context for making an environment: converts errors of the library to errors that say how to fix them."""
     if not isinstance(name, str):
-        found = type(name).__name__
-        raise TypeError(f"An environment is made by its id, a string, not by {found}. GymWrapper(env) wraps one.")
+        type_name = type(name).__name__
+        raise TypeError(
+            f"GymEnv takes the id of an environment, a string, found {type_name}. To wrap an environment, call "
+            "GymWrapper(env)."
+        )
     _register(adapter, name)
     try:
         yield
@@ -208,13 +202,13 @@ def _explained(adapter: Adapter, name: str, namespace: str, list_names: Callable
             raise LibraryMissing(f"The environment {name!r} cannot be made. {error}") from None
         if "vector entry point" in str(error):
             raise NotSupported(
-                f"{name!r} has no vector environment of its own: vectorization_mode 'sync' and 'async' make one of it."
+                f"{name!r} has no vector entry point. Use vectorization_mode='sync' or 'async'."
             ) from None
         raise
 
 
 def _is_unknown(error: Exception) -> bool:
-    """Whether an error says that there is no such environment, or none any more."""
+    """Whether an error means that the environment does not exist, or no longer exists."""
     kinds, text = {cls.__name__ for cls in type(error).__mro__}, str(error)
     if isinstance(error, ImportError):
         return "moved" in text and _missing_module(error) is None
@@ -222,16 +216,16 @@ def _is_unknown(error: Exception) -> bool:
 
 
 def _missing_module(error: BaseException) -> str | None:
-    """The package whose absence an error is about, if it is one of the library's extras."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ModuleNotFoundError) and seen.name is not None:
-            root = seen.name.partition(".")[0]
+    """Return the missing package that caused an error, if it belongs to an extra of the library."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModuleNotFoundError) and cause.name is not None:
+            root = cause.name.partition(".")[0]
             if root in _EXTRAS:
                 return root
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     if isinstance(error, AttributeError) and "envs.box2d" in str(error):
-        return "Box2D"  # gym before 0.22 leaves its classes out where Box2D is missing
+        return "Box2D"  # without Box2D, gym before 0.22 does not define these classes
     if type(error).__name__ == "DependencyNotInstalled":
         text = str(error).lower()
         return next((module for module, extra in _EXTRAS.items() if module.lower() in text or extra in text), None)

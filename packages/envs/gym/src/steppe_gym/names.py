@@ -1,4 +1,4 @@
-"""Which environments there are: ids are listed and looked up without building anything. Torch-free."""
+"""Names of environments: lists and looks up ids without making an environment. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Provider(NamedTuple):
     names: re.Pattern[str]
 
 
-# The games whose names say nothing of Atari: Pong-v4 is looked for like an environment of the library's own.
+# Atari games by name, because an id such as Pong-v4 does not contain "Atari" or "ALE".
 _ATARI = (
     "Adventure|AirRaid|Alien|Amidar|Assault|Asterix|Asteroids|Atlantis|BankHeist|BattleZone|BeamRider|Berzerk|"
     "Bowling|Boxing|Breakout|Carnival|Centipede|ChopperCommand|CrazyClimber|Defender|DemonAttack|DoubleDunk|"
@@ -46,7 +46,7 @@ _VERSION = re.compile(r"^(?P<base>.+)-v(?P<version>\d+)$")
 
 
 def available_names() -> list[str]:
-    """The ids of the library that answers now, sorted, with those of the installed packages that extend it."""
+    """Return the ids of the current backend and of the installed packages that extend it, sorted."""
     if backend_name("gym") == "gymnasium":
         for provider in PROVIDERS:
             register_provider(provider)
@@ -54,20 +54,20 @@ def available_names() -> list[str]:
 
 
 def known_names(library: ModuleType) -> list[str]:
-    """The ids in the registry of a library as it is; nothing is imported but the library."""
+    """Return the ids in the registry of a library, without importing packages that extend it."""
     registry: Any = importlib.import_module(f"{library.__name__}.envs.registration").registry
-    # A plain dict since gym 0.24; an object with a dict, or with a tree, before.
+    # A dict since gym 0.24. Before, an object that holds a dict or a tree.
     specs: Any = registry if isinstance(registry, Mapping) else registry.env_specs
     return [str(name) for name in _iterate(specs)]
 
 
 def provider_of(name: str) -> Provider | None:
-    """The package that is known to register a name, installed or not."""
+    """Return the package that registers a name, whether it is installed or not."""
     return next((provider for provider in PROVIDERS if provider.names.match(name)), None)
 
 
 def register_provider(provider: Provider) -> bool:
-    """Import a package that registers environments; False where it is not installed or fails."""
+    """Import a package that registers environments; return False if it is not installed or raises an error."""
     if importlib.util.find_spec(provider.module) is None:
         return False
     try:
@@ -79,14 +79,14 @@ def register_provider(provider: Provider) -> bool:
 
 
 def renamed(name: str, names: Iterable[str]) -> str | None:
-    """The newest version that the library has of an environment asked for in another version, or None."""
-    asked = _VERSION.match(name)
-    if asked is None:
+    """Return the id of the newest version of an environment, given its id with any version; None if there is none."""
+    requested = _VERSION.match(name)
+    if requested is None:
         return None
     versions = [
-        (int(found["version"]), candidate)
+        (int(match["version"]), candidate)
         for candidate in names
-        if (found := _VERSION.match(candidate)) is not None and found["base"] == asked["base"]
+        if (match := _VERSION.match(candidate)) is not None and match["base"] == requested["base"]
     ]
     return max(versions)[1] if versions else None
 

@@ -1,4 +1,4 @@
-"""Frames as observations: a wrapper of the library's own kind, the same for every version."""
+"""Pixel observations: wraps an environment so that it observes rendered frames, for every version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .compat import Adapter
 
 __all__ = ["PIXELS", "are_frames", "observes_pixels", "with_pixels"]
 
-#: Where frames are in data.
+#: The key of frames in the data.
 PIXELS = "pixels"
 
 
@@ -35,30 +35,32 @@ def observes_pixels(space: Any) -> bool:
 def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
     """Wrap an environment so that its observation is a dict with ``"pixels"``, a frame rendered at each step.
 
-    One that observes pixels already is returned as it is.
-
-    The shape of a frame is mostly known only once one is rendered, so the environment is reset here.
+    An environment that observes pixels already is returned unchanged. In most environments, the shape of a frame is
+    known only after one has been rendered, so this function resets the environment.
 
     Args:
-        env: a single environment, made with ``render_mode="rgb_array"`` where its version knows render modes.
-        adapter: how its library is talked to.
-        pixels_only: leave its own observation out. Otherwise a Dict keeps its entries, and anything else becomes
-            ``"observation"``.
+        env: a single environment, made with ``render_mode="rgb_array"`` in versions that have render modes.
+        adapter: the adapter of its library.
+        pixels_only: leave out the observation of the environment. Otherwise a Dict keeps its entries, and any other
+            observation becomes ``"observation"``.
 
     Raises:
-        NotSupported: it renders no frames, or it is a vector environment.
+        NotSupported: the environment renders no frames, or is a vector environment.
     """
     if hasattr(env, "num_envs") and hasattr(env, "single_action_space"):
-        raise NotSupported("A vector environment renders no single frame: GymEnv(name, num_envs, from_pixels=True).")
+        raise NotSupported(
+            "A vector environment does not render single frames. Make one with pixels: GymEnv(name, num_envs, "
+            "from_pixels=True)."
+        )
     if observes_pixels(env.observation_space):
         return env
     shape = _frame_shape(env, adapter)
     spaces = adapter.submodule("spaces")
     entries = {PIXELS: spaces.Box(0, 255, shape=shape, dtype=np.uint8)}
-    own = env.observation_space
-    named = hasattr(own, "spaces") and hasattr(own.spaces, "keys")
+    space = env.observation_space
+    named = hasattr(space, "spaces") and hasattr(space.spaces, "keys")
     if not pixels_only:
-        entries.update(own.spaces if named else {"observation": own})
+        entries.update(space.spaces if named else {"observation": space})
 
     class PixelObservation(adapter.module.Wrapper):  # type: ignore[name-defined,misc]
         def __init__(self, env: Any) -> None:
@@ -74,10 +76,10 @@ def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
             return self._with_frame(observation), info
 
         def _with_frame(self, observation: Any) -> dict[str, Any]:
-            found = {PIXELS: adapter.frame(self.env)}
+            entries = {PIXELS: adapter.frame(self.env)}
             if not pixels_only:
-                found.update(observation if named else {"observation": observation})
-            return found
+                entries.update(observation if named else {"observation": observation})
+            return entries
 
     return PixelObservation(env)
 
@@ -85,7 +87,7 @@ def with_pixels(env: Any, adapter: Adapter, *, pixels_only: bool) -> Any:
 def _frame_shape(env: Any, adapter: Adapter) -> tuple[int, ...]:
     inner = getattr(env, "unwrapped", env)
     if hasattr(inner, "mujoco_renderer") and getattr(env, "render_mode", None) == "rgb_array":
-        # A viewer of MuJoCo looks at where things are when it first renders: leave that to the first episode.
+        # A MuJoCo viewer sets up its camera when it first renders, so the first render is left to the first episode.
         return (int(inner.height), int(inner.width), 3)
     adapter.reset(env)
     frame = adapter.frame(env)

@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``gym:``. Neither the libraries nor torch are imported before a hook needs them."""
+"""Plugin hooks of the namespace ``gym:``. Importing this module imports neither gym, gymnasium nor torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steppe.registry import LibraryInfo, hookimpl
 
 @hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make a ``GymEnv`` of the library that ``set_gym_backend`` chose; gymnasium where both are installed."""
+    """Make a ``GymEnv`` with the current backend; gymnasium is the default if both libraries are installed."""
     from .env import GymEnv
 
     return GymEnv(name, **kwargs)
@@ -18,7 +18,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The ids of the library that answers now, and of the installed packages that extend it."""
+    """List the ids of the current backend, and of the installed packages that extend it."""
     from .names import available_names
 
     return available_names()
@@ -26,7 +26,7 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """The library that answers now."""
+    """Return name, version and path of the current backend."""
     from steppe.versions import gym_backend, library_version
 
     module = gym_backend()
@@ -35,8 +35,8 @@ def steppe_library() -> LibraryInfo:
 
 @hookimpl
 def steppe_register(id: str, make: Any, options: dict[str, Any]) -> bool:
-    """Register an environment with the library that answers now; ``options`` are those of ``register_gym``."""
-    from .registering import register_gym
+    """Register an environment with the current backend; ``options`` are arguments of ``register_gym``."""
+    from .gym_export import register_gym
 
     register_gym(id, make, **options)
     return True

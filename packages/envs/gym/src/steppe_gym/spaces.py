@@ -1,6 +1,6 @@
-"""From a space of gym or gymnasium to a spec.
+"""Convert spaces of gym and gymnasium to specs.
 
-The way back is in ``to_space``; how the *values* of a space are read into a spec's layout is in ``values``.
+The module ``to_space`` converts specs to spaces. The module ``values`` reads values of a space into a spec's layout.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from steppe.errors import NotSupported, SpecError
@@ -28,34 +29,36 @@ from .conversions import conversion_of, register_gym_spec_conversion
 
 __all__ = ["element_spec", "register_gym_spec_conversion", "space_to_spec", "torch_dtype"]
 
-# torch can hold unsigned integers wider than a byte, and compute next to nothing with them.
+# torch supports few operations on unsigned integers wider than 8 bits.
 _WIDENED = {"uint16": torch.int32, "uint32": torch.int64, "uint64": torch.int64, "float128": torch.float64}
 
 
-def space_to_spec(space: Any, *, categorical_action_encoding: bool = False, device: Any = None) -> Spec:
+def space_to_spec(
+    space: Any, *, categorical_action_encoding: bool = False, device: torch.device | str | int | None = None
+) -> Spec:
     """Convert a space to a spec.
 
     ========================  =====================================================================================
     Space                     Spec
     ========================  =====================================================================================
-    Box                       Bounded; Unbounded where no bound is finite; Binary for bool
+    Box                       Bounded; Unbounded if no bound is finite; Binary for bool
     Discrete                  OneHot, ``[n]``; with ``categorical_action_encoding``: Categorical, ``[]``
     MultiDiscrete             MultiOneHot, MultiCategorical; with equal counts OneHot ``[k, n]``, Categorical ``[k]``
     MultiBinary               Binary
     Dict                      Composite
-    Tuple                     one stacked spec where all parts are alike; otherwise Composite with keys "0", "1", ...
+    Tuple                     one stacked spec if all parts are alike; otherwise Composite with keys "0", "1", ...
     Text                      NonTensor
-    Sequence                  its element with a leading dimension of -1
-    Graph, OneOf              refused
+    Sequence                  the spec of an element with a leading dimension of -1
+    Graph, OneOf              not supported
     ========================  =====================================================================================
 
-    Discrete values count from zero in the spec, wherever the space starts. The dtype is the space's, of one-hot rows
-    int64; unsigned integers wider than 8 bits become the next wider signed ones.
+    Discrete values start at zero in the spec, for any start of the space. The dtype is that of the space, or int64 for
+    one-hot rows. Unsigned integers wider than 8 bits become the next wider signed integers.
 
     Args:
         space: a space of gym or gymnasium, of any version, or of a class that has a registered conversion.
-        categorical_action_encoding: discrete values as integers instead of one-hot rows.
-        device: of the spec; None leaves it open.
+        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        device: device of the spec. ``None``: no device.
 
     Returns:
         A spec without batch dimensions.
@@ -67,14 +70,14 @@ def space_to_spec(space: Any, *, categorical_action_encoding: bool = False, devi
 
 
 def element_spec(space: Any, spec: Spec) -> Spec:
-    """The spec of one element of a Sequence whose own spec is ``spec``, in the same encoding."""
+    """Return the spec of one element of a Sequence, in the encoding of the Sequence's spec ``spec``."""
     leaves = list(spec.values(include_nested=True, leaves_only=True)) if isinstance(spec, Composite) else [spec]
     integers = any(isinstance(leaf, Categorical) and not isinstance(leaf, OneHot | Binary) for leaf in leaves)
     return space_to_spec(space.feature_space, categorical_action_encoding=integers)
 
 
-def torch_dtype(dtype: Any) -> torch.dtype:
-    """The torch dtype in which values of a numpy dtype are kept."""
+def torch_dtype(dtype: npt.DTypeLike) -> torch.dtype:
+    """Return the torch dtype for values of a numpy dtype."""
     name = np.dtype(dtype).name
     return _WIDENED.get(name) or getattr(torch, name)
 
@@ -108,7 +111,7 @@ def _multi_discrete(space: Any, *, categorical_action_encoding: bool, device: An
             return Categorical(n, shape=counts.shape, device=device, dtype=dtype)
         return OneHot(n, shape=(*counts.shape, n), device=device, dtype=torch.int64)
     if counts.ndim > 1:
-        # No one-hot layout of a grid of unequal counts is a rectangle.
+        # One-hot rows of a grid of unequal counts do not form a rectangular tensor.
         high = torch.from_numpy(counts - 1).to(dtype)
         return Bounded(torch.zeros_like(high), high, shape=counts.shape, device=device, dtype=dtype)
     if categorical_action_encoding:
@@ -118,7 +121,7 @@ def _multi_discrete(space: Any, *, categorical_action_encoding: bool, device: An
 
 @register_gym_spec_conversion("spaces.MultiBinary")
 def _multi_binary(space: Any, *, device: Any) -> Spec:
-    # gym 0.13 gives MultiBinary no shape that can be relied on; n is its only parameter in every version.
+    # In gym 0.13 the shape of MultiBinary is not reliable. Its parameter n exists in every version.
     shape = (int(space.n),) if np.ndim(space.n) == 0 else tuple(int(n) for n in space.n)
     return Binary(shape=shape, device=device, dtype=torch_dtype(space.dtype or np.int8))
 
@@ -143,11 +146,11 @@ def _tuple(space: Any, *, categorical_action_encoding: bool, device: Any) -> Spe
     return _stack(parts) or Composite({str(i): part for i, part in enumerate(parts)}, device=device)
 
 
-# MiniGrid's missions are strings of a space that derives from nothing but Space.
+# The missions of MiniGrid are strings, of a class that derives from Space only.
 @register_gym_spec_conversion("minigrid.core.mission.MissionSpace")
 @register_gym_spec_conversion("spaces.Text")
 def _text(space: Any, *, device: Any) -> Spec:
-    # A text that the space has, which random actions are then.
+    # The example is a text of the space, because random actions are copies of it.
     shortest = getattr(space, "min_length", 0) * min(getattr(space, "character_set", None) or " ")
     return NonTensor(shape=(), device=device, example_data=shortest)
 
@@ -161,8 +164,8 @@ def _sequence(space: Any, *, categorical_action_encoding: bool, device: Any) -> 
 @register_gym_spec_conversion("spaces.Graph")
 def _graph(space: Any) -> Spec:
     raise NotSupported(
-        f"{space} has no layout as tensors: its number of nodes and edges changes from value to value. "
-        f"Give the environment a Box or a Dict, or register a conversion with "
+        f"{space} has no tensor layout: the number of nodes and edges varies. "
+        f"Use a Box or a Dict in the environment, or register a conversion with "
         f"@steppe_gym.register_gym_spec_conversion('spaces.Graph')."
     )
 
@@ -170,8 +173,8 @@ def _graph(space: Any) -> Spec:
 @register_gym_spec_conversion("spaces.OneOf")
 def _one_of(space: Any) -> Spec:
     raise NotSupported(
-        f"{space} has no layout as tensors: its values are of several shapes, one at a time. "
-        f"Give the environment a Dict with a selector, or register a conversion with "
+        f"{space} has no tensor layout: its values have different shapes. "
+        f"Use a Dict with a selector in the environment, or register a conversion with "
         f"@steppe_gym.register_gym_spec_conversion('spaces.OneOf')."
     )
 
@@ -179,7 +182,7 @@ def _one_of(space: Any) -> Spec:
 def _has_no_bound(low: np.ndarray, high: np.ndarray) -> bool:
     if np.issubdtype(low.dtype, np.floating):
         return bool(np.isinf(low).all() and np.isinf(high).all())
-    # A byte that goes from 0 to 255 is an image, whose bounds are worth keeping.
+    # Bytes from 0 to 255 are images, whose bounds are kept.
     limits = np.iinfo(low.dtype)
     return limits.bits > 8 and bool((low == limits.min).all() and (high == limits.max).all())
 
@@ -193,7 +196,7 @@ def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _stack(parts: list[Spec]) -> Spec | None:
-    """One spec with a leading dimension for parts that are alike; None where they are not."""
+    """Stack equal specs to one spec with a leading dimension; return None if they differ."""
     if not parts or any(not isinstance(part, type(parts[0])) for part in parts[1:]):
         return None
     first = parts[0]
@@ -212,7 +215,7 @@ def _stack(parts: list[Spec]) -> Spec | None:
 
 
 def _with_length(element: Spec) -> Spec:
-    """The spec of any number of elements: a leading dimension of -1 on each leaf."""
+    """Add a leading dimension of -1, for any number of elements, to each leaf."""
     if isinstance(element, Composite):
         return Composite({key: _with_length(part) for key, part in element.items()}, device=element.device)
     shape = torch.Size((-1, *element.shape))
@@ -233,4 +236,4 @@ def _with_length(element: Spec) -> Spec:
         return Categorical(element.space.n, shape=shape, device=element.device, dtype=element.dtype)
     if isinstance(element, Unbounded):
         return Unbounded(shape=shape, device=element.device, dtype=element.dtype)
-    raise SpecError(f"A Sequence of {type(element).__name__} has no layout as a tensor.")
+    raise SpecError(f"A Sequence of {type(element).__name__} has no tensor layout.")

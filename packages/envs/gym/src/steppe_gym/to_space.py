@@ -1,4 +1,4 @@
-"""From a spec to a space of gym or gymnasium."""
+"""Convert specs to spaces of gym and gymnasium."""
 
 from __future__ import annotations
 
@@ -29,18 +29,26 @@ _TEXT_LENGTH = 4096
 
 
 def spec_to_space(spec: Spec, *, backend: str | None = None) -> Any:
-    """Convert a spec to a space: the way back of ``space_to_spec``.
+    """Convert a spec to a space; the inverse of ``space_to_spec``.
 
-    Composite becomes Dict; Bounded and Unbounded Box; OneHot and Categorical Discrete, or MultiDiscrete where they
-    have more dimensions; MultiOneHot and MultiCategorical MultiDiscrete; Binary MultiBinary; a leading dimension of -1
-    a stacked Sequence; NonTensor Text.
+    ===============================  ========================================================
+    Spec                             Space
+    ===============================  ========================================================
+    Composite                        Dict
+    Bounded, Unbounded               Box
+    OneHot, Categorical              Discrete; MultiDiscrete if they have more dimensions
+    MultiOneHot, MultiCategorical    MultiDiscrete
+    Binary                           MultiBinary
+    NonTensor                        Text
+    leading dimension of -1          stacked Sequence
+    ===============================  ========================================================
 
     Args:
         spec: a spec without batch dimensions.
-        backend: ``"gymnasium"`` or ``"gym"``; None for the one that ``set_gym_backend`` chose.
+        backend: ``"gymnasium"`` or ``"gym"``. ``None``: the current backend, see ``set_gym_backend``.
 
     Raises:
-        NotSupported: no space has this layout, or this version of the library lacks the space.
+        NotSupported: no space has this layout, or the space is missing in this version of the library.
     """
     if backend is None:
         spaces = gym_backend("spaces")
@@ -57,15 +65,15 @@ def _convert(spec: Spec, spaces: Any) -> Any:
     if isinstance(spec, NonTensor):
         if not isinstance(spec.example_data, str | None):
             raise NotSupported(
-                f"No space has values like {spec.example_data!r}: of data without tensors, only text has one."
+                f"Non-tensor data has a space only if it is text, found values like {spec.example_data!r}."
             )
-        text = _wanted(spaces, "Text")
+        text = _space_class(spaces, "Text")
         return text(_TEXT_LENGTH, min_length=0, charset=string.printable)
     if -1 in spec.shape:
         if spec.shape[0] != -1 or -1 in spec.shape[1:]:
-            raise NotSupported(f"No space has the shape {tuple(spec.shape)}: only the first size may vary (-1).")
-        return _wanted(spaces, "Sequence")(_convert(spec[0], spaces), stack=True)
-    # MultiOneHot and OneHot before Categorical, Binary before both: they may share base classes.
+            raise NotSupported(f"Only the first size of a shape may vary (-1) in a space, found {tuple(spec.shape)}.")
+        return _space_class(spaces, "Sequence")(_convert(spec[0], spaces), stack=True)
+    # The order matters, because these classes derive from each other: Binary, MultiOneHot, OneHot, Categorical.
     if isinstance(spec, Binary):
         return spaces.MultiBinary(_count(spec.shape)) if spec.shape else spaces.Discrete(2)
     if isinstance(spec, MultiOneHot | MultiCategorical):
@@ -81,7 +89,7 @@ def _convert(spec: Spec, spaces: Any) -> Any:
         return spaces.Box(low, high, dtype=low.dtype.type)
     if isinstance(spec, Unbounded):
         return _unbounded(spaces, spec)
-    raise NotSupported(f"No space has the layout of {type(spec).__name__}.")
+    raise NotSupported(f"No space has the layout of a {type(spec).__name__}.")
 
 
 def _discrete(spaces: Any, n: int, shape: torch.Size) -> Any:
@@ -104,8 +112,8 @@ def _count(shape: torch.Size) -> Any:
     return int(shape[0]) if len(shape) == 1 else [int(size) for size in shape]
 
 
-def _wanted(spaces: Any, name: str) -> Any:
-    found = getattr(spaces, name, None)
-    if found is None:
-        raise NotSupported(f"{spaces.__name__.partition('.')[0]} has no space {name} in this version.")
-    return found
+def _space_class(spaces: Any, name: str) -> Any:
+    space_class = getattr(spaces, name, None)
+    if space_class is None:
+        raise NotSupported(f"This version of {spaces.__name__.partition('.')[0]} has no space {name}.")
+    return space_class

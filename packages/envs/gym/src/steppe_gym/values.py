@@ -1,12 +1,12 @@
-"""From the values of a space to the layout of its spec: compiled once, at construction.
+"""SpaceReader: reads values of a space, such as observations, into the leaves of a spec.
 
-``SpaceReader`` takes observations (or anything that is a value of a space) apart into the leaves of a spec: into numpy
-views of storage (``write``), or into tensors (``read``) where sizes or types vary. ``actions`` goes the other way.
+It writes into numpy views of storage (``write``), or makes tensors (``read``) if sizes or types vary. Its functions are
+compiled once, at construction. The module ``actions`` converts in the other direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
-from steppe.envs import wrong_shape
+from steppe.envs import as_numbers, wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, MultiOneHot, NonTensor, OneHot, Spec
 
@@ -24,12 +24,12 @@ from .spaces import element_spec
 
 __all__ = ["Leaf", "SpaceReader", "kind_of", "numpy_dtype", "row_of", "stack"]
 
-Encode = Callable[[Any, Any], None]
-"""``encode(view, value)`` writes a value into a numpy view of its row, or raises ``_Misshapen``."""
+Encode = Callable[[np.ndarray, Any], None]
+"""``encode(view, value)`` writes a value into a numpy view of its row, or raises ``_WrongShape``."""
 
 
-class _Misshapen(Exception):
-    """A value that numpy would repeat until it fills its place, which has the shape ``expected``."""
+class _WrongShape(Exception):
+    """A value has another shape than ``expected``, and numpy would broadcast it."""
 
     def __init__(self, expected: tuple[int, ...], value: Any) -> None:
         super().__init__(expected, value)
@@ -42,16 +42,16 @@ _CONTAINERS = ("Dict", "Tuple", "Sequence")
 
 @dataclass(frozen=True)
 class Leaf:
-    """One leaf of a spec, and where its value is in the value of the whole space.
+    """One leaf of a spec, and the path of its value in values of the space.
 
     Attributes:
-        key: its key in data: a string, or a tuple.
-        path: the names and indices that lead to it in the library's value.
+        key: its key in data, a string or a tuple.
+        path: the names and indices of its value in the library's value.
         spec: its spec, without batch dimensions.
-        encode: how it is written; None where plain assignment does it.
+        encode: the function that writes it. ``None``: assignment is enough.
         space: the space of its values.
-        elements: for a Sequence, the leaf of one element; ``spec`` then begins with -1.
-        stacked: whether the library stacks the elements of the Sequence.
+        elements: for a Sequence, the leaf of one element; the shape of ``spec`` then begins with -1.
+        stacked: whether the library stacks the elements of a Sequence.
     """
 
     key: Any
@@ -64,7 +64,7 @@ class Leaf:
 
     @property
     def fixed(self) -> bool:
-        """Whether its values have a fixed place in an array."""
+        """Whether its values are tensors of a fixed shape."""
         return not isinstance(self.spec, NonTensor) and -1 not in self.spec.shape
 
     def find(self, value: Any) -> Any:
@@ -74,9 +74,9 @@ class Leaf:
         return value
 
     def tensor(self, value: Any) -> Any:
-        """Turn the value of this leaf into a tensor; a value that is no tensor is returned as it is."""
+        """Convert the value of this leaf to a tensor; non-tensor values are returned as non-tensor data."""
         if isinstance(self.spec, NonTensor):
-            # A sequence would be taken for rows.
+            # Without NonTensorData, tensordict would treat a sequence as rows.
             return value if isinstance(value, str) else NonTensorData(value)
         dtype = numpy_dtype(self.spec.dtype)
         if self.elements is not None:
@@ -95,32 +95,41 @@ class Leaf:
 
     @cached_property
     def write(self) -> Callable[[Any, Any], None]:
-        """``write(view, value)`` copies a value into a numpy view of its row; SpecError where the shape is another."""
-        key, shape, encode = self.key, tuple(self.spec.shape), self.encode
+        """``write(view, value)`` copies a value into a numpy view of its row; SpecError if the shape is wrong."""
+        key, shape, encode, space = self.key, tuple(self.spec.shape), self.encode, self.space
         if encode is not None:
 
-            def write_encoded(view: Any, value: Any) -> None:
+            def write_encoded(view: np.ndarray, value: Any) -> None:
                 try:
                     encode(view, value)
-                except _Misshapen as error:
+                except _WrongShape as error:
                     raise wrong_shape(key, error.expected, error.value, space=True) from None
+                except (TypeError, ValueError, IndexError) as error:
+                    if isinstance(error, SpecError):
+                        raise
+                    raise SpecError(f"{key!r} is not a value of {space}; the library returned {value!r}.") from error
 
             return write_encoded
 
-        def write_plain(view: Any, value: Any) -> None:
+        dtype = numpy_dtype(self.spec.dtype)
+
+        def write_plain(view: np.ndarray, value: Any) -> None:
             try:
                 if value.shape != shape:
                     raise wrong_shape(key, shape, value, space=True)
-            except AttributeError:  # a number or a list
-                value = np.asarray(value)
+                is_number = value.dtype is dtype or value.dtype.kind in "biuf"
+            except AttributeError:  # a number, a list or a tensor
+                is_number = False
+            if not is_number:
+                value = as_numbers(key, value, shape)
                 if value.shape != shape:
-                    raise wrong_shape(key, shape, value, space=True) from None
+                    raise wrong_shape(key, shape, value, space=True)
             view[...] = value
 
         return write_plain
 
     def batch(self, value: Any, n: int) -> Any:
-        """Turn ``n`` values, stacked as the library stacks them, into one tensor ``[n, *shape]``."""
+        """Convert ``n`` values, batched by the library, to one tensor ``[n, *shape]``."""
         if self.encode is None and isinstance(value, np.ndarray) and value.dtype != object:
             dtype = numpy_dtype(self.spec.dtype)
             return torch.from_numpy(np.array(value, dtype=dtype).reshape((n, *self.spec.shape)))
@@ -128,14 +137,14 @@ class Leaf:
 
 
 class SpaceReader:
-    """Takes values of a space apart into the leaves of a spec.
+    """Reads values of a space into the leaves of a spec.
 
     Args:
         space: the space of the values.
-        spec: the spec that it was converted to; without batch dimensions.
-        key: where a spec that is no Composite lies in data; a Composite's own keys go below ``prefix``.
-        prefix: the group that everything goes into; empty for the root.
-        rename: names of a Dict at the root that have another name in data.
+        spec: the spec of the space, without batch dimensions.
+        key: the key in data of a spec that is not the Composite of a Dict.
+        prefix: the key of the group that contains all leaves; empty for the root.
+        rename: new names for entries of a Dict.
     """
 
     def __init__(
@@ -152,7 +161,7 @@ class SpaceReader:
         self.leaves = list(_leaves(space, spec, start, (), rename or {}))
         self.fixed = all(leaf.fixed for leaf in self.leaves)
         only = self.leaves[0] if len(self.leaves) == 1 else None
-        #: The only leaf, where its value is the whole value and assignment writes it; None otherwise.
+        #: The leaf, if there is only one, its value is the whole value and assignment writes it. Otherwise None.
         self.plain = only if only is not None and only.fixed and not only.path and only.encode is None else None
         #: ``write(value, out)`` copies a value into the numpy views of ``out``.
         self.write = _compile(self.leaves)
@@ -162,40 +171,40 @@ class SpaceReader:
         return {leaf.key: leaf.tensor(leaf.find(value)) for leaf in self.leaves}
 
     def read_batch(self, value: Any, n: int) -> dict[Any, Any]:
-        """Return the leaves of ``n`` values, batched as the library batches them, as tensors ``[n, *shape]``.
+        """Return the leaves of ``n`` values, batched by the library, as tensors ``[n, *shape]``.
 
         Raises:
             SpecError: a leaf has the wrong shape.
         """
-        found = {}
+        result = {}
         for leaf in self.leaves:
             try:
-                found[leaf.key] = leaf.batch(leaf.find(value), n)
+                result[leaf.key] = leaf.batch(leaf.find(value), n)
             except (ValueError, IndexError, TypeError) as error:
                 raise SpecError(
                     f"{leaf.key!r}: expected {n} values of shape {tuple(leaf.spec.shape)}, "
                     f"found {_described(leaf.find(value))}."
                 ) from error
-        return found
+        return result
 
     def read_rows(self, values: Sequence[Any]) -> dict[Any, Any]:
-        """Return the leaves of several values, given one by one, as tensors ``[n, *shape]``."""
+        """Return the leaves of a list of values as tensors ``[n, *shape]``."""
         rows = [self.read(value) for value in values]
         return {leaf.key: stack([row[leaf.key] for row in rows]) for leaf in self.leaves}
 
     def check(self, value: Any, where: str) -> None:
-        """Compare the shapes of a value with the spec.
+        """Validate the shapes of a value against the spec.
 
         Raises:
-            SpecError: something is missing or has another shape, or is no number.
+            SpecError: a leaf is missing, has another shape, or is not a number.
         """
         for leaf in self.leaves:
             try:
                 part = leaf.find(value)
             except (LookupError, TypeError):
                 raise SpecError(
-                    f"{where}: the library returned no value for {leaf.key!r}, which its observation space has "
-                    f"(found {_described(value)})."
+                    f"{where}: the library returned no value for {leaf.key!r} of its observation space, found "
+                    f"{_described(value)}."
                 ) from None
             if leaf.fixed and leaf.encode is None:
                 _check_plain(leaf, part, where)
@@ -210,24 +219,26 @@ class SpaceReader:
 
 
 def row_of(space: Any, value: Any, row: int) -> Any:
-    """One row of a batched value: of each array in the containers of its space."""
+    """Return one row of a batched value, as a value of the space."""
     if isinstance(value, Mapping):
         parts = getattr(space, "spaces", {})
         return {name: row_of(parts.get(name), inner, row) for name, inner in value.items()}
-    # An array of objects has a whole value in each row.
+    # Each row of an array of objects is a value of the space.
     if kind_of(space) == "Tuple" and not isinstance(value, np.ndarray):
         return tuple(row_of(part, inner, row) for part, inner in zip(space.spaces, value, strict=True))
     return value[row]
 
 
 def stack(rows: Sequence[Any]) -> Any:
-    """Rows as one tensor; values that are no tensors as a non-tensor stack."""
+    """Stack rows to one tensor; non-tensor values to a NonTensorStack."""
     if isinstance(rows[0], torch.Tensor):
         return torch.stack(list(rows))
     return NonTensorStack(*[row if isinstance(row, NonTensorData) else NonTensorData(row) for row in rows])
 
 
-def _leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...], rename: Mapping[str, str]) -> Any:
+def _leaves(
+    space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...], rename: Mapping[str, str]
+) -> Iterator[Leaf]:
     conversion = conversion_of(space)
     kind = kind_of(space)
     if kind == "Sequence" and conversion.encode is None:
@@ -241,7 +252,7 @@ def _leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...],
         yield Leaf(key[0] if len(key) == 1 else key, path, spec, _encoder(space, spec), space)
 
 
-def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...]) -> Any:
+def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[Any, ...]) -> Iterator[Leaf]:
     for element in _leaves(space.feature_space, element_spec(space, spec), key, (), {}):
         inner = element.key if isinstance(element.key, tuple) else (element.key,)
         leaf_spec = spec
@@ -251,12 +262,12 @@ def _sequence_leaves(space: Any, spec: Spec, key: tuple[str, ...], path: tuple[A
 
 
 def _encoder(space: Any, spec: Spec) -> Encode | None:
-    """How a value is written into its row; None where ``view[...] = value`` does it."""
+    """Return the function that writes a value into its row; None if ``view[...] = value`` does it."""
     conversion = conversion_of(space)
     if conversion.encode is not None:
         convert = conversion.encode
 
-        def converted(view: Any, value: Any) -> None:
+        def converted(view: np.ndarray, value: Any) -> None:
             _assign(view, convert(space, value))
 
         return converted
@@ -267,9 +278,9 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
             return None
         encoders = [part or _assign for part in parts]
 
-        def stacked(view: Any, value: Any) -> None:
+        def stacked(view: np.ndarray, value: Any) -> None:
             if len(value) != len(encoders):
-                raise _Misshapen(view.shape, value)
+                raise _WrongShape(view.shape, value)
             for i, encode in enumerate(encoders):
                 encode(view[i, ...], value[i])
 
@@ -280,9 +291,9 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         counts = np.asarray(space.nvec)
         offsets = np.concatenate([[0], np.cumsum(counts)[:-1]]) - np.asarray(start)
 
-        def multi_one_hot(view: Any, value: Any) -> None:
+        def multi_one_hot(view: np.ndarray, value: Any) -> None:
             if np.shape(value) != counts.shape:
-                raise _Misshapen(counts.shape, value)
+                raise _WrongShape(counts.shape, value)
             view[...] = 0
             view[offsets + value] = 1
 
@@ -291,61 +302,63 @@ def _encoder(space: Any, spec: Spec) -> Encode | None:
         if spec.ndim == 1 and kind == "Discrete":
             first, n = int(start), int(spec.space.n)
 
-            def one_hot(view: Any, value: Any) -> None:
-                place = int(value) - first
-                if not 0 <= place < n:
+            def one_hot(view: np.ndarray, value: Any) -> None:
+                index = int(value) - first
+                if not 0 <= index < n:
                     raise SpecError(f"The library returned {value!r}, which is not in its {space}.")
                 view[...] = 0
-                view[place] = 1
+                view[index] = 1
 
             return one_hot
         rows = np.arange(spec.space.n) + np.asarray(start)[..., None]
 
-        def grid(view: Any, value: Any) -> None:
+        def grid(view: np.ndarray, value: Any) -> None:
             if np.shape(value) != view.shape[:-1]:
-                raise _Misshapen(view.shape[:-1], value)
+                raise _WrongShape(view.shape[:-1], value)
             view[...] = np.asarray(value)[..., None] == rows
 
         return grid
     if (kind == "MultiDiscrete" or isinstance(spec, Categorical)) and np.any(start):
         offset = np.asarray(start)
 
-        def shifted(view: Any, value: Any) -> None:
+        def shifted(view: np.ndarray, value: Any) -> None:
             if np.shape(value) != view.shape:
-                raise _Misshapen(view.shape, value)
+                raise _WrongShape(view.shape, value)
             view[...] = value - offset
 
         return shifted
     return None
 
 
-def _assign(view: Any, value: Any) -> None:
-    found = np.shape(value)
-    if found != view.shape:
-        raise _Misshapen(view.shape, value)
-    view[...] = value
+def _assign(view: np.ndarray, value: Any) -> None:
+    numbers = np.asarray(value)
+    if numbers.shape != view.shape:
+        raise _WrongShape(view.shape, value)
+    if numbers.dtype.kind not in "biuf":
+        raise TypeError(value)  # numpy would make NaN of None
+    view[...] = numbers
 
 
 def _compile(leaves: Sequence[Leaf]) -> Callable[[Any, Any], None]:
-    """One function that writes all leaves, with a shorter one for the usual single array."""
+    """Make the function that writes all leaves, with a faster one for a single array."""
     if len(leaves) == 1 and not leaves[0].path:
         only, write = leaves[0].key, leaves[0].write
 
-        def write_only(value: Any, out: Any) -> None:
+        def write_only(value: Any, out: dict[Any, np.ndarray]) -> None:
             write(out[only], value)
 
         return write_only if leaves[0].encode is not None else _plain_writer(leaves[0])
     if all(len(leaf.path) == 1 for leaf in leaves):
         flat = [(leaf.key, leaf.path[0], leaf.write) for leaf in leaves]
 
-        def write_flat(value: Any, out: Any) -> None:
+        def write_flat(value: Any, out: dict[Any, np.ndarray]) -> None:
             for key, name, write in flat:
                 write(out[key], value[name])
 
         return write_flat
     deep = [(leaf.key, leaf.find, leaf.write) for leaf in leaves]
 
-    def write_deep(value: Any, out: Any) -> None:
+    def write_deep(value: Any, out: dict[Any, np.ndarray]) -> None:
         for key, find, write in deep:
             write(out[key], find(value))
 
@@ -353,33 +366,34 @@ def _compile(leaves: Sequence[Leaf]) -> Callable[[Any, Any], None]:
 
 
 def _plain_writer(leaf: Leaf) -> Callable[[Any, Any], None]:
-    """What most environments need: one array, with a call less."""
-    key, shape = leaf.key, tuple(leaf.spec.shape)
+    """Make the function that writes a single array, with one call less."""
+    key, shape, dtype = leaf.key, tuple(leaf.spec.shape), numpy_dtype(leaf.spec.dtype)
 
-    def write(value: Any, out: Any) -> None:
+    def write(value: Any, out: dict[Any, np.ndarray]) -> None:
         try:
-            if value.shape != shape:
-                raise wrong_shape(key, shape, value, space=True)
-        except AttributeError:  # a number or a list
-            leaf.write(out[key], value)
-        else:
+            fits = value.shape == shape and (value.dtype is dtype or value.dtype.kind in "biuf")
+        except AttributeError:  # a number, a list or a tensor
+            fits = False
+        if fits:
             out[key][...] = value
+        else:
+            leaf.write(out[key], value)
 
     return write
 
 
 def _check_plain(leaf: Leaf, value: Any, where: str) -> None:
-    expected, found = tuple(leaf.spec.shape), np.shape(value)
-    if found != expected:
+    expected, shape = tuple(leaf.spec.shape), np.shape(value)
+    if shape != expected:
         raise SpecError(
-            f"{where}: {leaf.key!r} must have shape {expected}, as its space says; the library returned {found}."
+            f"{where}: {leaf.key!r} must have shape {expected}, as its space says; the library returned {shape}."
         )
-    kind = np.asarray(value).dtype
-    if kind.kind not in "biuf":
-        raise SpecError(f"{where}: {leaf.key!r} must be of dtype {leaf.spec.dtype}; the library returned {kind}.")
+    dtype = np.asarray(value).dtype
+    if dtype.kind not in "biuf":
+        raise SpecError(f"{where}: {leaf.key!r} must be of dtype {leaf.spec.dtype}; the library returned {dtype}.")
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     if isinstance(value, Mapping):
         return f"a dict with the keys {sorted(map(str, value))}"
     shape = getattr(value, "shape", None)
@@ -387,7 +401,7 @@ def _described(value: Any) -> str:
 
 
 def kind_of(space: Any) -> str | None:
-    """The name of the library's own class that a space is, or derives from."""
+    """Return the name of the gym or gymnasium class of a space, or of its nearest such base class."""
     for cls in type(space).__mro__:
         if cls.__module__.partition(".")[0] in ("gym", "gymnasium") and cls.__name__ != "Space":
             return cls.__name__
@@ -395,6 +409,7 @@ def kind_of(space: Any) -> str | None:
 
 
 @cache
-def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    found: np.dtype[Any] = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
-    return found
+def numpy_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return the numpy dtype of a torch dtype."""
+    result: np.dtype = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
+    return result

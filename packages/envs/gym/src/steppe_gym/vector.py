@@ -1,16 +1,17 @@
-"""Vector environments: true last observations, and the first of the next episode where a reset asks for them.
+"""Batch: a vector environment of any version, with the true last observations of each episode.
 
-What a library does with a row whose episode ends differs by version:
+What a library does with a row whose episode has ended differs by version:
 
 ==============================  ===================================================================================
 DISABLED (gymnasium 1.1)        nothing: the row waits for ``reset(options={"reset_mask": ...})``
-NEXT_STEP (gymnasium 1.0)       the row is reset by the next step, whose action is lost and whose reward is 0. Since 1.1
-                                a reset by mask comes first, and nothing is lost. Elsewhere such a row is delivered with
-                                ``("next", "valid")`` False: it is no transition. So it is with the processes of
-                                ``AsyncVectorEnv(shared_memory=False)``, which keep the reset in mind after one by mask
-SAME_STEP (gym 0.22 to 0.26,    the row is reset at once: the observation is the first of the next episode, and the last
-gymnasium <1.0, 1.1 on demand)  one is in the infos. They are put in their places
-none (gym <0.22)                as SAME_STEP, but the last observation is lost: NaN (0 for whole numbers) stands for it
+NEXT_STEP (gymnasium 1.0)       the next step resets the row, ignores its action and returns the reward 0. Since 1.1,
+                                this module resets the row by a mask before that step, and no step is lost. In other
+                                versions, and in ``AsyncVectorEnv(shared_memory=False)``, whose processes reset in the
+                                next step even after a reset by mask, the row of that step is not a transition: it has
+                                ``("next", "valid")`` False
+SAME_STEP (gym 0.22 to 0.26,    the step resets the row: it returns the first observation of the next episode, and the
+gymnasium <1.0, 1.1 on demand)  last observation in the infos. This module puts each in its place
+none (gym <0.22)                as SAME_STEP, but the last observation is lost and replaced by NaN (0 for integers)
 ==============================  ===================================================================================
 """
 
@@ -24,12 +25,13 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.errors import NotSupported
+from steppe.envs import as_numbers
+from steppe.errors import NotSupported, SpecError
 from steppe.specs import Composite
 
 from .actions import batch_actions
 from .compat import Adapter
-from .own_batch import OwnBatch
+from .sequential_batch import SequentialBatch
 from .values import SpaceReader, row_of
 
 __all__ = ["Autoreset", "Batch", "is_vector", "single_spaces"]
@@ -38,7 +40,7 @@ _FINAL = ("final_obs", "final_observation", "terminal_observation")
 
 
 class Autoreset(Enum):
-    """What becomes of a row whose episode has ended."""
+    """How the library resets a row whose episode has ended."""
 
     BY_MASK = "reset when asked, by mask"
     NEXT_STEP = "reset by the next step"
@@ -46,25 +48,26 @@ class Autoreset(Enum):
 
 
 def is_vector(env: Any) -> bool:
-    """Whether an environment is many: of this package, of gym, gymnasium, or a VecEnv of Stable-Baselines3."""
+    """Whether an environment is a batch: of this package, gym or gymnasium, or a VecEnv of Stable-Baselines3."""
     return hasattr(env, "num_envs") and (hasattr(env, "single_action_space") or hasattr(env, "step_wait"))
 
 
 def single_spaces(env: Any) -> tuple[Any, Any]:
-    """The observation and action space of one row."""
+    """Return the observation and action space of one row."""
     if hasattr(env, "single_action_space"):
         return env.single_observation_space, env.single_action_space
     return env.observation_space, env.action_space
 
 
 class Batch:
-    """A vector environment as a wrapper needs it.
+    """A vector environment of any version behind one interface, which :class:`GymWrapper` uses.
 
     Args:
         env: the vector environment.
-        adapter: how its library is talked to.
-        reader: takes observations of one row apart.
-        decode: turns one native action into one of the action space; None where they are the same.
+        adapter: the adapter of its library.
+        reader: reads observations into the entries of a row.
+        decode: converts a decoded action of one row to a value of the action space. ``None``: they are equal.
+        missing_obs_value: the value of observations that the library has lost. ``None``: NaN, or 0 for integers.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Batch:
         adapter: Adapter,
         reader: SpaceReader,
         decode: Callable[[Any], Any] | None,
-        missing_obs_value: Any = None,
+        missing_obs_value: float | None = None,
     ) -> None:
         self.env = env
         self.n = int(env.num_envs)
@@ -83,26 +86,28 @@ class Batch:
         self.missing_obs_value = missing_obs_value
         self.action_space = single_spaces(env)[1]
         self.autoreset, self.by_mask = _mode(env, adapter)
-        self.keeps_ends = self.autoreset is Autoreset.NEXT_STEP and _has_private_memory(env, adapter)
-        #: Rows whose episode has ended, and that have not been reset since.
+        self.resets_twice = self.autoreset is Autoreset.NEXT_STEP and _has_private_memory(env, adapter)
+        #: Rows whose episode has ended and which have not been reset since.
         self.ended = np.zeros(self.n, bool)
-        #: First observations of rows that SAME_STEP has reset and no reset has asked for yet.
+        #: First observations of rows that SAME_STEP has reset, until a reset returns them.
         self.fresh: dict[Any, torch.Tensor] = {}
         self.has_fresh = np.zeros(self.n, bool)
         self.last: dict[Any, torch.Tensor] = {}
 
     @property
     def has_invalid_rows(self) -> bool:
-        """Whether some rows are no transitions."""
+        """Whether some rows may not be transitions."""
         return self.autoreset is Autoreset.NEXT_STEP and not self.by_mask
 
     # -- reset ----------------------------------------------------------------------------------------------------
 
-    def reset(self, mask: np.ndarray | None, seed: int | None, options: Any) -> tuple[dict[Any, Any], Any]:
-        """Reset all rows, or those of a mask.
+    def reset(
+        self, mask: np.ndarray | None, seed: int | None, options: dict[str, object] | None
+    ) -> tuple[dict[Any, Any], Any]:
+        """Reset all rows, or the rows of a mask.
 
         Returns:
-            Observations ``[n, *shape]`` by key, of which the rows of the mask matter, and infos.
+            Observations ``[n, *shape]`` by key, valid in the rows of the mask, and infos.
 
         Raises:
             NotSupported: the library cannot reset these rows alone.
@@ -111,7 +116,7 @@ class Batch:
             mask = None
         if mask is None:
             outputs = self._whole_reset(seed, options)
-            self.ended &= self.keeps_ends
+            self.ended &= self.resets_twice
             self.has_fresh[:] = False
             return self._remember(self._read(outputs[0])), outputs[1]
         if self.autoreset is Autoreset.SAME_STEP and not (mask & ~self.has_fresh).any():
@@ -124,16 +129,16 @@ class Batch:
             self.has_fresh &= ~mask
             return self._merge(mask, self._read(outputs[0])), outputs[1]
         if self.has_invalid_rows and not (mask & ~self.ended).any():
-            # The next step resets these rows; until then there is nothing newer than their last observation.
+            # The next step resets these rows. Until then, their last observation is the newest.
             return dict(self.last), {}
         raise NotSupported(
-            f"{self.env} cannot reset rows {np.flatnonzero(mask).tolist()} alone: only rows that have just ended. "
-            "Reset all of them, or make the batch with SerialEnv or ParallelEnv."
+            f"{self.env} cannot reset the rows {np.flatnonzero(mask).tolist()}: it resets all rows, or rows that have "
+            "just ended. Reset all rows, or make the batch with SerialEnv or ParallelEnv."
         )
 
-    def _whole_reset(self, seed: int | None, options: Any) -> tuple[Any, Any]:
+    def _whole_reset(self, seed: int | None, options: dict[str, object] | None) -> tuple[Any, Any]:
         adapter, env = self.adapter, self.env
-        if isinstance(env, OwnBatch):
+        if isinstance(env, SequentialBatch):
             return env.reset(seed=seed, options=options)
         if not hasattr(env, "single_action_space") and seed is not None:
             env.seed(seed)
@@ -141,21 +146,21 @@ class Batch:
         outputs = adapter.reset(env, seed, options)
         return adapter.sort_reset(outputs)
 
-    def _masked_reset(self, mask: np.ndarray, options: Any) -> tuple[Any, Any]:
-        if isinstance(self.env, OwnBatch):
-            found: tuple[Any, Any] = self.env.reset(mask=mask, options=options)
+    def _masked_reset(self, mask: np.ndarray, options: dict[str, object] | None) -> tuple[Any, Any]:
+        if isinstance(self.env, SequentialBatch):
+            outputs: tuple[Any, Any] = self.env.reset(mask=mask, options=options)
         else:
-            found = self.env.reset(options={**(options or {}), "reset_mask": mask.copy()})
-        return found
+            outputs = self.env.reset(options={**(options or {}), "reset_mask": mask.copy()})
+        return outputs
 
     # -- step -----------------------------------------------------------------------------------------------------
 
     def step(self, actions: Any, mask: np.ndarray | None) -> tuple[Any, ...]:
-        """Act in all rows, or in those of a mask.
+        """Step all rows, or the rows of a mask.
 
         Args:
-            actions: in the words of the library, from ``actions``.
-            mask: rows that act; the others must have ended, as vector environments step as one.
+            actions: actions in the format of the library, from :meth:`actions`.
+            mask: rows to step. The library steps all rows, so the others must have ended.
 
         Returns:
             ``(observations by key, rewards, terminated, truncated, infos, valid)``, each ``[n, ...]``.
@@ -163,70 +168,77 @@ class Batch:
         Raises:
             NotSupported: the mask leaves out a row that has not ended.
         """
-        if isinstance(self.env, OwnBatch):
+        if isinstance(self.env, SequentialBatch):
             outputs = self.env.step(actions, mask=mask)
         else:
             if mask is not None:
-                self._let_pass(~mask)
+                self._check_skipped(~mask)
             outputs = self.env.step(actions)
         observation, reward, terminated, truncated, info = self.adapter.sort_step(outputs)
         data = self._remember(self._read(observation))
-        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        try:
+            reward = as_numbers("reward", reward, (self.n,))
+            terminated, truncated = (
+                as_numbers(name, flags, (self.n,)).astype(bool)
+                for name, flags in (("terminated", terminated), ("truncated", truncated))
+            )
+        except SpecError as error:
+            raise SpecError(f"{self.env}.step: {error}") from None
         valid = ~self.ended if self.has_invalid_rows else np.ones(self.n, bool)
         self.ended = terminated | truncated
         if self.autoreset is Autoreset.SAME_STEP:
             self.has_fresh = self.ended.copy()
             if self.ended.any():
-                data = self._put_last(data, self.ended, info)
-        return data, np.asarray(reward), terminated, truncated, info, valid
+                data = self._swap_last(data, self.ended, info)
+        return data, reward, terminated, truncated, info, valid
 
-    def _let_pass(self, excluded: np.ndarray) -> None:
-        """Make sure that stepping the rows that should not act does no harm."""
+    def _check_skipped(self, excluded: np.ndarray) -> None:
+        """Check that all skipped rows have ended, and reset them if the library needs that before a step."""
         if (excluded & ~self.ended).any():
             raise NotSupported(
-                f"{self.env} steps all of its rows: it cannot leave out "
+                f"{self.env} steps all of its rows: it cannot skip "
                 f"{np.flatnonzero(excluded & ~self.ended).tolist()}, which have not ended. "
-                "SerialEnv and ParallelEnv step some rows only."
+                "SerialEnv and ParallelEnv can step some rows only."
             )
         if self.autoreset is Autoreset.BY_MASK and excluded.any():
             self._masked_reset(excluded, None)
 
-    def _put_last(self, data: dict[Any, Any], ended: np.ndarray, info: Any) -> dict[Any, Any]:
-        """Keep the first observations that the library returned, and put the last ones in their place."""
+    def _swap_last(self, data: dict[Any, Any], ended: np.ndarray, info: Any) -> dict[Any, Any]:
+        """Store the first observations that the library returned, and return the last ones from the infos instead."""
         self.fresh = data
-        found = {key: value.clone() for key, value in data.items()}
+        merged = {key: value.clone() for key, value in data.items()}
         for row in np.flatnonzero(ended):
             final = _final_observation(self.reader.space, info, int(row))
             values = None if final is None else self.reader.read(final)
-            for key, value in found.items():
-                value[row] = self._in_place(value.dtype) if values is None else values[key]
-        return found
+            for key, value in merged.items():
+                value[row] = self._missing_value(value.dtype) if values is None else values[key]
+        return merged
 
-    def _in_place(self, dtype: torch.dtype) -> Any:
-        """What stands where the library has lost an observation."""
-        return _nothing(dtype) if self.missing_obs_value is None else self.missing_obs_value
+    def _missing_value(self, dtype: torch.dtype) -> float:
+        """Return the value of observations that the library has lost."""
+        return _default_missing_value(dtype) if self.missing_obs_value is None else self.missing_obs_value
 
     # -- conversions ----------------------------------------------------------------------------------------------
 
-    def actions(self, native: Sequence[Any]) -> Any:
-        """Native actions of all rows in the words of the library."""
-        rows = list(native) if self.decode is None else [self.decode(action) for action in native]
-        if isinstance(self.env, OwnBatch) or self.adapter.vector_actions_are_rows:
+    def actions(self, decoded: Sequence[Any]) -> Any:
+        """Convert the decoded actions of all rows to the format of the library."""
+        rows = list(decoded) if self.decode is None else [self.decode(action) for action in decoded]
+        if isinstance(self.env, SequentialBatch) or self.adapter.vector_actions_are_rows:
             return rows
         return batch_actions(self.action_space, rows)
 
     def rows_of_info(self, info: Any) -> list[Mapping[str, Any]]:
-        """One info dict for each row: that of the step itself where the row was reset within it."""
+        """Return the info of each row; for a row that the step has reset, the info of the step."""
         rows = [info_row(info, row) for row in range(self.n)]
         if self.autoreset is Autoreset.SAME_STEP:
-            for row, found in enumerate(rows):
-                final = found.get("final_info")
+            for row, row_info in enumerate(rows):
+                final = row_info.get("final_info")
                 if isinstance(final, Mapping):
                     rows[row] = final
         return rows
 
     def _read(self, observation: Any) -> dict[Any, Any]:
-        if isinstance(self.env, OwnBatch):
+        if isinstance(self.env, SequentialBatch):
             return self.reader.read_rows(observation)
         return self.reader.read_batch(observation, self.n)
 
@@ -244,17 +256,21 @@ class Batch:
 
 
 def _mode(env: Any, adapter: Adapter) -> tuple[Autoreset, bool]:
-    """What a vector environment does with rows that end, and whether it resets rows by a mask."""
-    if isinstance(env, OwnBatch):
+    """Return the autoreset mode of a vector environment, and whether it can reset rows by a mask."""
+    if isinstance(env, SequentialBatch):
         return Autoreset.BY_MASK, True
     parse = type(adapter.version)
     if adapter.library == "gym" or adapter.version < parse("1.0a1") or not hasattr(env, "single_action_space"):
         return Autoreset.SAME_STEP, False
-    stated = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
-    name = str(getattr(stated, "value", stated))
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    name = str(getattr(mode, "value", mode))
     vector = adapter.submodule("vector")
-    own = isinstance(getattr(env, "unwrapped", env), vector.SyncVectorEnv | vector.AsyncVectorEnv)
-    masks = own and adapter.version >= parse("1.1a1") and not (name == "NextStep" and _has_private_memory(env, adapter))
+    is_builtin = isinstance(getattr(env, "unwrapped", env), vector.SyncVectorEnv | vector.AsyncVectorEnv)
+    masks = (
+        is_builtin
+        and adapter.version >= parse("1.1a1")
+        and not (name == "NextStep" and _has_private_memory(env, adapter))
+    )
     if name == "Disabled":
         return Autoreset.BY_MASK, True
     if name == "SameStep":
@@ -263,18 +279,18 @@ def _mode(env: Any, adapter: Adapter) -> tuple[Autoreset, bool]:
 
 
 def _has_private_memory(env: Any, adapter: Adapter) -> bool:
-    """Whether processes send observations: those of gymnasium then reset an ended row in a step even after a reset."""
+    """Whether its processes send observations: they then reset an ended row in the next step, even after a reset."""
     inner = getattr(env, "unwrapped", env)
     return isinstance(inner, adapter.submodule("vector").AsyncVectorEnv) and not inner.shared_memory
 
 
 def _final_observation(space: Any, info: Any, row: int) -> Any:
-    """The last observation of a row that was reset within the step, under the name that its version has for it."""
-    found = info[row] if not isinstance(info, Mapping) else None
+    """Return the last observation of a row that the step has reset, from the infos; None if there is none."""
+    row_info = info[row] if not isinstance(info, Mapping) else None
     for name in _FINAL:
-        if found is not None:
-            if name in found:
-                return found[name]
+        if row_info is not None:
+            if name in row_info:
+                return row_info[name]
         elif name in info:
             value = info[name]
             if isinstance(value, Mapping):
@@ -285,10 +301,10 @@ def _final_observation(space: Any, info: Any, row: int) -> Any:
 
 
 def info_row(info: Any, row: int) -> Mapping[str, Any]:
-    """The info dict of one row, whichever way the version keeps them."""
+    """Return the info of one row, from a list of infos or from a dict of arrays."""
     if not isinstance(info, Mapping):
-        found: Mapping[str, Any] = info[row]
-        return found
+        row_info: Mapping[str, Any] = info[row]
+        return row_info
     out = {}
     for key, value in info.items():
         if key.startswith("_") and key[1:] in info:
@@ -305,37 +321,37 @@ def info_row(info: Any, row: int) -> Mapping[str, Any]:
     return out
 
 
-def _nothing(dtype: torch.dtype) -> Any:
+def _default_missing_value(dtype: torch.dtype) -> float:
     return float("nan") if dtype.is_floating_point else 0
 
 
 def step_mask(tensordict: TensorDictBase) -> np.ndarray | None:
-    """The rows that act, where not all do."""
+    """Return the mask of rows to step, ``[n]``; None for all rows."""
     mask = tensordict.get("_step", None)
     return None if mask is None else mask.reshape(-1).cpu().numpy()
 
 
 def reset_mask(tensordict: TensorDictBase | None) -> np.ndarray | None:
-    """The rows to reset, where not all are."""
+    """Return the mask of rows to reset, ``[n]``; None for all rows."""
     mask = None if tensordict is None else tensordict.get("_reset", None)
     return None if mask is None else mask.reshape(-1).cpu().numpy()
 
 
 class RowsReader:
-    """An info reader of one environment, for each row of a batch."""
+    """Applies the info reader of a single environment to each row of a batch."""
 
     def __init__(self, reader: Any, n: int) -> None:
         self.reader = reader
         self.n = n
 
     @property
-    def info_spec(self) -> Any:
-        """What the reader adds, for all rows."""
+    def info_spec(self) -> Composite:
+        """The specs of the entries that the reader adds, for all rows."""
         spec = Composite(dict(self.reader.info_spec.items()))
         return spec.expand((self.n, *spec.shape))
 
     def __call__(self, rows: Sequence[Mapping[str, Any]], tensordict: TensorDictBase) -> TensorDictBase:
-        """Read each row and write the stack."""
-        found = [self.reader(row, TensorDict({}, batch_size=())) for row in rows]
-        stacked: Any = torch.stack(found)
+        """Read the info of each row, and write the stacked values into ``tensordict``."""
+        rows_read = [self.reader(row, TensorDict({}, batch_size=())) for row in rows]
+        stacked: Any = torch.stack(rows_read)
         return tensordict.update(stacked)

@@ -1,4 +1,4 @@
-"""GymWrapper: an environment object of gym or gymnasium, of any version."""
+"""GymWrapper: wraps an environment object of gym or gymnasium, of any version."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
 
 from .actions import action_decoder, joint_choice, joint_decoder
-from .compat import Adapter, StableBaselines, adapter_for
+from .attribute_lookup import find_attribute, library_of
+from .compat import Adapter, StableBaselines, Step, adapter_for
+from .frame_skip import repeated
 from .kernels import Kernel, bind_kernel, compile_kernel
 from .names import available_names
-from .peeking import find_attribute, library_of
 from .pixels import PIXELS, are_frames, observes_pixels, with_pixels
-from .skipping import repeated
 from .spaces import space_to_spec
 from .values import SpaceReader
 from .vector import Batch, RowsReader, is_vector, reset_mask, single_spaces, step_mask
@@ -32,47 +32,47 @@ __all__ = ["GymWrapper"]
 
 
 class GymWrapper(GymLikeEnv):
-    """An environment of gym or gymnasium as a steppe environment.
+    """Wrap an environment object of gym or gymnasium, single or vector.
 
     ====================  =========================================================================================
-    Key                   What
+    Key                   Value
     ====================  =========================================================================================
-    ``"observation"``     the observation; the entries of a Dict space have their own names (``"state"`` becomes
-                          ``"observation"`` where there is none), the parts of a Tuple ``("observation", "0")``, ...
-    ``"pixels"``          ``[H, W, 3]`` uint8, with ``from_pixels``, and where the observation is such a frame
-    ``"action"``          the action; one-hot (int64) where the space is Discrete. The entries of a Dict space have
-                          their own names at the root. A MultiDiscrete is one choice among all combinations where an
-                          observation ``"action_mask"`` says which of them are allowed
-    ``"reward"``          ``[1]`` float32, or what the environment's ``reward_space`` says
+    ``"observation"``     the observation. Entries of a Dict space have their own names (``"state"`` becomes
+                          ``"observation"`` if there is no such entry), parts of a Tuple ``("observation", "0")``, ...
+    ``"pixels"``          ``[H, W, 3]`` uint8, with ``from_pixels``, or if the observation is such a frame
+    ``"action"``          the action; one-hot (int64) for a Discrete space. Entries of a Dict space have their own names
+                          at the root. A MultiDiscrete action is one choice among all combinations if the observation
+                          has an ``"action_mask"`` over combinations
+    ``"reward"``          ``[1]`` float32, or the layout of the environment's ``reward_space``
     ``"done"``            ``[1]`` bool, with ``"terminated"`` and ``"truncated"``
     ====================  =========================================================================================
 
-    Which library and which generation of its API the environment belongs to is found out once, and kept: environments
-    of gym and gymnasium live side by side whatever the backend is later. The seed given to ``set_seed`` is used by the
-    next reset as ``env.reset(seed=seed)``; resets after that go on with the same generator.
+    The library and the generation of its API are detected once, at construction. Environments of gym and gymnasium can
+    be used side by side, and later changes of the backend do not affect them. The next reset passes the seed of
+    ``set_seed`` as ``env.reset(seed=seed)``; later resets continue with the same generator.
 
     Attributes that this class lacks are looked up on the environment, through its wrappers.
 
     Args:
-        env: the environment, made by either library. Vector environments become a batch.
-        categorical_action_encoding: discrete values as integers instead of one-hot rows.
-        frame_skip: how many times an action is repeated; rewards are summed, and the end of the episode stops it.
-        from_pixels: render a frame at each step and add it as ``"pixels"``.
-        pixels_only: with ``from_pixels``, leave the library's own observation out.
-        missing_obs_value: in a vector environment whose library has lost the last observation of an episode, what
-            stands in its place; NaN where None, 0 where there is no NaN.
-        convert_actions_to_numpy: False gives the library's ``step`` the action as it is in the data, a tensor: for
-            environments that compute with torch. Such an environment is stepped on TensorDicts.
-        native_autoreset: taken without effect: it is about other libraries' environments.
-        device: where data comes out and goes in. The library computes on the CPU whatever is said here.
+        env: the environment, of either library. A vector environment becomes a batch.
+        categorical_action_encoding: discrete values are integers instead of one-hot rows.
+        frame_skip: number of times that each action is repeated. Rewards are summed; the end of an episode stops it.
+        from_pixels: render a frame in each step and add it as ``"pixels"``.
+        pixels_only: with ``from_pixels``, leave out the observation of the library.
+        missing_obs_value: the value of last observations that the library's vector environment has lost. ``None``:
+            NaN, or 0 for integers.
+        convert_actions_to_numpy: False passes actions to the library's ``step`` as tensors, for environments that
+            compute with torch. Such an environment has no array path.
+        native_autoreset: accepted for compatibility, without effect.
+        device: device of the data. The library always computes on the CPU.
         **kwargs: for :class:`steppe.envs.EnvBase`: ``auto_reset``, ``allow_done_after_reset``, ...
 
     Raises:
-        NotSupported: a space that has no layout as tensors.
+        NotSupported: a space has no tensor layout.
     """
 
     available_envs = AvailableEnvs(available_names)
-    """The ids of the library that answers now; empty where none is installed."""
+    """The ids of the current backend; empty if neither library is installed."""
 
     libname = "gym"
 
@@ -87,36 +87,42 @@ class GymWrapper(GymLikeEnv):
         missing_obs_value: Any = None,
         convert_actions_to_numpy: bool = True,
         native_autoreset: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
         for name in kwargs:
-            if name not in _OF_THE_BASE:
-                raise unknown_argument(type(self).__name__, name, [*_OWN, *_OF_THE_BASE])
+            if name not in _BASE_ARGUMENTS:
+                raise unknown_argument(type(self).__name__, name, [*_ARGUMENTS, *_BASE_ARGUMENTS])
+        if not isinstance(categorical_action_encoding, bool):
+            raise TypeError(
+                f"{type(self).__name__}: categorical_action_encoding is True or False, found "
+                f"{categorical_action_encoding!r}. Give other arguments by their names, and transforms to "
+                "TransformedEnv(env, transform)."
+            )
         if native_autoreset:
             instead = "vector environments of gym and gymnasium are reset as their version does it"
             ignored_argument(type(self).__name__, "native_autoreset", instead)
         if not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
             raise TypeError(
-                f"GymWrapper wraps an environment of gym or gymnasium, which has spaces, not {env!r}. "
-                "GymEnv('CartPole-v1') makes one by its name."
+                f"GymWrapper wraps an environment of gym or gymnasium, which has spaces, found {env!r}. To make one by "
+                "its name, call GymEnv('CartPole-v1')."
             )
         if is_vector(env):
             kwargs["batch_size"] = (int(env.num_envs),)
             if (frame_skip or 1) > 1:
                 raise NotSupported(
-                    "The rows of a vector environment cannot repeat their actions each on its own: "
-                    "GymEnv(name, num_envs, frame_skip=...) makes one whose environments do."
+                    "GymWrapper cannot repeat actions in a vector environment, whose rows end at different steps. Make "
+                    "one whose environments repeat actions: GymEnv(name, num_envs, frame_skip=...)."
                 )
         super().__init__(env, frame_skip=frame_skip, device=device, **kwargs)
         state = self.__dict__
         state["categorical_action_encoding"] = categorical_action_encoding
         state["_missing_obs_value"] = missing_obs_value
         state["_convert_actions_to_numpy"] = convert_actions_to_numpy
-        self._take(env, from_pixels=from_pixels, pixels_only=pixels_only)
+        self._set_env(env, from_pixels=from_pixels, pixels_only=pixels_only)
 
-    def _take(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
-        """Take an environment of the library, and all that follows from it."""
+    def _set_env(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
+        """Set the environment of the library, and derive adapter, specs and batch from it."""
         adapter = _adapter_of(env)
         wrapped = with_pixels(env, adapter, pixels_only=pixels_only) if from_pixels else env
         state = self.__dict__
@@ -131,31 +137,32 @@ class GymWrapper(GymLikeEnv):
             self._make_batch()
 
     def rebuild_with_kwargs(self, **kwargs: Any) -> None:
-        """Wrap anew, with other arguments than the environment was made with; the specs follow.
+        """Make and wrap the environment again with other arguments, and update the specs.
 
         >>> env.rebuild_with_kwargs(from_pixels=True, pixels_only=False)  # doctest: +SKIP
 
-        The next call is a reset, and a seed is given again. Info readers stay.
+        Afterwards, reset the environment, and set the seed again. Info readers are kept.
 
         Args:
-            **kwargs: ``env``, ``from_pixels`` or ``pixels_only``; of :class:`GymEnv` all that decides what is made.
+            **kwargs: ``env``, ``from_pixels`` or ``pixels_only``; for :class:`GymEnv`, all arguments that make the
+                environment.
 
         Raises:
-            NotSupported: the environment would be a batch of another size.
+            NotSupported: the new environment has another batch size.
         """
         for name in kwargs:
             if name not in self._constructor_kwargs:
                 raise unknown_argument(f"{type(self).__name__}.rebuild_with_kwargs", name, self._constructor_kwargs)
-        self._take_another(**{**self._constructor_kwargs, **kwargs})
+        self._replace_env(**{**self._constructor_kwargs, **kwargs})
 
-    def _take_another(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
+    def _replace_env(self, env: Any, *, from_pixels: bool, pixels_only: bool) -> None:
         batch = (int(env.num_envs),) if is_vector(env) else ()
         if batch != tuple(self.batch_size):
             raise NotSupported(
-                f"{self!r} has the batch size {tuple(self.batch_size)}, which rebuild_with_kwargs cannot make {batch}: "
-                "make another environment."
+                f"rebuild_with_kwargs cannot change the batch size of {self!r} from {tuple(self.batch_size)} to "
+                f"{batch}: make another environment."
             )
-        self._take(env, from_pixels=from_pixels, pixels_only=pixels_only)
+        self._set_env(env, from_pixels=from_pixels, pixels_only=pixels_only)
         entries = self.full_observation_spec.clone()
         for reader in self.info_dict_reader:
             for key, leaf in getattr(reader, "info_spec", {}).items():
@@ -171,18 +178,18 @@ class GymWrapper(GymLikeEnv):
         self._compile_values(observation, action)
         flag = Binary(shape=(1,), dtype=torch.bool, device=self.device)
         entries = _rooted(observation_space, observation, _renamed(observation))
-        taken = sorted(_TAKEN & set(entries))
-        if taken:
+        reserved = sorted(_RESERVED & set(entries))
+        if reserved:
             raise SpecError(
-                f"{self!r} observes entries named {taken}, which are keys of other things in data. Give them other "
-                "names, in a wrapper of the library's kind around the environment."
+                f"{self!r} observes entries named {reserved}, which are reserved keys. Rename them in a wrapper of the "
+                "library around the environment."
             )
         actions = dict(action.items()) if _by_name(action, action_space) else {"action": action}
-        clash = sorted((set(actions) - {"action"}) & (_TAKEN | set(entries)))
+        clash = sorted((set(actions) - {"action"}) & (_RESERVED | set(entries)))
         if clash:
             raise SpecError(
-                f"{self!r} has actions named {clash}, which are keys of other things in data. Give them other names, "
-                "in a wrapper of the library's kind around the environment."
+                f"{self!r} has actions named {clash}, which are reserved keys or observations. Rename them in a "
+                "wrapper of the library around the environment."
             )
         self.observation_spec = self._batched(entries)
         self.action_spec = self._batched(actions)
@@ -190,14 +197,14 @@ class GymWrapper(GymLikeEnv):
         self.done_spec = self._batched({"done": flag, "terminated": flag.clone(), "truncated": flag.clone()})
 
     def _specs_of_values(self) -> tuple[Spec, Spec]:
-        """What one observation and one action are, without a batch."""
+        """Return the specs of one observation and one action, without batch dimensions."""
         observation_space, action_space = single_spaces(self._env)
         observation = self._to_spec(observation_space)
         joint = joint_choice(action_space, observation, self.categorical_action_encoding, self.device)
         return observation, self._to_spec(action_space) if joint is None else joint
 
     def _compile_values(self, observation: Spec, action: Spec) -> None:
-        """Make the functions between the library's values and the layout of the specs."""
+        """Compile the functions that read observations and decode actions."""
         observation_space, action_space = single_spaces(self._env)
         self.__dict__["_reader"] = SpaceReader(
             observation_space, observation, key=_key(observation_space), rename=_renamed(observation)
@@ -220,7 +227,7 @@ class GymWrapper(GymLikeEnv):
             )
 
     def _batched(self, entries: Mapping[str, Spec]) -> Composite:
-        """These specs for the whole batch."""
+        """Expand specs of one row to the batch."""
         wide = {key: leaf.expand(torch.Size((*self.batch_size, *leaf.shape))) for key, leaf in entries.items()}
         return Composite(wide, shape=self.batch_size, device=self.device)
 
@@ -228,7 +235,7 @@ class GymWrapper(GymLikeEnv):
         return space_to_spec(space, categorical_action_encoding=self.categorical_action_encoding, device=self.device)
 
     def _reward_spec(self) -> Spec:
-        """``[1]`` float32, unless the environment has a ``reward_space`` of its own."""
+        """Return the spec of the environment's ``reward_space``; ``[1]`` float32 if it has none."""
         space = find_attribute(self._env, "reward_space", None)
         single = find_attribute(self._env, "single_reward_space", None)
         space = space if single is None else single
@@ -239,8 +246,8 @@ class GymWrapper(GymLikeEnv):
 
     # -- the array path -------------------------------------------------------------------------------------------
 
-    def reset_into(self, out: dict[Any, Any], seed: int | None, env_info: dict[str, Any] | None) -> None:
-        """Begin an episode; ``env_info`` is what the library's ``reset`` calls ``options``."""
+    def reset_into(self, out: dict[Any, np.ndarray], seed: int | None, env_info: dict[str, object] | None) -> None:
+        """Reset the environment. ``env_info`` is passed as ``options`` to the library's ``reset``."""
         observation, info = self._adapter.reset(self._env, seed, env_info)
         if "reset" not in self._checked:
             self._check_observation(observation, "reset")
@@ -249,11 +256,11 @@ class GymWrapper(GymLikeEnv):
             for key, array in reader.read(info).items():
                 out[key][...] = array
 
-    def step_into(self, action: Any, out: dict[Any, Any]) -> tuple[bool, bool]:
-        """Act, with all that the specs decide compiled into one function at the first step."""
+    def step_into(self, action: Any, out: dict[Any, np.ndarray]) -> tuple[bool, bool]:
+        """Step the environment, with a function that is compiled from the specs in the first step."""
         return self._kernel(action, out)  # type: ignore[no-any-return]
 
-    def bind_step(self, out: dict[Any, Any]) -> Kernel:
+    def bind_step(self, out: dict[Any, np.ndarray]) -> Kernel:
         leaf = self._reader.plain
         if leaf is None or self.info_dict_reader or out["reward"].shape != (1,):
             return self.step_into
@@ -268,8 +275,8 @@ class GymWrapper(GymLikeEnv):
             otherwise=self.step_into,
         )
 
-    def _first_kernel(self, action: Any, out: Any) -> tuple[bool, bool]:
-        """The first step since the specs changed: check what the library returns, then check no more."""
+    def _first_kernel(self, action: Any, out: dict[Any, np.ndarray]) -> tuple[bool, bool]:
+        """Validate the first step after a change of the specs, and compile later steps without validation."""
         result = self._compile_kernel(checked=True)(action, out)
         self.__dict__["_kernel"] = self._compile_kernel(checked=False)
         return result
@@ -284,32 +291,38 @@ class GymWrapper(GymLikeEnv):
             check=self._check_step if checked else None,
         )
 
-    def _stepper(self) -> Any:
-        """What takes an action of the library and returns its five values."""
+    def _stepper(self) -> Step:
+        """Return the function that takes an action of the library and returns five values."""
         step, times = self._adapter.stepper(self._env), self.wrapper_frame_skip
         return repeated(step, times) if times > 1 else step
 
-    def _forget_kernels(self) -> None:
-        """Compile steps anew: something that they depend on has changed."""
+    def _clear_kernels(self) -> None:
+        """Mark compiled steps as outdated, so that the next step compiles them again."""
         state = self.__dict__
         state.get("_stale", []).append(True)
         state["_stale"], state["_kernel"] = [], self._first_kernel
 
     def rows_problem(self) -> str | None:
         if self._vector is not None:
-            return "the library's environment is a batch itself."
+            return "the environment of the library is a batch."
         if not self._reader.fixed:
-            return "its observations have no fixed size."
+            return "its observations have no fixed shape."
         if not self._convert_actions_to_numpy:
-            return "its actions reach the library as tensors (convert_actions_to_numpy=False)."
+            return "it passes actions to the library as tensors (convert_actions_to_numpy=False)."
         return super().rows_problem()
 
     def specs_changed(self) -> None:
         super().specs_changed()
-        self._forget_kernels()
+        self._clear_kernels()
         self.__dict__["_checked"] = set()
 
-    # -- checks, at the first reset and the first step ------------------------------------------------------------
+    def place_of_call(self, method: str) -> str:
+        place = super().place_of_call(method)
+        # Wrappers that limit the time count the steps of an episode.
+        step = find_attribute(self._env, "_elapsed_steps", None) if method == "step" else None
+        return f"{place}, step {step} of the episode" if isinstance(step, int) else place
+
+    # -- validation of the first reset and first step -------------------------------------------------------------
 
     def _check_observation(self, observation: Any, what: str) -> None:
         self._reader.check(observation, f"{self!r}.{what}")
@@ -318,10 +331,10 @@ class GymWrapper(GymLikeEnv):
     def _check_step(self, observation: Any, reward: Any) -> None:
         self._check_observation(observation, "step")
         expected = tuple(self.full_reward_spec["reward"].shape)
-        found = np.shape(reward)
-        if reward is None or (found != expected and not (expected == (1,) and math.prod(found) == 1)):
+        shape = np.shape(reward)
+        if reward is None or (shape != expected and not (expected == (1,) and math.prod(shape) == 1)):
             raise SpecError(
-                f"{self!r}.step: 'reward' must have shape {expected}; the library returned {reward!r} of shape {found}."
+                f"{self!r}.step: 'reward' must have shape {expected}; the library returned {reward!r} of shape {shape}."
             )
 
     # -- the tensordict path --------------------------------------------------------------------------------------
@@ -345,9 +358,9 @@ class GymWrapper(GymLikeEnv):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if "seed" in kwargs:
-            raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
+            raise TypeError("reset takes no seed: env.set_seed(seed) sets the seed of the next reset.")
         if not {"options"}.issuperset(kwargs):
-            raise TypeError(f"reset does not take {sorted(kwargs)}; the library's reset knows 'options'.")
+            raise TypeError(f"reset does not take {sorted(kwargs)}, only 'options'.")
         if self._vector is None:
             return super()._reset(tensordict, **kwargs)
         mask = reset_mask(tensordict)
@@ -357,42 +370,44 @@ class GymWrapper(GymLikeEnv):
         return self._finish_rows(data, info, None)
 
     def _finish_rows(self, data: TensorDictBase, info: Any, valid: Any) -> TensorDictBase:
-        """Add what a batch has beside its observations: infos, and which rows are transitions."""
+        """Add the entries that only a batch has: infos, and which rows are transitions."""
         if self._vector.has_invalid_rows:
-            found = np.ones(self._vector.n, bool) if valid is None else valid
-            data.set("valid", torch.from_numpy(found[:, None]))
+            valid_rows = np.ones(self._vector.n, bool) if valid is None else valid
+            data.set("valid", torch.from_numpy(valid_rows[:, None]))
         return self.read_info(self._vector.rows_of_info(info), data) if self.info_dict_reader else data
 
     def read_action(self, action: Any) -> Any:
-        """Turn the action in the data into one of the action space."""
+        """Convert the action in the data to a value of the action space."""
         if self._vector is not None:
-            several = is_tensor_collection(action) and not is_non_tensor(action)
-            columns = {key: action.get(key) for key in self.action_keys} if several else {self.action_key: action}
+            by_key = is_tensor_collection(action) and not is_non_tensor(action)
+            columns = {key: action.get(key) for key in self.action_keys} if by_key else {self.action_key: action}
             rows = self._row_codec.decode({key: _column(value) for key, value in columns.items()})
             return self._vector.actions(rows)
-        native = super().read_action(
+        decoded = super().read_action(
             action.to("cpu") if getattr(action, "device", None) not in (None, _CPU) else action
         )
-        return native if self._decode is None else self._decode(native)
+        return decoded if self._decode is None else self._decode(decoded)
 
     def read_obs(self, observations: Any) -> dict[Any, Any]:
-        """Turn a value of the observation space into ``{key: tensor}``."""
+        """Convert a value of the observation space to ``{key: tensor}``."""
         if "read" not in self._checked:
             self._check_observation(observations, "read_obs")
             self._checked.add("read")
-        found: dict[Any, Any] = self._reader.read(observations)
-        return found
+        entries: dict[Any, Any] = self._reader.read(observations)
+        return entries
 
     def _output_transform(self, step_outputs: Any) -> tuple[Any, ...]:
         observation, reward, terminated, truncated, info = self._adapter.sort_step(step_outputs)
+        self.check_flag("terminated", terminated)
+        self.check_flag("truncated", truncated)
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         return observation, reward, terminated, truncated, terminated | truncated, info
 
     def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = self._adapter.sort_reset(reset_outputs)
-        return found
+        observation, info = self._adapter.sort_reset(reset_outputs)
+        return observation, info
 
-    def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
+    def _env_reset(self, seed: int | None, env_info: dict[str, object] | None, **kwargs: Any) -> Any:
         return self._adapter.reset(self._env, seed, kwargs.get("options", env_info))
 
     def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
@@ -416,39 +431,39 @@ class GymWrapper(GymLikeEnv):
             return super()._sample_infos()
         adapter, env = self._adapter, self._env
         step = adapter.stepper(env)
-        found = [adapter.reset(env)[1]]
+        infos = [adapter.reset(env)[1]]
         for _ in range(3):
             _, _, terminated, truncated, info = step(env.action_space.sample())
-            found.append(info)
+            infos.append(info)
             if terminated or truncated:
-                found.append(adapter.reset(env)[1])
-        return found
+                infos.append(adapter.reset(env)[1])
+        return infos
 
     def _sample_rows(self) -> list[Mapping[str, Any]]:
         batch = self._vector
-        found: list[Mapping[str, Any]] = batch.rows_of_info(batch.reset(None, None, None)[1])
+        infos: list[Mapping[str, Any]] = batch.rows_of_info(batch.reset(None, None, None)[1])
         for _ in range(3):
             sample = self.full_action_spec.rand()
             if self._convert_actions_to_numpy:
                 actions = self.read_action(sample)
             else:
                 actions = sample[self.action_key] if len(self.action_keys) == 1 else sample.to_dict()
-            found += batch.rows_of_info(batch.step(actions, None)[4])
+            infos += batch.rows_of_info(batch.step(actions, None)[4])
             if batch.ended.any():
                 batch.reset(batch.ended.copy(), None, None)
         batch.reset(None, None, None)
-        return found
+        return infos
 
-    # -- the library's own ----------------------------------------------------------------------------------------
+    # -- the library ----------------------------------------------------------------------------------------------
 
     git_url = "https://github.com/Farama-Foundation/Gymnasium"
 
     @staticmethod
     def get_library_name(env: Any) -> str:
-        """Return which library an environment belongs to, ``"gymnasium"`` or ``"gym"``: a name for ``set_gym_backend``.
+        """Return the library of an environment, ``"gymnasium"`` or ``"gym"``, as a name for ``set_gym_backend``.
 
         Raises:
-            LibraryMissing: it is of neither.
+            LibraryMissing: the environment belongs to neither library.
         """
         name = library_of(env)
         if name is None:
@@ -457,15 +472,15 @@ class GymWrapper(GymLikeEnv):
 
     @property
     def lib(self) -> Any:
-        """The library that the environment was made by."""
+        """The module of the environment's library."""
         return self._adapter.module
 
     def render(self, mode: str | None = None, **kwargs: Any) -> Any:
-        """Render as the library does.
+        """Call the library's ``render``.
 
         Args:
-            mode: for libraries from before ``render_mode``: ``"human"`` or ``"rgb_array"``.
-            **kwargs: for the library's ``render``.
+            mode: ``"human"`` or ``"rgb_array"``, for versions without ``render_mode``. Ignored otherwise.
+            **kwargs: arguments of the library's ``render``.
         """
         return self._adapter.render(self._env, mode, **kwargs)
 
@@ -473,21 +488,21 @@ class GymWrapper(GymLikeEnv):
         env = self.__dict__.get("_env")
         if env is None or name.startswith("__"):
             return super().find_elsewhere(name)
-        found = find_attribute(env, name, _MISSING)
-        if found is _MISSING:
+        value = find_attribute(env, name, _MISSING)
+        if value is _MISSING:
             raise AttributeError(f"Neither {type(self).__name__} nor the environment in it has {name!r}.")
-        return found
+        return value
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in ("_env", "frame_skip", "wrapper_frame_skip"):
-            self._forget_kernels()
+            self._clear_kernels()
 
     def __getstate__(self) -> dict[str, Any]:
         if self._vector is not None:
-            raise NotSupported("A vector environment cannot be pickled: give workers a function that makes it.")
+            raise NotSupported("A vector environment cannot be pickled: pass workers a function that makes it.")
         state = super().__getstate__()
-        # Functions that were compiled from the specs are compiled again.
+        # Functions compiled from the specs cannot be pickled. They are compiled again.
         for name in ("_kernel", "_stale", "_reader", "_decode"):
             state.pop(name, None)
         return state
@@ -495,17 +510,17 @@ class GymWrapper(GymLikeEnv):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._compile_values(*self._specs_of_values())
-        self._forget_kernels()
+        self._clear_kernels()
 
     def __repr__(self) -> str:
-        named = self.__dict__.get("name") or getattr(find_attribute(self._env, "spec", None), "id", None)
-        named = named or type(self._env).__name__
+        label = self.__dict__.get("name") or getattr(find_attribute(self._env, "spec", None), "id", None)
+        label = label or type(self._env).__name__
         batch = f", batch_size={tuple(self.batch_size)}" if self.batch_size else ""
-        return f"{type(self).__name__}({named}{batch})"
+        return f"{type(self).__name__}({label}{batch})"
 
 
 def _adapter_of(env: Any) -> Adapter:
-    """How the library of an environment is talked to."""
+    """Return the adapter of an environment's library."""
     if is_vector(env) and not hasattr(env, "single_action_space"):
         return StableBaselines()
     library = library_of(env)
@@ -515,8 +530,8 @@ def _adapter_of(env: Any) -> Adapter:
         return adapter_for()
 
 
-# What is said where an argument is neither: those of this class, and those of EnvBase.
-_OWN = (
+# Arguments of this class and of EnvBase, which errors about unknown arguments may suggest.
+_ARGUMENTS = (
     "env",
     "categorical_action_encoding",
     "frame_skip",
@@ -527,7 +542,7 @@ _OWN = (
     "native_autoreset",
     "device",
 )
-_OF_THE_BASE = (
+_BASE_ARGUMENTS = (
     "batch_size",
     "run_type_checks",
     "allow_done_after_reset",
@@ -537,33 +552,33 @@ _OF_THE_BASE = (
 )
 _CPU = torch.device("cpu")
 _MISSING = object()
-# Keys at the root of data that are no observations.
-_TAKEN = {"action", "reward", "done", "terminated", "truncated", "next"}
+# Root keys that are not observations.
+_RESERVED = {"action", "reward", "done", "terminated", "truncated", "next"}
 
 
 def _column(value: Any) -> Any:
-    """The actions of all rows under one key: an array, or a list where they are no tensors."""
+    """Return the actions of all rows under one key: an array for tensors, otherwise a list."""
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value.tolist()
 
 
 def _renamed(spec: Spec) -> dict[str, str]:
-    """A Dict's "state" is called "observation" where nothing else is, as its users expect."""
+    """Rename the entry "state" of a Dict to "observation", unless there is an entry "observation"."""
     names = set(spec.keys()) if isinstance(spec, Composite) else set()
     return {"state": "observation"} if "state" in names and "observation" not in names else {}
 
 
 def _rooted(space: Any, spec: Spec, names: Mapping[str, str]) -> dict[str, Spec]:
-    """The observation spec's entries at the root."""
+    """Return the root entries of the observation spec."""
     if _by_name(spec, space):
         return {names.get(str(key), str(key)): part for key, part in spec.items()}
     return {_key(space): spec}
 
 
 def _by_name(spec: Spec, space: Any) -> TypeGuard[Composite]:
-    """Whether a space is a Dict, whose entries have names of their own."""
+    """Whether a space is a Dict, whose entries have names."""
     return isinstance(spec, Composite) and hasattr(getattr(space, "spaces", None), "keys")
 
 
 def _key(space: Any) -> str:
-    """What an observation without a name is called: frames are pixels."""
+    """Return the key of an observation that is not a Dict: "pixels" for frames, otherwise "observation"."""
     return PIXELS if are_frames(space) else "observation"

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs import base_arguments
+from steppe.errors import NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, leaf_paths
 
@@ -24,39 +25,39 @@ _MASK = "action_mask"
 
 
 class JumanjiWrapper(JaxEnv):
-    """An environment of Jumanji, ``jumanji.make(...)``, as a function of its data or a batch.
+    """Wrap an environment of Jumanji, ``jumanji.make(...)``, as a function of its data or a batch.
 
     ========================  =========================================================================================
-    Key                       What, for a batch ``[*B]``
+    Key                       Value, for a batch ``[*B]``
     ========================  =========================================================================================
-    ``name``                  ``[*B, ...]``, a part of the observation, in the dtype that Jumanji gives; parts of parts
-                              below it; ``"observation"`` where there is but one array
-    ``"action_mask"``         ``[*B, n]`` bool, which actions there are; ``[*B, parts, n]`` for actions of several
-                              parts, or ``[*B, n1, n2, ...]``, which combinations there are
-    ``"action"``              ``[*B]`` or ``[*B, parts]`` int64 numbers; one-hot rows without
-                              ``categorical_action_encoding``
-    ``"reward"``              ``[*B, 1]`` float32, ``[*B, k]`` where k agents have their own
+    ``name``                  ``[*B, ...]``, a field of the observation, in the dtype of Jumanji; nested fields below
+                              it; ``"observation"`` for an observation that is one array
+    ``"action_mask"``         ``[*B, n]`` bool, which actions are allowed; ``[*B, parts, n]`` for actions of several
+                              parts, or ``[*B, n1, n2, ...]``, which combinations are allowed
+    ``"action"``              ``[*B]`` or ``[*B, parts]`` int64 integers; one-hot rows with
+                              ``categorical_action_encoding=False``
+    ``"reward"``              ``[*B, 1]`` float32; ``[*B, k]`` if each of k agents has its own
     ``"done"``                ``[*B, 1]`` bool, with ``"terminated"`` and ``"truncated"`` (a last step whose discount is
                               not 0)
-    ``("state", ...)``        the state of Jumanji, with ``state_in_data``; without, ``env.jax_state`` is it
+    ``("state", ...)``        the state of Jumanji, with ``state_in_data``; otherwise see ``env.jax_state``
     ========================  =========================================================================================
 
-    Random actions (``rand_action``, ``rollout`` without a policy) keep to the mask in the data, in a batch of several
-    such environments (``ParallelEnv``) too.
+    Random actions (``rand_action``, ``rollout`` without a policy) respect the mask in the data, also in a
+    ``ParallelEnv`` of such environments.
 
     Attributes that this class lacks (``num_rows``, ``time_limit``, ...) are looked up on the environment.
 
     Args:
-        env: the environment, without wrappers that make a batch of it or reset it.
-        categorical_action_encoding: choices are numbers, not one-hot rows.
-        batch_size: how many environments there are; ``()`` for a function of the data, of any batch size.
-        device: of the data.
-        state_in_data: whether the state of Jumanji is in the data; by default without a batch size.
+        env: the environment, without wrappers that batch or reset it.
+        categorical_action_encoding: discrete actions are integers instead of one-hot rows.
+        batch_size: number or shape of environments. ``()``: a function of the data, of any batch size.
+        device: device of the data.
+        state_in_data: whether the state of Jumanji is kept in the data. ``None``: yes without a batch size.
         jit: compile reset and step.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
-        NotSupported: the environment is wrapped in a batch, or resets itself.
+        NotSupported: the environment has a wrapper that batches or resets it.
     """
 
     git_url = "https://github.com/instadeepai/jumanji"
@@ -68,18 +69,18 @@ class JumanjiWrapper(JaxEnv):
         env: Any,
         *,
         categorical_action_encoding: bool = True,
-        batch_size: Any = (),
-        device: Any = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
+        device: torch.device | str | int | None = None,
         state_in_data: bool | None = None,
         jit: bool = True,
         **kwargs: Any,
     ) -> None:
-        check_single(env, _OWN_ROWS, wrapper="JumanjiWrapper")
-        native = env.action_spec
+        check_single(env, _BATCH_WRAPPERS, wrapper="JumanjiWrapper")
+        library_spec = env.action_spec
         _, first = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
         super().__init__(
-            EnvFunctions(*_functions(env), jax.ShapeDtypeStruct(tuple(native.shape), native.dtype)),
-            action_spec=action_spec(native, categorical=categorical_action_encoding),
+            EnvFunctions(*_functions(env), jax.ShapeDtypeStruct(tuple(library_spec.shape), library_spec.dtype)),
+            action_spec=action_spec(library_spec, categorical=categorical_action_encoding),
             observation_specs=observation_specs(env, leaf_paths(first.observation)),
             batch_size=batch_size,
             device=device,
@@ -88,10 +89,11 @@ class JumanjiWrapper(JaxEnv):
             **kwargs,
         )
         self.wrap_library(env)
-        self.__dict__["_choice"] = self._masked_choice(native)
+        self.__dict__["_choice"] = self._masked_choice(library_spec)
+        self.__dict__["_viewer"] = None
 
-    def _masked_choice(self, native: Any) -> MaskedChoice | None:
-        sizes = getattr(native, "num_values", None)
+    def _masked_choice(self, library_spec: Any) -> MaskedChoice | None:
+        sizes = getattr(library_spec, "num_values", None)
         if _MASK not in self.observation_keys or sizes is None:
             return None
         shape = self.full_observation_spec[_MASK].shape[len(self.batch_size) :]
@@ -105,7 +107,7 @@ class JumanjiWrapper(JaxEnv):
         return jumanji
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions that the mask in ``tensordict`` allows, any where it holds none."""
+        """Write random actions that the mask in ``tensordict`` allows. Without a mask, any action may be drawn."""
         mask = tensordict.get(_MASK, None) if tensordict is not None else None
         if mask is None or self._choice is None:
             return super().rand_action(tensordict)
@@ -113,45 +115,54 @@ class JumanjiWrapper(JaxEnv):
         action = self._choice.draw(mask, self.base_state.generator)
         if self.one_hot_sizes is not None:
             parts = action.unsqueeze(-1) if self._choice.single else action
-            hot = [
+            one_hot = [
                 torch.nn.functional.one_hot(part, size)
                 for part, size in zip(parts.unbind(-1), self.one_hot_sizes, strict=True)
             ]
-            action = torch.cat(hot, -1)
+            action = torch.cat(one_hot, -1)
         return tensordict.set(self.action_entry, action.to(self.action_spec.dtype))
 
     def render(self, tensordict: TensorDictBase | None = None, row: int = 0) -> Any:
         """Draw one environment with the viewer of Jumanji.
 
         Args:
-            tensordict: data with the state; none where the state is kept in the environment.
-            row: which of a batch.
+            tensordict: data with the state, if ``state_in_data``. Ignored otherwise.
+            row: index of the environment in the batch.
 
         Returns:
-            What ``env.render(state)`` of Jumanji returns.
+            ``[height, width, 3]`` uint8 with ``render_mode="rgb_array"``; without, the return value of Jumanji's
+            ``env.render(state)``, which shows a window if there is a display.
         """
-        return self._env.render(self.native_state(tensordict, row))
+        state = self.native_state(tensordict, row)
+        # Some environments drop what their viewer returns.
+        frame = self._env.render(state) if self._viewer is None else self._viewer.render(state)
+        # The canvas of matplotlib has a fourth channel, the opacity, and is drawn over by the next frame.
+        return frame[..., :3].copy() if isinstance(frame, np.ndarray) else frame
 
 
 class JumanjiEnv(JumanjiWrapper):
-    """Makes an environment of Jumanji by its name and wraps it; see :class:`JumanjiWrapper` for the data.
+    """Make an environment of Jumanji by its name; see :class:`JumanjiWrapper` for the data.
 
     Args:
         env_name: a name of ``JumanjiEnv.available_envs``.
+        render_mode: ``"rgb_array"`` if ``render`` is to return frames. The state then stays in the environment, where
+            ``render()`` finds it, unless ``state_in_data`` says otherwise.
         categorical_action_encoding, batch_size, device, state_in_data, jit: see :class:`JumanjiWrapper`.
-        **kwargs: for :class:`steppe.EnvBase`, and all others for ``jumanji.make`` (``num_rows=6``, ``generator=...``).
+        **kwargs: for :class:`steppe.EnvBase`; all others go to ``jumanji.make`` (``num_rows=6``, ``generator=...``).
 
     Raises:
         EnvNotFound: Jumanji has no such environment.
+        NotSupported: another ``render_mode``, or a viewer of Jumanji's that makes no frames.
     """
 
     def __init__(
         self,
         env_name: str,
         *,
+        render_mode: str | None = None,
         categorical_action_encoding: bool = True,
-        batch_size: Any = (),
-        device: Any = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
+        device: torch.device | str | int | None = None,
         state_in_data: bool | None = None,
         jit: bool = True,
         **kwargs: Any,
@@ -160,27 +171,51 @@ class JumanjiEnv(JumanjiWrapper):
 
         if env_name not in env_names():
             raise env_not_found("jumanji", env_name)
-        own = base_arguments(kwargs)
+        base_kwargs = base_arguments(kwargs)
+        env = jumanji.make(env_name, **kwargs)
+        viewer = None
+        if render_mode is not None:
+            viewer = _framing_viewer(env, env_name, render_mode)
+            state_in_data = bool(state_in_data)
         super().__init__(
-            jumanji.make(env_name, **kwargs),
+            env,
             categorical_action_encoding=categorical_action_encoding,
             batch_size=batch_size,
             device=device,
             state_in_data=state_in_data,
             jit=jit,
-            **own,
+            **base_kwargs,
         )
-        self.__dict__["env_name"] = env_name
+        self.__dict__.update(env_name=env_name, _viewer=viewer)
 
     def __repr__(self) -> str:
         return f"JumanjiEnv({self.env_name!r}, batch_size={tuple(self.batch_size)})"
 
 
-_OWN_ROWS = ("VmapWrapper", "AutoResetWrapper", "VmapAutoResetWrapper")
+def _framing_viewer(env: Any, name: str, render_mode: str) -> Any:
+    """The viewer of an environment, which returns what it draws from now on.
+
+    Viewers are told when they are made, each with arguments of its own, so this sets what that argument would set.
+
+    Raises:
+        NotSupported: another mode, or a viewer that makes no frames.
+    """
+    from jumanji.viewer import MatplotlibViewer
+
+    if render_mode != "rgb_array":
+        raise NotSupported(f"render_mode must be 'rgb_array' or None, found {render_mode!r}.")
+    viewer = getattr(env.unwrapped, "_viewer", None)
+    if not isinstance(viewer, MatplotlibViewer):
+        raise NotSupported(f"{name!r} renders no frames: its viewer is of type {type(viewer).__name__}.")
+    viewer._display = viewer._display_rgb_array
+    return viewer
+
+
+_BATCH_WRAPPERS = ("VmapWrapper", "AutoResetWrapper", "VmapAutoResetWrapper")
 
 
 def _functions(env: Any) -> tuple[Any, Any]:
-    """Reset and step of one environment."""
+    """Return the reset and step functions of one environment, for :class:`steppe_jax.EnvFunctions`."""
 
     def outcome(state: Any, timestep: Any) -> tuple[Any, Outcome]:
         last = timestep.step_type == 2

@@ -1,4 +1,4 @@
-"""Random actions that keep to an action mask."""
+"""MaskedChoice: random actions that an action mask allows."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ __all__ = ["MaskedChoice"]
 
 
 class MaskedChoice:
-    """Draws choices that an action mask allows.
+    """Draw random discrete actions that an action mask allows.
 
     Args:
-        sizes: how many values each part of an action has; ``[n]`` for an action that is a single number.
-        single: whether an action is a single number, not a row of them.
-        mask_shape: shape of the mask of one row: ``sizes``, where it says which combinations there are, or
-            ``[parts, n]``, where it says so for each part.
+        sizes: number of values of each part of an action; ``[n]`` for an action that is a single number.
+        single: whether an action is a single number instead of a row of numbers.
+        mask_shape: shape of the mask of one row: ``sizes`` for a mask of combinations, ``[parts, n]`` for one mask for
+            each part.
 
     Raises:
-        ValueError: the mask has another shape.
+        ValueError: ``mask_shape`` is neither of the two.
     """
 
     def __init__(self, sizes: Sequence[int], single: bool, mask_shape: Sequence[int]) -> None:
         self.sizes, self.single = list(sizes), single
         self.joint = list(mask_shape) == self.sizes
         if not self.joint and (len(mask_shape) != 2 or mask_shape[0] != len(self.sizes)):
-            raise ValueError(f"A mask {tuple(mask_shape)} does not fit actions of {self.sizes} values.")
+            raise ValueError(
+                f"The action mask must have the shape {tuple(self.sizes)} or ({len(self.sizes)}, n), found "
+                f"{tuple(mask_shape)}."
+            )
 
     def draw(self, mask: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        """Actions ``[*lead]``, or ``[*lead, parts]``, int64, for masks ``[*lead, *mask_shape]`` bool.
+        """Draw actions ``[*lead]`` or ``[*lead, parts]``, int64, for masks ``[*lead, *mask_shape]`` bool.
 
-        Where nothing is allowed, after the end of an episode, anything is drawn.
+        If a mask allows nothing, as after the end of an episode, any action may be drawn.
         """
         dims = len(self.sizes) if self.joint else 2
         lead = mask.shape[: mask.ndim - dims]
@@ -42,6 +45,6 @@ class MaskedChoice:
             parts = torch.unravel_index(drawn, self.sizes)
             action = parts[0] if self.single else torch.stack(parts, -1)
             return action.reshape((*lead, *action.shape[1:])).to(mask.device)
-        # A mask may be wider than the choices of some part.
+        # A mask row may have more columns than the part has values.
         limits = torch.tensor(self.sizes, device="cpu") - 1
         return torch.minimum(drawn.reshape((*lead, len(self.sizes))), limits).to(mask.device)

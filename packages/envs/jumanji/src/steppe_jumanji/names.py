@@ -1,4 +1,4 @@
-"""The environments that Jumanji has, by name."""
+"""Names of the environments of Jumanji."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["env_names"]
 
 
 def env_names() -> list[str]:
-    """Names for ``make_env("jumanji:...")``: those registered with Jumanji, in order."""
+    """Return the names registered with Jumanji, sorted, for ``make_env("jumanji:...")``."""
     import jumanji
 
     return sorted(jumanji.registered_environments())

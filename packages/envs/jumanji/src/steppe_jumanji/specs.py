@@ -1,4 +1,4 @@
-"""Specs of Jumanji as those of steppe."""
+"""Convert specs of Jumanji to specs of steppe."""
 
 from __future__ import annotations
 
@@ -7,57 +7,62 @@ from typing import Any
 
 import numpy as np
 import torch
-from jumanji import specs as theirs
+from jumanji import specs as jumanji_specs
 
 from steppe.specs import Bounded, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
 from steppe_jax import torch_dtype
 
 __all__ = ["action_spec", "observation_specs"]
 
-#: Lower bounds of entries that go below what Jumanji declares, by the class of the environment: a salesman is at no
-#: city, -1, until the first step.
+#: Lower bounds of entries whose values go below the bounds that Jumanji declares, by class of the environment and path.
+#: TSP reports the position -1, no city, until the first step.
 _LOWER: dict[tuple[str, tuple[str, ...]], int] = {("TSP", ("position",)): -1}
 
 
 def observation_specs(env: Any, paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Spec]:
-    """The specs of those entries of an observation that have bounds, by path.
+    """Return the specs of the observation entries with bounds, by path.
 
     Args:
-        env: of Jumanji.
-        paths: of the observation's entries.
+        env: an environment of Jumanji.
+        paths: the paths of all entries of its observation.
     """
-    found, spec, name_of_env = {}, env.observation_spec, type(env.unwrapped).__name__
+    specs, spec, env_class = {}, env.observation_spec, type(env.unwrapped).__name__
     for path in paths:
         leaf = spec
         for name in path:
             leaf = leaf[name]
-        # Bounds of unsigned numbers of 16 bits and more would be those of a dtype that the data does not have.
-        kept = np.dtype(leaf.dtype) not in (np.dtype(bool), *map(np.dtype, ("uint16", "uint32", "uint64")))
-        if isinstance(leaf, theirs.BoundedArray) and kept:
-            found[path] = _bounded(leaf, _LOWER.get((name_of_env, path)))
-    return found
+        # Wide unsigned entries have another dtype in the data, so their bounds would have the wrong dtype.
+        keeps_dtype = np.dtype(leaf.dtype) not in (np.dtype(bool), *map(np.dtype, ("uint16", "uint32", "uint64")))
+        if isinstance(leaf, jumanji_specs.BoundedArray) and keeps_dtype:
+            specs[path] = _bounded(leaf, _LOWER.get((env_class, path)))
+    return specs
 
 
-def action_spec(spec: Any, *, categorical: bool) -> Spec:
-    """The spec of an action.
+def action_spec(spec: jumanji_specs.Array, *, categorical: bool) -> Spec:
+    """Convert the action spec of Jumanji.
 
     Args:
-        spec: as Jumanji has it.
-        categorical: choices are numbers, not one-hot rows.
+        spec: the spec of Jumanji.
+        categorical: discrete actions are integers instead of one-hot rows.
+
+    Raises:
+        TypeError: Jumanji's spec is of another class than DiscreteArray, MultiDiscreteArray and BoundedArray.
     """
-    if isinstance(spec, theirs.DiscreteArray):
+    if isinstance(spec, jumanji_specs.DiscreteArray):
         return Categorical(int(spec.num_values)) if categorical else OneHot(int(spec.num_values))
-    if isinstance(spec, theirs.MultiDiscreteArray):
+    if isinstance(spec, jumanji_specs.MultiDiscreteArray):
         sizes = np.asarray(spec.num_values)
         if categorical:
             return MultiCategorical(torch.from_numpy(np.array(sizes, np.int64)))
         return MultiOneHot([int(n) for n in sizes.reshape(-1)])
-    if not isinstance(spec, theirs.BoundedArray):
-        raise TypeError(f"Jumanji has actions of DiscreteArray, MultiDiscreteArray and BoundedArray, found {spec!r}.")
+    if not isinstance(spec, jumanji_specs.BoundedArray):
+        raise TypeError(
+            f"The action spec must be a DiscreteArray, MultiDiscreteArray or BoundedArray of Jumanji, found {spec!r}."
+        )
     return _bounded(spec)
 
 
-def _bounded(spec: Any, lower: float | None = None) -> Spec:
+def _bounded(spec: jumanji_specs.BoundedArray, lower: float | None = None) -> Spec:
     low, high = (
         torch.from_numpy(np.array(np.broadcast_to(np.asarray(bound), spec.shape)))
         for bound in (spec.minimum if lower is None else lower, spec.maximum)

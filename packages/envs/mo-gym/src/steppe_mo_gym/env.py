@@ -1,4 +1,4 @@
-"""MO-Gymnasium's environments: gymnasium's, with a vector of rewards."""
+"""MOGymEnv: environments of MO-Gymnasium, which return a vector of rewards."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["MOGymEnv", "MOGymWrapper"]
 
 
 class MOGymWrapper(GymWrapper):
-    """An environment object of MO-Gymnasium, single or vector, as a steppe environment.
+    """Wrap an environment object of MO-Gymnasium, single or vector.
 
-    ``"reward"`` is ``[k]`` float32, one entry for each of the environment's objectives, as its ``reward_space`` says.
-    Everything else, arguments included, is :class:`steppe_gym.GymWrapper`'s.
+    ``"reward"`` is ``[k]`` float32, one number for each objective, with the shape of the environment's
+    ``reward_space``. All other entries and the arguments are those of :class:`steppe_gym.GymWrapper`.
 
     Args:
         env: the environment.
@@ -29,16 +29,17 @@ class MOGymWrapper(GymWrapper):
 
 
 class MOGymEnv(GymEnv):
-    """Make an environment of MO-Gymnasium by its name, and wrap it.
+    """Make an environment of MO-Gymnasium by its name.
 
     >>> MOGymEnv("deep-sea-treasure-v0").rollout(3)["next", "reward"].shape
     torch.Size([3, 2])
 
-    MO-Gymnasium is built on gymnasium, which is used whatever ``set_gym_backend`` says.
+    MO-Gymnasium is built on gymnasium, so the choice of ``set_gym_backend`` has no effect here.
 
     Args:
         env_name: the id, such as ``"mo-halfcheetah-v5"``.
-        num_envs: 0 makes one environment; more makes MO-Gymnasium's vector environment, a batch ``[num_envs]``.
+        num_envs: 0 makes one environment. A number above 0 makes MO-Gymnasium's vector environment, a batch
+            ``[num_envs]``.
         **kwargs: see :class:`steppe_gym.GymEnv`.
 
     Raises:
@@ -58,7 +59,7 @@ class MOGymEnv(GymEnv):
 
     @property
     def lib(self) -> Any:
-        """MO-Gymnasium."""
+        """The module ``mo_gymnasium``."""
         import mo_gymnasium
 
         return mo_gymnasium
@@ -68,7 +69,7 @@ class MOGymEnv(GymEnv):
         return available_names()
 
     @classmethod
-    def _vector_classes(cls, adapter: Any) -> dict[str, Any]:
+    def _vector_classes(cls, adapter: object) -> dict[str, Any]:
         from mo_gymnasium.wrappers import vector
 
         return {"sync": vector.MOSyncVectorEnv, "async": vector.MOAsyncVectorEnv}

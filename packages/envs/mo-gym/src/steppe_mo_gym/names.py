@@ -1,4 +1,4 @@
-"""Which environments MO-Gymnasium has. Torch-free."""
+"""Names of the environments of MO-Gymnasium. Torch-free."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["available_names"]
 
 
 def available_names() -> list[str]:
-    """The ids that MO-Gymnasium registers with gymnasium, sorted; nothing is built."""
+    """Return the ids that MO-Gymnasium registers with gymnasium, sorted, without making an environment."""
     import gymnasium
     import mo_gymnasium  # noqa: F401 - registers them
 

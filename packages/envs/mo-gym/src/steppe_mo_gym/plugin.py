@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``mo-gym:``. Neither the library nor torch is imported before a hook needs it."""
+"""Plugin hooks of the namespace ``mo-gym:``. Importing this module imports neither MO-Gymnasium nor torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The ids that MO-Gymnasium has registered."""
+    """List the ids that MO-Gymnasium has registered."""
     from .names import available_names
 
     return available_names()
@@ -26,5 +26,5 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """MO-Gymnasium as it is installed."""
+    """Return name, version and path of the installed MO-Gymnasium."""
     return installed_library("mo-gymnasium", "mo_gymnasium")

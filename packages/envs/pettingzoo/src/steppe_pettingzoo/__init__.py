@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .env import PettingZooEnv
@@ -13,8 +13,8 @@ __all__ = ["PettingZooEnv", "PettingZooWrapper"]
 _MODULES = {"PettingZooEnv": "env", "PettingZooWrapper": "wrapper"}
 
 
-def __getattr__(name: str) -> Any:
-    # The plugin's module lies in this package, and must load without torch.
+def __getattr__(name: str) -> object:
+    # steppe imports this package to read its plugin module, so it must load without torch.
     if name not in _MODULES:
         raise AttributeError(f"module 'steppe_pettingzoo' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Agent: the specs of one agent, how its values are written into arrays, and its actions read from data."""
+"""Agent: specs of one agent, writing its observations into arrays, and decoding its actions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ActionCodec
+from steppe.envs import ActionCodec, as_numbers
 from steppe.errors import NotSupported
 from steppe.specs import Binary, Categorical, Composite, Spec, Unbounded
 from steppe_gym import SpaceReader, action_decoder, space_to_spec
@@ -25,17 +25,17 @@ class Agent:
     """One agent of an environment.
 
     Args:
-        name: as the library calls it.
-        observation_space: its space; an entry ``action_mask`` of a Dict is the mask of its actions.
-        action_space: its space.
-        info: its first info, whose numbers become entries.
-        categorical: discrete actions as numbers, not one-hot rows.
-        use_mask: whether there is an entry that says if it acts.
-        device: of the specs.
+        name: the name of the agent in the library.
+        observation_space: its observation space. An entry ``action_mask`` of a Dict is the mask of its actions.
+        action_space: its action space.
+        info: the info of a reset. Its numbers become entries.
+        categorical: discrete actions are integers instead of one-hot rows.
+        use_mask: whether there is an entry ``"mask"``, which says whether the agent acts.
+        device: device of the specs.
 
     Attributes:
-        fields: ``{key: (shape, dtype)}`` of what it observes, below its group.
-        has_action_mask: whether the library says which actions there are.
+        fields: ``{key: (shape, dtype)}`` of its observation entries, relative to its group.
+        has_action_mask: whether the library provides an action mask.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Agent:
         *,
         categorical: bool,
         use_mask: bool,
-        device: Any,
+        device: torch.device | None,
     ) -> None:
         from gymnasium import spaces
 
         self.name = name
         named = isinstance(observation_space, spaces.Dict)
         masked = named and _MASK in observation_space.spaces
-        self._in_observation = masked
+        self._mask_in_observation = masked
         if masked:
             others = {key: space for key, space in observation_space.spaces.items() if key != _MASK}
             observation_space = spaces.Dict(others)
@@ -65,14 +65,19 @@ class Agent:
         self._action = space_to_spec(action_space, categorical_action_encoding=categorical, device=device)
         self._compile()
         if not self.reader.fixed:
-            raise NotSupported(f"Observations of agent {name!r} have no fixed size: {observation_space}.")
+            raise NotSupported(
+                f"The observations of agent {name!r} have no fixed shape, found the space {observation_space}."
+            )
         number = type(self._action) is Categorical and not self._action.shape and self._action.dtype is torch.int64
-        #: How many actions there are to choose from, where an action is a number.
+        #: The number of actions if an action is one integer, otherwise 0.
         self.choices = int(self._action.n) if number and isinstance(self._action, Categorical) else 0
         entries: dict[str, Spec] = {"observation": observation}
         if self.has_action_mask:
             if not isinstance(action_space, spaces.Discrete):
-                raise NotSupported(f"The actions of agent {name!r} have a mask, and are not Discrete: {action_space}.")
+                raise NotSupported(
+                    f"An action mask needs a Discrete action space. Agent {name!r} has a mask, and the space "
+                    f"{action_space}."
+                )
             self.n_actions = int(action_space.n)
             entries[_MASK] = Binary(shape=(self.n_actions,), dtype=torch.bool, device=device)
         if use_mask:
@@ -92,70 +97,70 @@ class Agent:
         }
 
     def _compile(self) -> None:
-        """Work out how a value of the library is written into data, and how an action in data becomes one of it."""
+        """Compile the functions that write observations into rows and decode actions."""
         name, (observation_space, action_space) = self.name, self._spaces
         self.reader = SpaceReader(observation_space, self._observation, prefix=self._prefix)
-        # Errors name the agent.
+        # The key is the name of the agent, so that errors name it.
         self._codec = ActionCodec(Composite({name: self._action}))
         # An action that is a single tensor is decoded without a TensorDict around it.
         leaf = self._codec.keys == [name]
-        self._one = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
-        self._decode = action_decoder(action_space, self._action, name)
+        self._leaf_decoder = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
+        self._to_library = action_decoder(action_space, self._action, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("reader", "_codec", "_one", "_decode")
+        compiled = ("reader", "_codec", "_leaf_decoder", "_to_library")
         return {name: value for name, value in vars(self).items() if name not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._compile()
 
-    def write(self, observation: Any, info: Mapping[str, Any], out: dict[Any, Any], *, acts: bool) -> None:
-        """Write what the agent observes into numpy views by key; it is alive.
+    def write(self, observation: Any, info: Mapping[str, Any], out: dict[Any, np.ndarray], *, acts: bool) -> None:
+        """Write observation, mask and info of an agent that is alive into numpy views by key.
 
         Args:
-            observation: a value of its space.
-            info: its info; what it lacks stays zero.
-            out: the views.
-            acts: whether it acts next; otherwise every action is allowed, as none is taken.
+            observation: a value of its observation space.
+            info: its info. Entries that are missing stay zero.
+            out: the views to write into.
+            acts: whether the agent acts next. If not, the mask allows every action.
         """
         self.reader.write(observation, out)
         if self.has_action_mask:
-            mask = observation[_MASK] if self._in_observation else info.get(_MASK)
+            mask = observation[_MASK] if self._mask_in_observation else info.get(_MASK)
             out[(_MASK,)][...] = mask if acts and mask is not None else True
         for key in self._infos:
-            if key in info:
-                out[("info", str(key))][...] = info[key]
+            if info.get(key) is not None:
+                out[("info", str(key))][...] = as_numbers(("info", str(key)), info[key])
 
-    def native_action(self, action: torch.Tensor | TensorDictBase | int) -> Any:
-        """The action as the library takes it.
+    def library_action(self, action: torch.Tensor | TensorDictBase | int) -> Any:
+        """Validate an action, and convert it to the format of the library.
 
         Args:
-            action: as ``action_spec["action"]`` has it, on the CPU; or its number.
+            action: an action of ``action_spec["action"]`` on the CPU, or the index of the action.
 
         Raises:
-            ActionError: it does not fit.
+            ActionError: the action does not fit the spec.
         """
         if type(action) is int:
             if 0 <= action < self.choices:
-                return action if self._decode is None else self._decode(action)
-            action = torch.tensor(action, device="cpu")  # is refused like any other
-        if self._one is None:
-            native = self._codec.from_tensordict(TensorDict({self.name: action}))
+                return action if self._to_library is None else self._to_library(action)
+            action = torch.tensor(action, device="cpu")  # out of range: the rule below raises the error
+        if self._leaf_decoder is None:
+            decoded = self._codec.from_tensordict(TensorDict({self.name: action}))
         else:
-            fit, decode = self._one
-            native = decode(fit(action))
-        return native if self._decode is None else self._decode(native)
+            fit, decode = self._leaf_decoder
+            decoded = decode(fit(action))
+        return decoded if self._to_library is None else self._to_library(decoded)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     try:
         return bool(np.asarray(value).dtype.kind in "biuf")
     except ValueError:  # lists of different lengths
         return False
 
 
-def _torch_dtype(value: np.ndarray[Any, Any]) -> torch.dtype:
+def _torch_dtype(value: np.ndarray) -> torch.dtype:
     return torch.from_numpy(np.zeros((), value.dtype)).dtype
 
 

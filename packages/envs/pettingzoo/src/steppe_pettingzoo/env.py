@@ -1,30 +1,33 @@
-"""PettingZooEnv: an environment of PettingZoo by its name."""
+"""PettingZooEnv: makes environments of PettingZoo by name."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steppe.envs import GroupMap, base_arguments
 
 from .making import make
 from .wrapper import PettingZooWrapper
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["PettingZooEnv"]
 
 
 class PettingZooEnv(PettingZooWrapper):
-    """Make an environment of PettingZoo or MPE2 by its name, and wrap it; see :class:`PettingZooWrapper` for the data.
+    """Make an environment of PettingZoo or MPE2 by its name; see :class:`PettingZooWrapper` for the data.
 
     >>> env = PettingZooEnv("mpe2/simple_tag_v3", max_cycles=50)
     >>> env.group_map
     {'adversary': ['adversary_0', 'adversary_1', 'adversary_2'], 'agent': ['agent_0']}
 
     Args:
-        task: the name, with its family or without: ``"butterfly/pistonball_v6"``, ``"pistonball_v6"``.
-        parallel: whether all agents act at once; None: where the task can.
+        task: the name, with or without its family: ``"butterfly/pistonball_v6"``, ``"pistonball_v6"``.
+        parallel: whether all agents act at the same time. ``None``: yes, if the task supports it.
         return_state, group_map, use_mask, categorical_actions, seed, done_on_any, device: see
             :class:`PettingZooWrapper`.
-        **kwargs: for the library; those of :class:`steppe.EnvBase` go there. Games of Atari find the ROMs of ale-py.
+        **kwargs: for the library and for :class:`steppe.EnvBase`. Atari games use the ROMs of ale-py by default.
 
     Raises:
         EnvNotFound: the library has no such environment.
@@ -42,10 +45,10 @@ class PettingZooEnv(PettingZooWrapper):
         seed: int | None = None,
         done_on_any: bool | None = None,
         *,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
-        own = base_arguments(kwargs)
+        base_kwargs = base_arguments(kwargs)
         env = make(task, parallel, kwargs)
         super().__init__(
             env,
@@ -56,6 +59,6 @@ class PettingZooEnv(PettingZooWrapper):
             seed=seed,
             done_on_any=done_on_any,
             device=device,
-            **own,
+            **base_kwargs,
         )
         self.__dict__["task_name"] = task

@@ -19,15 +19,15 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class AgentGroup:
-    """The agents of one group, stacked in dimension 0; lazily where what they observe differs.
+    """The agents of one group, stacked in dimension 0; lazily if their observations differ.
 
     Args:
-        name: the key.
+        name: the key of the group.
         agents: its agents.
-        device: of specs and data.
+        device: device of specs and data.
     """
 
-    def __init__(self, name: str, agents: list[Agent], device: Any) -> None:
+    def __init__(self, name: str, agents: list[Agent], device: torch.device | None) -> None:
         self.name, self.agents, self.device = name, agents, device
         size = (len(agents),)
         self.observation_spec: Any = torch.stack([agent.observation_spec for agent in agents], 0)  # type: ignore[misc]
@@ -38,28 +38,28 @@ class AgentGroup:
         self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=size, device=device)
         self.alike = all(agent.fields == agents[0].fields for agent in agents[1:])
         masked = self.alike and all(agent.has_action_mask for agent in agents)
-        #: The spec of one agent's action, where all agents of the group choose among as many, and have masks.
+        #: The action spec of one agent, if all agents of the group have masks of one size. Otherwise None.
         self.choice: Categorical | OneHot | None = agents[0].action_spec["action"] if masked else None
-        self._numbers = all(agent.choices for agent in agents)
-        #: Where the values of a step are written.
-        self.rows = Rows(self)
+        self._are_integers = all(agent.choices for agent in agents)
+        #: The arrays that the observations of a step are written into.
+        self.rows = ObservationRows(self)
 
     def actions(self, tensordict: TensorDictBase) -> list[Any]:
-        """The action of each agent, a tensor on the CPU or a number, from data with the group."""
+        """Return the action of each agent, a tensor on the CPU or an integer, from data that contains the group."""
         values = tensordict.get(self.name)
         if isinstance(values, LazyStackedTensorDict):
-            found = [row.get("action") for row in values.tensordicts]
+            actions = [row.get("action") for row in values.tensordicts]
         else:
             stacked = values.get("action")
-            if self._numbers and stacked.dtype is torch.int64 and stacked.ndim == 1:
-                numbers: list[Any] = stacked.tolist()
-                return numbers
-            found = list(stacked.unbind(0))
-        elsewhere = self.device is not None and self.device.type != "cpu"
-        return [action.cpu() for action in found] if elsewhere else found
+            if self._are_integers and stacked.dtype is torch.int64 and stacked.ndim == 1:
+                indices: list[Any] = stacked.tolist()
+                return indices
+            actions = list(stacked.unbind(0))
+        on_device = self.device is not None and self.device.type != "cpu"
+        return [action.cpu() for action in actions] if on_device else actions
 
     def draw(self, mask: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        """Random actions ``[agents, ...]`` that a mask ``[agents, n]`` allows, any where it allows none."""
+        """Draw random actions ``[agents, ...]`` that a mask ``[agents, n]`` allows; any, in rows that allow none."""
         assert self.choice is not None
         mask = mask.cpu()
         weights = (mask | ~mask.any(-1, keepdim=True)).float()
@@ -69,11 +69,11 @@ class AgentGroup:
         return action.to(device=self.device, dtype=self.choice.dtype)
 
 
-class Rows:
-    """What the agents of a group observe at one time, as arrays that are written row by row, and copied into data.
+class ObservationRows:
+    """Arrays for the observations of a group at one time step, written agent by agent and copied into data.
 
     Attributes:
-        of: for each agent its numpy views by key; an entry of one name has that name as its key too.
+        views: for each agent, numpy views by key. An entry of one name is also listed under that name alone.
     """
 
     def __init__(self, group: AgentGroup) -> None:
@@ -86,30 +86,34 @@ class Rows:
             self._arrays = [
                 {key: np.zeros(shape, dtype) for key, (shape, dtype) in agent.fields.items()} for agent in group.agents
             ]
-        self._view()
+        self._make_views()
 
-    def _view(self) -> None:
+    def _make_views(self) -> None:
         if self._alike:
             shared = self._arrays[0].items()
-            self.of = [_views({key: array[i, ...] for key, array in shared}) for i in range(self._size[0])]
+            self.views = [
+                _with_plain_names({key: array[i, ...] for key, array in shared}) for i in range(self._size[0])
+            ]
         else:
-            self.of = [_views({key: array[...] for key, array in arrays.items()}) for arrays in self._arrays]
+            self.views = [
+                _with_plain_names({key: array[...] for key, array in arrays.items()}) for arrays in self._arrays
+            ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "of"}
+        return {name: value for name, value in vars(self).items() if name != "views"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._view()  # copies of views would be arrays of their own
+        self._make_views()  # unpickled views would not share the memory of the arrays
 
     def clear(self) -> None:
-        """Begin anew, with zeros."""
+        """Set all arrays to zero."""
         for arrays in self._arrays:
             for array in arrays.values():
                 array[...] = 0
 
-    def data(self, extra: dict[str, np.ndarray[Any, Any]]) -> TensorDictBase:
-        """A TensorDict ``[agents]`` of copies of all that was written, with further entries ``[agents, ...]``."""
+    def data(self, extra: dict[str, np.ndarray]) -> TensorDictBase:
+        """Copy the arrays into a TensorDict ``[agents]``, and add further entries ``[agents, ...]``."""
         more = {key: torch.from_numpy(value) for key, value in extra.items()}
         if self._alike:
             return _nested(self._arrays[0], more, self._size, self._device)
@@ -120,12 +124,12 @@ class Rows:
         return LazyStackedTensorDict.lazy_stack(parts, 0)
 
 
-def _views(views: dict[Key, Any]) -> dict[Any, Any]:
+def _with_plain_names(views: dict[Key, np.ndarray]) -> dict[Any, np.ndarray]:
     return {**views, **{key[0]: view for key, view in views.items() if len(key) == 1}}
 
 
 def _nested(
-    arrays: dict[Key, np.ndarray[Any, Any]], more: dict[str, torch.Tensor], size: torch.Size, device: Any
+    arrays: dict[Key, np.ndarray], more: dict[str, torch.Tensor], size: torch.Size, device: torch.device | None
 ) -> TensorDict:
     tree: dict[str, Any] = dict(more)
     for key, array in arrays.items():
@@ -134,10 +138,10 @@ def _nested(
             level = level.setdefault(name, {})
         level[key[-1]] = torch.from_numpy(array.copy())
     if device is None or device.type == "cpu":
-        return _built(tree, size, device)
-    return _built(tree, size, None).to(device)
+        return _build(tree, size, device)
+    return _build(tree, size, None).to(device)
 
 
-def _built(tree: dict[str, Any], size: torch.Size, device: torch.device | None) -> TensorDict:
-    level = {name: _built(value, size, device) if isinstance(value, dict) else value for name, value in tree.items()}
+def _build(tree: dict[str, Any], size: torch.Size, device: torch.device | None) -> TensorDict:
+    level = {name: _build(value, size, device) if isinstance(value, dict) else value for name, value in tree.items()}
     return build_td(level, size, device)

@@ -1,4 +1,4 @@
-"""Making an environment of PettingZoo by its name, with errors that say what to do."""
+"""Make an environment of PettingZoo by its name."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ def make(task: str, parallel: bool | None, kwargs: dict[str, Any]) -> Any:
 
     Args:
         task: ``butterfly/pistonball_v6``, or ``pistonball_v6`` alone.
-        parallel: whether all agents act at once, or one after the other; None: at once where the task can.
-        kwargs: for the library.
+        parallel: whether all agents act at the same time, or one after the other. ``None``: at the same time, if the
+            task supports it.
+        kwargs: arguments for the library. The path of the Atari ROMs may be added.
 
     Raises:
-        EnvNotFound: there is none of this name.
+        EnvNotFound: the library has no such environment.
         LibraryMissing: the environment needs a package that is not installed.
-        NotSupported: agents of this task act one after the other only.
+        NotSupported: ``parallel=True``, and the agents of this task can only act one after the other.
     """
     name = module_of(task)
     if name is None:
@@ -35,7 +36,7 @@ def make(task: str, parallel: bool | None, kwargs: dict[str, Any]) -> Any:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        # The library wraps some of these errors in texts of its own.
+        # The cause is included, because PettingZoo replaces some of these errors by its own texts.
         extra = f"steppe-pettingzoo[{family}]" if family == "atari" else "steppe[pettingzoo]"
         raise LibraryMissing(
             f"The environment {task!r} needs a package that is not installed ({error}): pip install '{extra}'"
@@ -45,12 +46,12 @@ def make(task: str, parallel: bool | None, kwargs: dict[str, Any]) -> Any:
         raise NotSupported(f"The agents of {task!r} act one after the other: leave parallel=True out.")
     if family == "atari":
         _use_installed_roms(kwargs)
-    chosen = has_parallel if parallel is None else parallel
-    return module.parallel_env(**kwargs) if chosen else module.env(**kwargs)
+    use_parallel = has_parallel if parallel is None else parallel
+    return module.parallel_env(**kwargs) if use_parallel else module.env(**kwargs)
 
 
 def _use_installed_roms(kwargs: dict[str, Any]) -> None:
-    """Take the games' ROMs from ale-py, which brings them, unless the user says where others are."""
+    """Use the ROMs that ale-py contains, unless the user passes another path."""
     spec = find_spec("ale_py")
     if "auto_rom_install_path" not in kwargs and spec is not None and spec.origin is not None:
         kwargs["auto_rom_install_path"] = str(Path(spec.origin).parent / "roms")

@@ -1,4 +1,4 @@
-"""Which environments PettingZoo has: their modules are listed without importing any. Torch-free."""
+"""Names of the environments of PettingZoo, found by listing modules without importing them. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _TASK = re.compile(r"\w+_v\d+")
 
 
 def available_names() -> list[str]:
-    """The names of all environments: ``butterfly/pistonball_v6``, ``mpe2/simple_tag_v3``, ..."""
+    """Return the names of all environments: ``butterfly/pistonball_v6``, ``mpe2/simple_tag_v3``, ..."""
     names = [f"{family}/{task}" for family in _FAMILIES for task in _tasks("pettingzoo", family)]
     return sorted([*names, *(f"mpe2/{task}" for task in _tasks("mpe2"))])
 
 
 def module_of(name: str) -> str | None:
-    """The module that makes an environment, ``pettingzoo.butterfly.pistonball_v6``; None where there is none.
+    """Return the module of an environment, ``pettingzoo.butterfly.pistonball_v6``; None if there is no such name.
 
     Args:
         name: ``butterfly/pistonball_v6``, or ``pistonball_v6`` alone.
     """
-    found = [one for one in available_names() if name in (one, one.partition("/")[2])]
-    if not found:
+    matches = [candidate for candidate in available_names() if name in (candidate, candidate.partition("/")[2])]
+    if not matches:
         return None
-    family, _, task = found[0].partition("/")
+    family, _, task = matches[0].partition("/")
     return f"mpe2.{task}" if family == "mpe2" else f"pettingzoo.{family}.{task}"
 
 

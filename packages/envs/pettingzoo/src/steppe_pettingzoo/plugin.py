@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``pettingzoo:``. Neither the library nor torch is imported before a hook needs it."""
+"""Plugin hooks of the namespace ``pettingzoo:``. Importing this module imports neither PettingZoo nor torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The environments of PettingZoo's families and of MPE2."""
+    """List the environments of PettingZoo's families and of MPE2."""
     from .names import available_names
 
     return available_names()
@@ -26,5 +26,5 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """PettingZoo as it is installed."""
+    """Return name, version and path of the installed PettingZoo."""
     return installed_library("pettingzoo", "pettingzoo")

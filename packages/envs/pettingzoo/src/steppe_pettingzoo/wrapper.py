@@ -1,14 +1,15 @@
-"""PettingZooWrapper: an environment object of PettingZoo."""
+"""PettingZooWrapper: wraps an environment object of PettingZoo."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, group_agents, system_seed
+from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, as_flag, as_numbers, group_agents, system_seed
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Categorical, Composite, OneHot, Spec, Unbounded
@@ -16,9 +17,9 @@ from steppe.storage import build_td
 from steppe_gym import SpaceReader, space_to_spec
 
 from .agent import Agent
+from .api_adapters import AECAdapter, Outcome, ParallelAdapter
 from .group import AgentGroup
 from .names import available_names
-from .turns import AllAtOnce, OneByOne, Outcome
 
 __all__ = ["PettingZooWrapper"]
 
@@ -26,63 +27,64 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class PettingZooWrapper(LibraryWrapper):
-    """An environment of PettingZoo, parallel or turn-based (AEC), as a steppe environment.
+    """Wrap an environment of PettingZoo, parallel or turn-based (AEC).
 
-    Agents are in groups, and the data of a group of m agents is stacked:
+    Agents are divided into groups. The data of a group of m agents is stacked:
 
     =============================  ================================================================================
-    Key                            What
+    Key                            Value
     =============================  ================================================================================
-    ``(group, "observation")``     ``[m, ...]`` in the dtype of the space; the entries of a Dict below it
-    ``(group, "action")``          ``[m]`` numbers for discrete actions, ``[m, n]`` one-hot rows with
+    ``(group, "observation")``     ``[m, ...]`` in the dtype of the space; entries of a Dict are nested below it
+    ``(group, "action")``          ``[m]`` integers for discrete actions, ``[m, n]`` one-hot rows with
                                    ``categorical_actions=False``, ``[m, k]`` for a Box
-    ``(group, "action_mask")``     ``[m, n]`` bool, where the library says which actions there are; True for agents
-                                   that do not act
-    ``(group, "mask")``            ``[m]`` bool, with ``use_mask``: who acts next
-    ``(group, "info", name)``      numbers of the infos, as the first reset has them
+    ``(group, "action_mask")``     ``[m, n]`` bool, if the library provides action masks; True for agents that do not
+                                   act
+    ``(group, "mask")``            ``[m]`` bool, with ``use_mask``: which agents act next
+    ``(group, "info", name)``      numbers of the infos that the first reset returns
     ``(group, "reward")``          ``[m, 1]`` float32
-    ``(group, "done")``            ``[m, 1]`` bool, with ``"terminated"`` and ``"truncated"``: of each agent
-    ``"done"``                     ``[1]`` bool, with ``"terminated"`` and ``"truncated"``: of the episode
-    ``"state"``                    what the library calls its state, with ``return_state``
+    ``(group, "done")``            ``[m, 1]`` bool, with ``"terminated"`` and ``"truncated"``, of each agent
+    ``"done"``                     ``[1]`` bool, with ``"terminated"`` and ``"truncated"``, of the episode
+    ``"state"``                    the global state of the library, with ``return_state``
     =============================  ================================================================================
 
     Agents of a group whose observations differ are stacked lazily (``StackedComposite``).
 
-    In a parallel environment all agents that are alive act at each step. In a turn-based one each step is the action of
-    one agent, whose ``"mask"`` is True; what is written for the others is not looked at. What an agent that has ended
-    observes is zero, its reward is 0, and its done entries stay as they were when it ended.
+    In a parallel environment, all agents that are alive act in each step. In a turn-based one, each step is the action
+    of one agent, whose ``"mask"`` is True; the actions of other agents are ignored. After an agent has ended, its
+    observations and rewards are zero, and its done entries keep their values.
 
-    Random actions (``rand_action``, ``rollout`` without a policy) keep to the masks in the data, or to those of the
-    last step where there is none, in a batch (``ParallelEnv``) too.
+    Random actions (``rand_action``, ``rollout`` without a policy) respect the action masks in the data, or those of the
+    last step if the data has none, also in a ``ParallelEnv``.
 
     Args:
         env: the environment.
-        return_state: add the library's state to the data.
-        group_map: ``{group: [agents]}``, a :class:`~steppe.MarlGroupMapType`, or None: turn-based agents have a group
-            each, agents of a parallel environment that are called ``"<name>_<number>"`` are grouped by name.
-        use_mask: add ``"mask"``; None adds it to turn-based environments, which need it. So do parallel ones in which
-            agents end before the episode does.
-        categorical_actions: discrete actions as numbers, not one-hot rows.
-        seed: of the first reset.
-        done_on_any: the episode ends with the first agent that does, or with the last; None: with the first in a
-            parallel environment, with the last in a turn-based one.
-        device: where data comes out and goes in. The library computes on the CPU whatever is said here.
+        return_state: add the global state of the library to the data.
+        group_map: ``{group: [agents]}``, a :class:`~steppe.MarlGroupMapType`, or None. With None, each agent of a
+            turn-based environment forms a group, and agents of a parallel environment named ``"<name>_<number>"`` are
+            grouped by name.
+        use_mask: add ``"mask"``. ``None``: add it to turn-based environments, which need it. Parallel environments need
+            it if agents may end before the episode does.
+        categorical_actions: discrete actions are integers instead of one-hot rows.
+        seed: seed of the first reset.
+        done_on_any: True ends the episode with the first agent that ends, False with the last. ``None``: True for
+            parallel environments, False for turn-based ones.
+        device: device of the data. The library always computes on the CPU.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Attributes:
         group_map: ``{group: [agents]}``.
-        parallel: whether all agents act at once.
-        possible_agents: names of all agents.
+        parallel: whether all agents act at the same time.
+        possible_agents: the names of all agents.
 
     Raises:
         SpecError: ``group_map`` does not fit the agents.
-        NotSupported: ``use_mask=False`` for a turn-based environment, or a space that has no layout as tensors.
+        NotSupported: ``use_mask=False`` for a turn-based environment, or a space that has no tensor layout.
     """
 
     git_url = "https://github.com/Farama-Foundation/PettingZoo"
     libname = "pettingzoo"
     available_envs = AvailableEnvs(available_names)
-    """The names of the library's environments; empty where it is missing."""
+    """The names of the library's environments; empty if the library is not installed."""
 
     def __init__(
         self,
@@ -94,24 +96,26 @@ class PettingZooWrapper(LibraryWrapper):
         categorical_actions: bool = True,
         seed: int | None = None,
         done_on_any: bool | None = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
         from pettingzoo import AECEnv, ParallelEnv
 
         if not isinstance(env, AECEnv | ParallelEnv):
             raise TypeError(
-                f"PettingZooWrapper wraps an AECEnv or a ParallelEnv of PettingZoo, not {env!r}. "
-                "PettingZooEnv('butterfly/pistonball_v6') makes one by its name."
+                f"PettingZooWrapper wraps an AECEnv or a ParallelEnv of PettingZoo, found {env!r}. To make one by its "
+                "name, call PettingZooEnv('butterfly/pistonball_v6')."
             )
         parallel = isinstance(env, ParallelEnv)
         if use_mask is False and not parallel:
             raise NotSupported(
-                "Agents that act one after the other need the mask that says whose turn it is: leave "
-                "use_mask=False out."
+                "A turn-based environment needs the entry 'mask', which says whose turn it is: leave use_mask=False "
+                "out."
             )
         if kwargs.get("batch_size"):
-            raise NotSupported("An environment of PettingZoo is no batch: ParallelEnv(n, 'pettingzoo:...') makes one.")
+            raise NotSupported(
+                "PettingZooWrapper takes no batch_size. For a batch, call ParallelEnv(n, 'pettingzoo:...')."
+            )
         super().__init__(device=device, **{"allow_done_after_reset": True, **kwargs})
         self.wrap_library(env)
         state = self.__dict__
@@ -121,7 +125,7 @@ class PettingZooWrapper(LibraryWrapper):
         state["categorical_actions"] = categorical_actions
         state["done_on_any"] = parallel if done_on_any is None else done_on_any
         state["possible_agents"] = list(env.possible_agents)
-        state["_turns"] = AllAtOnce(env) if parallel else OneByOne(env)
+        state["_api"] = ParallelAdapter(env) if parallel else AECAdapter(env)
         state["_pending_seed"] = None
         state["_ended"] = {}
         state["group_map"] = self._groups_of(group_map)
@@ -145,7 +149,7 @@ class PettingZooWrapper(LibraryWrapper):
 
     def _make_specs(self) -> None:
         env, device = self._env, self.device
-        infos = self._turns.reset(None, None).infos
+        infos = self._api.reset(None, None).infos
         state = self.__dict__
         state["groups"] = [
             AgentGroup(
@@ -166,13 +170,15 @@ class PettingZooWrapper(LibraryWrapper):
             )
             for group, names in self.group_map.items()
         ]
-        state["_place"] = {
+        state["_index"] = {
             agent.name: (group, i, agent) for group in self.groups for i, agent in enumerate(group.agents)
         }
         observation: dict[str, Spec] = {group.name: group.observation_spec for group in self.groups}
         if self.return_state:
             if "state" in observation:
-                raise SpecError("A group is called 'state', which return_state=True is the key of: rename the group.")
+                raise SpecError(
+                    "return_state=True writes the entry 'state', which is also the name of a group: rename the group."
+                )
             observation["state"] = self._state_spec()
         flag = Binary(shape=(1,), dtype=torch.bool, device=device)
         done: dict[str, Spec] = {name: flag.clone() for name in _FLAGS}
@@ -189,29 +195,28 @@ class PettingZooWrapper(LibraryWrapper):
             self.__dict__["_state_reader"] = SpaceReader(space, spec, key="state")
             return spec
         try:
-            found = np.asarray(self._env.state())
+            example = np.asarray(self._env.state())
         except (AttributeError, NotImplementedError):
             raise NotSupported(f"{self!r} has no state: leave return_state=True out.") from None
         self.__dict__["_state_reader"] = None
-        return Unbounded(shape=found.shape, dtype=torch.from_numpy(found).dtype, device=self.device)
+        return Unbounded(shape=example.shape, dtype=torch.from_numpy(example).dtype, device=self.device)
 
     # -- the contract ---------------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if not {"options"}.issuperset(kwargs):
             raise TypeError(
-                f"reset does not take {sorted(kwargs)}; the library's reset knows 'options', and env.set_seed(seed) "
-                "seeds it."
+                f"reset takes only 'options', found {sorted(kwargs)}. To seed the environment, call env.set_seed(seed)."
             )
         if tensordict is not None:
             for key in tensordict.keys(include_nested=True, leaves_only=True):
                 last = key if isinstance(key, str) else key[-1]
                 if last == "_reset" and not bool(tensordict.get(key).all()):
                     raise NotSupported(
-                        f"PettingZoo cannot reset some agents alone, as the mask {key!r} asks for: reset the episode."
+                        f"PettingZoo cannot reset some agents alone, as the mask {key!r} requests: reset all."
                     )
         seed, self.__dict__["_pending_seed"] = self._pending_seed, None
-        outcome = self._turns.reset(seed, kwargs.get("options"))
+        outcome = self._api.reset(seed, kwargs.get("options"))
         self.__dict__["_ended"] = {}
         return self._data(outcome, ())
 
@@ -219,29 +224,36 @@ class PettingZooWrapper(LibraryWrapper):
         before = list(self._env.agents)
         if not before:
             raise StateError("All agents have ended: call env.reset() before the next step.")
-        rows: dict[str, list[Any]] = {}
+        group_actions: dict[str, list[Any]] = {}
 
         def action_of(name: str) -> Any:
-            group, i, agent = self._place[name]
-            if group.name not in rows:  # of groups in which nobody acts nothing is read
-                rows[group.name] = group.actions(tensordict)
-            return agent.native_action(rows[group.name][i])
+            group, i, agent = self._index[name]
+            if group.name not in group_actions:  # read only groups with an acting agent
+                group_actions[group.name] = group.actions(tensordict)
+            return agent.library_action(group_actions[group.name][i])
 
-        return self._data(self._turns.step(action_of), before)
+        return self._data(self._api.step(action_of), before)
 
-    def _data(self, outcome: Outcome, before: Any) -> TensorDictBase:
-        """Put what the library said into data; ``before`` are the agents that were alive, empty after a reset."""
+    def _data(self, outcome: Outcome, before: Sequence[str]) -> TensorDictBase:
+        """Build the data of a reset or a step.
+
+        Args:
+            outcome: the values of the library.
+            before: the agents that were alive before the step; empty for a reset.
+        """
         stepped = bool(before)
         alive = outcome.observations
         ended = self._ended
         for name, terminated in outcome.terminated.items():
-            ended[name] = (bool(terminated), bool(outcome.truncated[name]))
+            flags = terminated, outcome.truncated[name]
+            ended[name] = flags if type(flags[0]) is type(flags[1]) is bool else self._flags_of(name, *flags)
         some_ended = any(terminated or truncated for terminated, truncated in ended.values())
         if not self.use_mask and len(alive) < len(self.possible_agents):
-            gone = [name for name in self.possible_agents if name not in alive]
+            ended_agents = [name for name in self.possible_agents if name not in alive]
             raise StateError(
-                f"The agents {gone} have ended before the episode: make the environment with use_mask=True, so that "
-                "the data says who acts, or with done_on_any=True, so that the first end is that of the episode."
+                f"The agents {ended_agents} have ended before the episode. Make the environment with use_mask=True, so "
+                "that the data says which agents act, or with done_on_any=True, so that the episode ends with the "
+                "first agent."
             )
         data: dict[str, Any] = {}
         acting = set(outcome.acting)
@@ -249,14 +261,17 @@ class PettingZooWrapper(LibraryWrapper):
         for group in self.groups:
             rows, n = group.rows, len(group.agents)
             rows.clear()
-            extra: dict[str, np.ndarray[Any, Any]] = {name: np.zeros((n, 1), bool) for name in _FLAGS}
+            extra: dict[str, np.ndarray] = {name: np.zeros((n, 1), bool) for name in _FLAGS}
             if stepped:
-                extra["reward"] = _rewards([outcome.rewards.get(agent.name, 0.0) for agent in group.agents])
+                extra["reward"] = self._rewards(group, outcome.rewards)
             for i, agent in enumerate(group.agents):
-                name, out = agent.name, rows.of[i]
+                name, out = agent.name, rows.views[i]
                 acts = name in acting
                 if name in alive:
-                    agent.write(alive[name], outcome.infos.get(name) or {}, out, acts=acts)
+                    try:
+                        agent.write(alive[name], outcome.infos.get(name) or {}, out, acts=acts)
+                    except SpecError as error:
+                        raise SpecError(f"{self!r}.{'step' if stepped else 'reset'}, agent {name!r}: {error}") from None
                 elif agent.has_action_mask:
                     out["action_mask"][...] = True
                 if self.use_mask:
@@ -271,23 +286,44 @@ class PettingZooWrapper(LibraryWrapper):
             if group.choice is not None:
                 masks[group.name,] = data[group.name].get("action_mask")
         if self.return_state:
-            data["state"] = self._moved(self._state())
-        done, terminated, truncated = self._whole_episode() if some_ended else (False, False, False)
+            data["state"] = self._to_device(self._state())
+        done, terminated, truncated = self._episode_flags() if some_ended else (False, False, False)
         for name, flag in zip(_FLAGS, (done, terminated, truncated), strict=True):
-            data[name] = self._moved(torch.from_numpy(np.array([flag])))
+            data[name] = self._to_device(torch.from_numpy(np.array([flag])))
         return build_td(data, self.batch_size, self.device)
 
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _flags_of(self, name: str, terminated: Any, truncated: Any) -> tuple[bool, bool]:
+        """What the library says of the end of an agent, where it is not two bools."""
+        try:
+            return as_flag("terminated", terminated), as_flag("truncated", truncated)
+        except SpecError as error:
+            raise SpecError(f"{self!r}.step, agent {name!r}: {error}") from None
+
+    def _rewards(self, group: AgentGroup, found: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """Rewards of the agents of a group, numbers or arrays of one, as ``[agents, 1]`` float32."""
+        values = [found.get(agent.name, 0.0) for agent in group.agents]
+        rewards = np.zeros((len(values), 1), np.float32)
+        try:
+            rewards[:, 0] = as_numbers("reward", values)  # a fifth of the time that one after the other takes
+        except ValueError:  # some are arrays, or none at all
+            for i, (agent, value) in enumerate(zip(group.agents, values, strict=True)):
+                try:
+                    rewards[i] = as_numbers("reward", value, (1,))
+                except SpecError as error:
+                    raise SpecError(f"{self!r}.step, agent {agent.name!r}: {error}") from None
+        return rewards
+
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self.device is None else tensor.to(self.device)
 
-    def _whole_episode(self) -> tuple[bool, bool, bool]:
-        """Done, terminated and truncated of the episode, from those of the agents."""
+    def _episode_flags(self) -> tuple[bool, bool, bool]:
+        """Return done, terminated and truncated of the episode, computed from the flags of the agents."""
         flags = [self._ended.get(name, (False, False)) for name in self.possible_agents]
         if self.done_on_any:
             terminated, truncated = any(t for t, _ in flags), any(t for _, t in flags)
             return terminated or truncated, terminated, truncated
         done = all(t or u for t, u in flags)
-        # Where some agents terminate and others are truncated, the episode was cut short.
+        # If some agents terminated and others were truncated, the episode counts as truncated.
         return done, done and all(t for t, _ in flags), done and any(u for _, u in flags)
 
     def _state(self) -> torch.Tensor:
@@ -298,55 +334,55 @@ class PettingZooWrapper(LibraryWrapper):
         return torch.from_numpy(np.array(value))
 
     def _set_seed(self, seed: int | None) -> None:
-        # Without a new seed the library would go on from the last one.
+        # Without a seed, the library would continue from the last one.
         self.__dict__["_pending_seed"] = system_seed() if seed is None else seed
 
     # -- random actions -------------------------------------------------------------------------------------------
 
     @property
     def chooses_random_actions(self) -> bool:
-        """Whether the library says which actions there are; otherwise they are drawn in blocks."""
+        """Whether this class draws random actions itself, because agents have action masks."""
         overridden = type(self).rand_action is not PettingZooWrapper.rand_action or "rand_action" in vars(self)
-        return overridden or any(agent.has_action_mask for _, _, agent in self._place.values())
+        return overridden or any(agent.has_action_mask for _, _, agent in self._index.values())
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions; those of agents that have an action mask are among the ones that it allows.
+        """Write random actions that the action masks allow.
 
         Args:
-            tensordict: data to write into, whose masks count; a new one, with the masks of the last step, by default.
+            tensordict: data with the masks, to write into. ``None``: a new TensorDict, and the masks of the last step.
         """
         if tensordict is None:
             tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
-        drawn = {group.name: self._drawn_by_mask(group, tensordict.get(group.name, None)) for group in self.groups}
+        drawn = {group.name: self._draw_group(group, tensordict.get(group.name, None)) for group in self.groups}
         if any(action is None for action in drawn.values()):
             tensordict = super().rand_action(tensordict)
         for group in self.groups:
             action, present = drawn[group.name], tensordict.get(group.name, None)
             if action is None:
-                self._keep_to_masks(group, present)
+                self._redraw_masked(group, present)
             elif present is None:
                 tensordict.set(group.name, TensorDict({"action": action}, [len(group.agents)]))
             else:
                 present.set("action", action)
         return tensordict
 
-    def _drawn_by_mask(self, group: AgentGroup, present: Any) -> torch.Tensor | None:
-        """Actions of all agents of a group at once; None where only some have masks, or each its own."""
+    def _draw_group(self, group: AgentGroup, present: TensorDictBase | None) -> torch.Tensor | None:
+        """Draw the actions of a group in one call; None if the masks of its agents differ in size or some have none."""
         if group.choice is None or isinstance(present, LazyStackedTensorDict):
             return None
         mask = None if present is None else present.get("action_mask", None)
         mask = self._last_masks.get((group.name,)) if mask is None else mask
         return None if mask is None else group.draw(mask, self.base_state.generator)
 
-    def _keep_to_masks(self, group: AgentGroup, present: Any) -> None:
-        """Draw again for those agents of a group that have masks, one by one."""
+    def _redraw_masked(self, group: AgentGroup, present: Any) -> None:
+        """Draw new actions for the agents of a group that have masks, one by one."""
         for i, agent in enumerate(group.agents):
             last = self._last_masks.get(agent.name)
             if last is None:
                 continue
             mask = present[i].get("action_mask", None)
             drawn = self._draw(agent, last if mask is None else mask.cpu())
-            if isinstance(present, LazyStackedTensorDict):  # whose entries are put together when they are read
+            if isinstance(present, LazyStackedTensorDict):  # get() returns a stacked copy, so the part is written
                 present.tensordicts[i].set("action", drawn)
             else:
                 present.get("action")[i] = drawn
@@ -354,10 +390,10 @@ class PettingZooWrapper(LibraryWrapper):
     def _draw(self, agent: Agent, allowed: torch.Tensor) -> torch.Tensor:
         leaf = agent.action_spec["action"]
         kind = OneHot if isinstance(leaf, OneHot) else Categorical
-        masked = kind(agent.n_actions, dtype=leaf.dtype, mask=allowed)
-        return masked.rand(generator=self.action_generator())
+        masked_spec = kind(agent.n_actions, dtype=leaf.dtype, mask=allowed)
+        return masked_spec.rand(generator=self.action_generator())
 
-    # -- the library's own ----------------------------------------------------------------------------------------
+    # -- the library ---------------------------------------------------------------------------------------------
 
     @property
     def lib(self) -> Any:
@@ -372,7 +408,7 @@ class PettingZooWrapper(LibraryWrapper):
         return list(self._env.agents)
 
     def render(self) -> Any:
-        """Render as the library does; make the environment with ``render_mode="rgb_array"`` for frames."""
+        """Call the library's ``render``. For frames, make the environment with ``render_mode="rgb_array"``."""
         return self._env.render()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -382,19 +418,8 @@ class PettingZooWrapper(LibraryWrapper):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.__dict__["_state_reader"] = None
         if self.return_state and getattr(self._env, "state_space", None) is not None:
-            self._state_spec()  # what reads the state is functions, which have no pickle
+            self._state_spec()  # makes the state reader again, whose functions cannot be pickled
 
     def __repr__(self) -> str:
-        named = self.__dict__.get("task_name") or str(self.__dict__.get("_env"))
-        return f"{type(self).__name__}({named}, groups={list(self.__dict__.get('group_map', ()))})"
-
-
-def _rewards(values: list[Any]) -> np.ndarray[Any, Any]:
-    """Rewards of the agents of a group, numbers or arrays of one, as ``[agents, 1]`` float32."""
-    rewards = np.zeros((len(values), 1), np.float32)
-    try:
-        rewards[:, 0] = values  # a fifth of the time that one after the other takes
-    except ValueError:  # some are arrays
-        for i, value in enumerate(values):
-            rewards[i] = value
-    return rewards
+        label = self.__dict__.get("task_name") or str(self.__dict__.get("_env"))
+        return f"{type(self).__name__}({label}, groups={list(self.__dict__.get('group_map', ()))})"

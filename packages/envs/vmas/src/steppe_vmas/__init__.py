@@ -1,8 +1,8 @@
-"""VMAS, batched multi-agent environments in torch, for steppe."""
+"""Environments of VMAS, batched multi-agent simulation in torch, for steppe."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .env import VmasEnv, VmasWrapper
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 __all__ = ["VmasEnv", "VmasWrapper"]
 
 
-def __getattr__(name: str) -> Any:
-    # The plugin's module lies in this package, and must load without torch.
+def __getattr__(name: str) -> object:
+    # steppe imports this package to read its plugin module, so it must load without torch.
     if name not in __all__:
         raise AttributeError(f"module 'steppe_vmas' has no attribute {name!r}")
     from . import env

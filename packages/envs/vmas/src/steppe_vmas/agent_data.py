@@ -1,4 +1,4 @@
-"""AgentGroup: the data of some agents of a VMAS environment under one key, and its specs."""
+"""AgentGroup: data and specs of the agents of a VMAS environment that share one key."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Path = tuple[str, ...]
 
 
 class AgentGroup:
-    """Agents whose data is stacked under one key, in dimension 1, after that of the environments.
+    """Agents whose data is stacked under one key, in dimension 1 after the batch dimension.
 
     Args:
         name: the key.
-        members: where these agents are in the lists of VMAS.
-        n: how many environments there are.
+        members: indices of these agents in the lists of VMAS.
+        n: number of environments.
 
     Attributes:
-        heterogeneous: whether the agents' observations or infos differ in keys or shapes. They are then stacked lazily.
+        heterogeneous: whether the agents' observations or infos differ in keys or shapes, and are stacked lazily.
     """
 
     def __init__(self, name: str, members: Sequence[int], n: int) -> None:
@@ -37,10 +37,10 @@ class AgentGroup:
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def observation_spec(self, values: Sequence[dict[Path, torch.Tensor]]) -> Any:
-        """The spec of entries that look like those of a reset.
+        """Build the observation spec from the entries of a reset.
 
         Args:
-            values: entries of each agent of the environment.
+            values: the entries of each agent of the environment, by path.
         """
         specs = [_unbounded(values[member], self.n) for member in self.members]
         self.heterogeneous = any(spec != specs[0] for spec in specs)
@@ -48,55 +48,55 @@ class AgentGroup:
         return torch.stack(specs, 1)  # type: ignore[arg-type]
 
     def reward_spec(self, device: torch.device) -> Composite:
-        """Rewards ``[n, agents, 1]`` float32."""
+        """Build the reward spec, ``[n, agents, 1]`` float32."""
         shape = (self.n, len(self.members))
         return Composite(reward=Unbounded(shape=(*shape, 1), dtype=torch.float32, device=device), shape=shape)
 
     def action_spec(self, spaces: Sequence[Any], *, categorical: bool, device: torch.device) -> Any:
-        """The spec of the agents' actions.
+        """Build the action spec.
 
         Args:
             spaces: the action space of each agent of the environment.
-            categorical: discrete actions are numbers, not one-hot rows.
-            device: of the spec.
+            categorical: discrete actions are integers instead of one-hot rows.
+            device: device of the spec.
         """
-        leaves = [_action_leaf(spaces[member], categorical, device) for member in self.members]
+        leaves = [_action_spec(spaces[member], categorical, device) for member in self.members]
         specs = [Composite(action=leaf.expand(self.n, *leaf.shape), shape=(self.n,)) for leaf in leaves]
         return torch.stack(specs, 1)  # type: ignore[arg-type]
 
     # -- data -----------------------------------------------------------------------------------------------------
 
     def stack(self, values: Sequence[dict[Path, torch.Tensor]]) -> TensorDictBase:
-        """The entries of each agent ``[n, ...]`` as a TensorDict ``[n, agents]``."""
-        mine = [values[member] for member in self.members]
+        """Stack the entries of the group's agents, each ``[n, ...]``, to a TensorDict ``[n, agents]``."""
+        members = [values[member] for member in self.members]
         if self.heterogeneous:
-            cast = [_cast(one, dtypes) for one, dtypes in zip(mine, self._dtypes, strict=True)]
-            return LazyStackedTensorDict.lazy_stack([_nested(one, (self.n,)) for one in cast], 1)
-        stacked = {path: torch.stack([one[path] for one in mine], 1) for path in mine[0]}
-        return _nested(_cast(stacked, self._dtypes[0]), (self.n, len(mine)))
+            cast = [_cast(agent, dtypes) for agent, dtypes in zip(members, self._dtypes, strict=True)]
+            return LazyStackedTensorDict.lazy_stack([_nested(agent, (self.n,)) for agent in cast], 1)
+        stacked = {path: torch.stack([agent[path] for agent in members], 1) for path in members[0]}
+        return _nested(_cast(stacked, self._dtypes[0]), (self.n, len(members)))
 
     def actions(self, tensordict: TensorDictBase, *, one_hot: Sequence[list[int] | None]) -> list[torch.Tensor]:
-        """Actions ``[n, k]`` of each agent of the group, as VMAS takes them.
+        """Return the actions of the group's agents in the format of VMAS, each ``[n, k]``.
 
         Args:
-            tensordict: with the group's action.
-            one_hot: for each agent of the environment the sizes of its one-hot parts; None for other actions.
+            tensordict: data with the action of the group.
+            one_hot: for each agent of the environment, the sizes of its one-hot parts; None for other actions.
         """
         group = tensordict.get(self.name)
         if isinstance(group, LazyStackedTensorDict) and group.stack_dim == 1:
-            given = [one.get("action") for one in group.tensordicts]
+            actions = [agent.get("action") for agent in group.tensordicts]
         else:
-            given = list(group.get("action").unbind(1))
-        return [native_action(action, one_hot[member]) for action, member in zip(given, self.members, strict=True)]
+            actions = list(group.get("action").unbind(1))
+        return [decode_action(action, one_hot[member]) for action, member in zip(actions, self.members, strict=True)]
 
 
 def by_agent(values: Any) -> list[Any]:
-    """What VMAS gave for each agent, a list or a dict in the order of the agents, as a list."""
+    """Convert VMAS' values of all agents, a list or a dict in the order of the agents, to a list."""
     return list(values.values()) if isinstance(values, dict) else list(values)
 
 
 def leaves_of(value: Any, *path: str) -> Iterator[tuple[Path, torch.Tensor]]:
-    """Yield the tensors in nested dicts with their paths; each has a dimension after that of the environments."""
+    """Yield path and tensor of each leaf of nested dicts. Tensors ``[n]`` get a second dimension, ``[n, 1]``."""
     if isinstance(value, dict):
         for name, child in value.items():
             yield from leaves_of(child, *path, name)
@@ -104,15 +104,16 @@ def leaves_of(value: Any, *path: str) -> Iterator[tuple[Path, torch.Tensor]]:
         yield path, value.unsqueeze(-1) if value.ndim == 1 else value
 
 
-def native_action(action: torch.Tensor, one_hot: list[int] | None) -> torch.Tensor:
-    """An action of the spec as VMAS takes it, ``[n, k]``."""
+def decode_action(action: torch.Tensor, one_hot: list[int] | None) -> torch.Tensor:
+    """Convert an action of the spec to the format of VMAS, ``[n, k]``."""
     if one_hot is None:
         return action if action.ndim > 1 else action.unsqueeze(-1)
     return torch.stack([part.int().argmax(-1) for part in action.split_with_sizes(one_hot, -1)], -1)
 
 
 def _cast(values: dict[Path, torch.Tensor], dtypes: dict[Path, torch.dtype]) -> dict[Path, torch.Tensor]:
-    # Some scenarios count in float32 at a reset and in int64 afterwards. A step brings a reward, which is no surprise.
+    # Some scenarios return a count as float32 at a reset and as int64 in steps. Paths that a reset lacks, such as the
+    # reward, keep their dtype.
     return {
         path: value if value.dtype is dtypes.get(path, value.dtype) else value.to(dtypes[path])
         for path, value in values.items()
@@ -120,7 +121,7 @@ def _cast(values: dict[Path, torch.Tensor], dtypes: dict[Path, torch.dtype]) -> 
 
 
 def _unbounded(values: dict[Path, torch.Tensor], n: int) -> Composite:
-    leaves: dict[Any, Any] = {}
+    leaves: dict[str, Any] = {}
     for path, value in values.items():
         level = leaves
         for name in path[:-1]:
@@ -143,8 +144,8 @@ def _nested(values: dict[Path, torch.Tensor], batch_size: tuple[int, ...]) -> Te
     return data
 
 
-def _action_leaf(space: Any, categorical: bool, device: torch.device) -> Spec:
-    # The spaces are those of the old gym, whatever else is installed; their class names are all that is needed.
+def _action_spec(space: Any, categorical: bool, device: torch.device) -> Spec:
+    # VMAS uses spaces of the old gym, so they are recognized by class name, without importing gym.
     kind = type(space).__name__
     if kind == "Box":
         low, high = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
@@ -155,4 +156,4 @@ def _action_leaf(space: Any, categorical: bool, device: torch.device) -> Spec:
     if kind == "MultiDiscrete":
         sizes = [int(n) for n in space.nvec]
         return MultiCategorical(sizes, device=device) if categorical else MultiOneHot(sizes, device=device)
-    raise NotSupported(f"VMAS has actions of Box, Discrete and MultiDiscrete spaces, found {space!r}.")
+    raise NotSupported(f"The action space of an agent must be a Box, Discrete or MultiDiscrete, found {space!r}.")

@@ -1,4 +1,4 @@
-"""VmasEnv: the environments of a VMAS scenario, stepped at once in torch."""
+"""VmasEnv: a batch of environments of a VMAS scenario, stepped together in torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from steppe.registry import AvailableEnvs, env_not_found
 from steppe.specs import Binary, Composite, MultiOneHot, OneHot, Spec
 
 from .agent_data import AgentGroup, by_agent, leaves_of
-from .arguments import made_of_known_arguments
 from .random_state import RandomState
 from .rows import NO_PARTIAL_STEP, VmasRows
+from .scenario_arguments import make_with_known_arguments
 from .scenarios import scenario_names
 
 __all__ = ["VmasEnv", "VmasWrapper"]
@@ -28,43 +28,43 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class VmasWrapper(LibraryWrapper):
-    """An environment of VMAS, ``vmas.make_env(...)``, as a batch of its ``num_envs`` environments.
+    """Wrap an environment of VMAS, ``vmas.make_env(...)``, as a batch of its ``num_envs`` environments.
 
-    Agents are in groups, and the data of a group of m agents is stacked in dimension 1:
+    Agents are divided into groups. The data of a group of m agents is stacked in dimension 1:
 
     ============================  =================================================================================
-    Key                           What, for n environments
+    Key                           Value, for n environments
     ============================  =================================================================================
-    ``(group, "observation")``    ``[n, m, k]`` float32; the entries of a dict observation under their own names
-    ``(group, "info", name)``     ``[n, m, ...]``, what the scenario tells of each agent after a step; zeros after a
-                                  reset, where scenarios tell of the last step of another episode
-    ``(group, "action")``         ``[n, m, k]`` float32; ``[n, m]`` numbers for discrete actions, ``[n, m, k]``
+    ``(group, "observation")``    ``[n, m, k]`` float32; entries of a dict observation have their own names
+    ``(group, "info", name)``     ``[n, m, ...]``, the info of each agent after a step; zeros after a reset, where
+                                  scenarios would return the info of the last episode
+    ``(group, "action")``         ``[n, m, k]`` float32; ``[n, m]`` integers for discrete actions, ``[n, m, k]``
                                   one-hot rows with ``categorical_actions=False``
     ``(group, "reward")``         ``[n, m, 1]`` float32
-    ``"done"``                    ``[n, 1]`` bool, with ``"terminated"`` (of the scenario) and ``"truncated"``
+    ``"done"``                    ``[n, 1]`` bool, with ``"terminated"`` (by the scenario) and ``"truncated"``
                                   (``max_steps`` of VMAS)
     ============================  =================================================================================
 
     Agents of a group whose observations or infos differ are stacked lazily (``StackedComposite``).
 
-    Each environment draws from random numbers of its own: VMAS itself has one state for all of a process. On CUDA
-    devices the numbers of torch's CUDA generator are shared all the same.
+    Each environment has its own random state, whereas VMAS itself has one for all environments of a process. On CUDA
+    devices, environments still share torch's CUDA generator.
 
-    Gradients flow from data back to actions where the environment was made with ``grad_enabled=True``.
+    If the environment was made with ``grad_enabled=True``, gradients flow from data back to actions.
 
     Attributes that this class lacks (``scenario``, ``agents``, ``world``) are looked up on the environment.
 
     Args:
-        env: the environment; it is told to give ``terminated`` and ``truncated`` apart.
-        categorical_actions: discrete actions as numbers, not one-hot rows.
-        group_map: ``{group: [agent names]}``, a :class:`~steppe.MarlGroupMapType`, or None: agents that are called
-            ``"<name>_<number>"`` are grouped by name, and all are in ``"agents"`` where one is called otherwise.
-        device: of the data; that of the environment by default.
+        env: the environment. Its attribute ``terminated_truncated`` is set to True.
+        categorical_actions: discrete actions are integers instead of one-hot rows.
+        group_map: ``{group: [agent names]}``, a :class:`~steppe.MarlGroupMapType`, or None. With None, agents named
+            ``"<name>_<number>"`` are grouped by name; if one has another name, all agents form the group ``"agents"``.
+        device: device of the data. ``None``: the device of the environment.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Attributes:
         group_map: ``{group: [agent names]}``.
-        agent_names: names of all agents, in the order of VMAS.
+        agent_names: the names of all agents, in the order of VMAS.
 
     Raises:
         SpecError: ``group_map`` does not fit the agents.
@@ -80,7 +80,7 @@ class VmasWrapper(LibraryWrapper):
         *,
         categorical_actions: bool = True,
         group_map: GroupMap = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
         if device is not None and torch.device(device) != env.device:
@@ -104,14 +104,19 @@ class VmasWrapper(LibraryWrapper):
         values = self._read(
             ("observation", "info"), *self._random.call(env.get_from_scenario, True, False, True, False)
         )
-        self.__dict__["_no_infos"] = [
-            {path: torch.zeros_like(value) for path, value in mine.items() if path[0] == "info"} for mine in values
+        self.__dict__["_zero_infos"] = [
+            {path: torch.zeros_like(value) for path, value in agent_values.items() if path[0] == "info"}
+            for agent_values in values
         ]
         spaces = by_agent(env.action_space.spaces)
-        self.observation_spec = Composite({one.name: one.observation_spec(values) for one in self.groups}, shape=n)
-        self.reward_spec = Composite({one.name: one.reward_spec(env.device) for one in self.groups}, shape=n)
+        self.observation_spec = Composite(
+            {group.name: group.observation_spec(values) for group in self.groups}, shape=n
+        )
+        self.reward_spec = Composite({group.name: group.reward_spec(env.device) for group in self.groups}, shape=n)
         categorical = self.categorical_actions
-        actions = {one.name: one.action_spec(spaces, categorical=categorical, device=env.device) for one in self.groups}
+        actions = {
+            group.name: group.action_spec(spaces, categorical=categorical, device=env.device) for group in self.groups
+        }
         self.action_spec = Composite(actions, shape=n)
         flags = {name: Binary(shape=(*n, 1), dtype=torch.bool, device=env.device) for name in _FLAGS}
         self.done_spec = Composite(flags, shape=n)
@@ -123,7 +128,7 @@ class VmasWrapper(LibraryWrapper):
             spec = self.full_action_spec[group.name]
             for agent, member in enumerate(group.members):
                 leaf: Spec = spec[:, agent]["action"]
-                if isinstance(leaf, MultiOneHot):  # which is a OneHot too
+                if isinstance(leaf, MultiOneHot):  # a subclass of OneHot, so it is tested first
                     sizes[member] = [box.n for box in leaf.space]
                 elif isinstance(leaf, OneHot):
                     sizes[member] = [leaf.n]
@@ -140,7 +145,7 @@ class VmasWrapper(LibraryWrapper):
 
     @property
     def row_problem(self) -> str | None:
-        """Why there is no ``row_writer``; None where there is one."""
+        """Why ``row_writer`` is None; None if there is a row writer."""
         if self._env.grad_enabled:
             return "gradients flow through its steps (grad_enabled=True)."
         problem: str | None = self.cached("row_problem", lambda: layout_problem(self))
@@ -148,30 +153,30 @@ class VmasWrapper(LibraryWrapper):
 
     @property
     def row_writer(self) -> VmasRows | None:
-        """Writes the rows of all environments; None with gradients, unequal agents in a group, or on a GPU."""
+        """The row writer of all environments; None with gradients, with heterogeneous groups, or on a GPU."""
         if self.row_problem is not None:
             return None
         writer: VmasRows = self.cached("row_writer", lambda: VmasRows(self, RowLayout.of(self)))
         return writer
 
-    # -- what VMAS gives ------------------------------------------------------------------------------------------
+    # -- values of VMAS -------------------------------------------------------------------------------------------
 
     def _read(self, kinds: Sequence[str], *lists: Any) -> list[dict[tuple[str, ...], torch.Tensor]]:
-        """Put what VMAS gave for each agent together: ``{path: [n, ...]}`` for each of them."""
+        """Merge lists of VMAS with one value for each agent into one dict ``{path: [n, ...]}`` for each agent."""
         columns = [by_agent(values) for values in lists]
         return [
-            {path: value for kind, one in zip(kinds, of_agent, strict=True) for path, value in leaves_of(one, kind)}
-            for of_agent in zip(*columns, strict=True)
+            {path: leaf for kind, value in zip(kinds, agent, strict=True) for path, leaf in leaves_of(value, kind)}
+            for agent in zip(*columns, strict=True)
         ]
 
     def advance(self, actions: list[torch.Tensor]) -> tuple[list[dict[Any, torch.Tensor]], torch.Tensor, torch.Tensor]:
         """Step VMAS; return the entries of each agent, terminated ``[n]`` and truncated ``[n]``.
 
         Args:
-            actions: one for each agent, ``[n, k]``.
+            actions: the action of each agent, ``[n, k]``.
 
         Raises:
-            ActionError: VMAS refuses one.
+            ActionError: VMAS refuses an action.
         """
         try:
             observations, rewards, terminated, truncated, infos = self._random.call(self._env.step, actions)
@@ -179,13 +184,13 @@ class VmasWrapper(LibraryWrapper):
             if "out of" not in str(error):
                 raise
             raise ActionError(
-                f"VMAS refused an action: {error} Bring it into the bounds of env.full_action_spec with "
-                "env.full_action_spec.project(...), or make the environment with clamp_actions=True."
+                f"VMAS refused an action: {error} Clip it to the bounds with env.full_action_spec.project(...), or "
+                "make the environment with clamp_actions=True."
             ) from None
         return self._read(("observation", "reward", "info"), observations, rewards, infos), terminated, truncated
 
     def begin(self, rows: Sequence[int] | None) -> list[dict[Any, torch.Tensor]]:
-        """Reset some environments, or all; return the entries of each agent, of all environments."""
+        """Reset some environments, or all. Return the entries of each agent, for all environments."""
         values: list[dict[Any, torch.Tensor]] = self._random.call(self._begin, rows)
         return values
 
@@ -198,8 +203,8 @@ class VmasWrapper(LibraryWrapper):
                 env.reset_at(row, return_observations=False)
             (observations,) = env.get_from_scenario(True, False, False, False)
         values = self._read(("observation",), observations)
-        for mine, none in zip(values, self._no_infos, strict=True):
-            mine.update(none)
+        for agent_values, zeros in zip(values, self._zero_infos, strict=True):
+            agent_values.update(zeros)
         return values
 
     def _data(self, values: list[dict[Any, torch.Tensor]], flags: Sequence[torch.Tensor]) -> TensorDict:
@@ -212,26 +217,27 @@ class VmasWrapper(LibraryWrapper):
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if kwargs:
             raise SpecError(
-                f"VMAS takes no arguments at reset, found {sorted(kwargs)}. Seed it with env.set_seed(seed)."
+                f"VmasEnv.reset takes no further arguments, found {sorted(kwargs)}. To seed it, call "
+                "env.set_seed(seed)."
             )
         mask = tensordict.get("_reset", None) if tensordict is not None else None
         rows = None if mask is None or bool(mask.all()) else mask.flatten().nonzero()[:, 0].tolist()
-        none = torch.zeros(self.batch_size, dtype=torch.bool, device=self._env.device)
-        return self._data(self.begin(rows), (none, none.clone(), none.clone()))
+        not_done = torch.zeros(self.batch_size, dtype=torch.bool, device=self._env.device)
+        return self._data(self.begin(rows), (not_done, not_done.clone(), not_done.clone()))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if tensordict.get("_step", None) is not None:
             raise NotSupported(NO_PARTIAL_STEP)
         actions: list[Any] = [None] * len(self.agent_names)
         for group in self.groups:
-            given = group.actions(tensordict, one_hot=self.one_hot_sizes)
-            for member, action in zip(group.members, given, strict=True):
+            group_actions = group.actions(tensordict, one_hot=self.one_hot_sizes)
+            for member, action in zip(group.members, group_actions, strict=True):
                 actions[member] = action
         values, terminated, truncated = self.advance(actions)
         return self._data(values, (terminated | truncated, terminated, truncated))
 
     def _set_seed(self, seed: int | None) -> None:
-        # VMAS takes None for 0.
+        # VMAS treats None as the seed 0.
         value = int(np.random.default_rng().integers(2**31)) if seed is None else int(seed) % 2**32
         self._random.call(self._env.seed, value)
 
@@ -240,8 +246,8 @@ class VmasWrapper(LibraryWrapper):
 
         Args:
             mode: ``"rgb_array"``, without a display, or ``"human"``.
-            env_index: which one.
-            **kwargs: for VMAS' ``render``.
+            env_index: index of the environment.
+            **kwargs: arguments of VMAS' ``render``.
 
         Returns:
             ``[height, width, 3]`` uint8 for ``"rgb_array"``.
@@ -255,25 +261,25 @@ class VmasWrapper(LibraryWrapper):
 
 
 class VmasEnv(VmasWrapper):
-    """Makes a scenario of VMAS by its name and wraps it; see :class:`VmasWrapper` for the data.
+    """Make environments of a VMAS scenario by its name; see :class:`VmasWrapper` for the data.
 
     Args:
-        scenario: a name of ``VmasEnv.available_envs``, the path of a file that has a class ``Scenario``, or an instance
-            of ``vmas.simulator.scenario.BaseScenario``.
-        num_envs: how many environments are stepped at once.
-        continuous_actions: whether actions are continuous; the scenario says how many discrete ones there are.
-        max_steps: truncates an episode after so many steps; None for no limit.
-        categorical_actions: discrete actions as numbers, not one-hot rows.
-        seed: the first seed; None for one that nobody knows.
+        scenario: a name of ``VmasEnv.available_envs``, the path of a file that defines a class ``Scenario``, or an
+            instance of ``vmas.simulator.scenario.BaseScenario``.
+        num_envs: number of environments that are stepped together.
+        continuous_actions: use continuous actions. With False, the scenario defines the number of discrete actions.
+        max_steps: truncate an episode after this many steps. ``None``: no limit.
+        categorical_actions: discrete actions are integers instead of one-hot rows.
+        seed: the first seed. ``None``: a random one.
         group_map: see :class:`VmasWrapper`.
-        device: where VMAS computes; the CPU by default.
-        **kwargs: for :class:`steppe.EnvBase`, for ``vmas.make_env`` (``multidiscrete_actions``, ``clamp_actions``,
-            ``grad_enabled``), and all others for the scenario (``n_agents``, ...).
+        device: device on which VMAS computes. ``None``: the CPU.
+        **kwargs: for :class:`steppe.EnvBase` and for ``vmas.make_env`` (``multidiscrete_actions``, ``clamp_actions``,
+            ``grad_enabled``); all others go to the scenario (``n_agents``, ...).
 
     Raises:
         EnvNotFound: VMAS has no such scenario.
-        SpecError: ``num_envs`` is no positive number.
-        TypeError: the scenario has no such argument, as far as VMAS and its source say so.
+        SpecError: ``num_envs`` is not a positive integer.
+        TypeError: the scenario has no such argument.
     """
 
     def __init__(
@@ -286,39 +292,41 @@ class VmasEnv(VmasWrapper):
         categorical_actions: bool = True,
         seed: int | None = None,
         group_map: GroupMap = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise SpecError(f"num_envs is a whole number >= 1, found {num_envs!r}.")
+            raise SpecError(f"num_envs must be an integer >= 1, found {num_envs!r}.")
         import vmas
         from vmas.scenarios import load
 
         names = scenario_names()
         if isinstance(scenario, str) and not scenario.endswith(".py") and scenario not in names:
             raise env_not_found("vmas", scenario)
-        own = base_arguments(kwargs)
-        if own.pop("batch_size", None) not in (None, num_envs, (num_envs,), [num_envs]):
-            raise SpecError(f"The batch of VmasEnv is num_envs={num_envs}: leave batch_size out.")
-        value = int(np.random.default_rng().integers(2**31)) if seed is None else seed
-        made_of = scenario
-        if isinstance(scenario, str):  # loaded as VMAS does it, to know what it takes
-            made_of = load(scenario if scenario.endswith(".py") else f"{scenario}.py").Scenario()
+        base_kwargs = base_arguments(kwargs)
+        if base_kwargs.pop("batch_size", None) not in (None, num_envs, (num_envs,), [num_envs]):
+            raise SpecError(f"The batch size of VmasEnv is num_envs={num_envs}: leave batch_size out.")
+        seed_value = int(np.random.default_rng().integers(2**31)) if seed is None else seed
+        scenario_object = scenario
+        if isinstance(scenario, str):  # loaded as VMAS loads it, to know its arguments
+            scenario_object = load(scenario if scenario.endswith(".py") else f"{scenario}.py").Scenario()
         make = functools.partial(
             vmas.make_env,
-            made_of,
+            scenario_object,
             num_envs=num_envs,
             device="cpu" if device is None else device,
             continuous_actions=continuous_actions,
             max_steps=max_steps,
-            seed=value,
+            seed=seed_value,
             terminated_truncated=True,
             **kwargs,
         )
-        of_vmas = set(inspect.signature(vmas.make_env).parameters) - {"kwargs"}
+        vmas_names = set(inspect.signature(vmas.make_env).parameters) - {"kwargs"}
         own_names = {*inspect.signature(VmasEnv.__init__).parameters} - {"self", "kwargs"}
-        env = made_of_known_arguments(make, made_of, set(kwargs) - of_vmas, of_vmas | own_names)
-        super().__init__(env, categorical_actions=categorical_actions, group_map=group_map, device=device, **own)
+        env = make_with_known_arguments(make, scenario_object, set(kwargs) - vmas_names, vmas_names | own_names)
+        super().__init__(
+            env, categorical_actions=categorical_actions, group_map=group_map, device=device, **base_kwargs
+        )
         self.__dict__["scenario_name"] = scenario if isinstance(scenario, str) else type(scenario).__name__
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The plugin of the namespace ``vmas:``. Neither the library nor torch is imported before a hook needs it."""
+"""Plugin hooks of the namespace ``vmas:``. Importing this module imports neither VMAS nor torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steppe.registry import LibraryInfo, hookimpl, installed_library
 
 @hookimpl
 def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """Make a ``VmasEnv``; ``num_envs`` says how many environments, 1 by default."""
+    """Make a ``VmasEnv`` of ``num_envs`` environments, 1 by default."""
     from .env import VmasEnv
 
     return VmasEnv(name, **{"num_envs": 1, **kwargs})
@@ -18,7 +18,7 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 @hookimpl
 def steppe_env_names() -> Iterable[str]:
-    """The scenarios that come with VMAS."""
+    """List the scenarios that come with VMAS."""
     from .scenarios import scenario_names
 
     return scenario_names()
@@ -26,5 +26,5 @@ def steppe_env_names() -> Iterable[str]:
 
 @hookimpl
 def steppe_library() -> LibraryInfo:
-    """VMAS as it is installed."""
+    """Return name, version and path of the installed VMAS."""
     return installed_library("vmas", "vmas")

@@ -1,4 +1,4 @@
-"""RandomState: random numbers of one VMAS environment, apart from those of others in the process."""
+"""RandomState: a random state for one VMAS environment, separate from others in the process."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ T = TypeVar("T")
 
 
 class RandomState:
-    """What an environment of VMAS draws its random numbers from.
+    """The random state of one environment of VMAS.
 
-    VMAS has one state for all environments of a process (``Environment.vmas_random_state``): what one of them draws
-    changes what another one will. Here each has its own, put in the place of that one while it is at work, so that a
-    seed gives the same data whoever else is there.
+    VMAS has one random state for all environments of a process (``Environment.vmas_random_state``), so the draws of one
+    environment change those of another. This class keeps a state for each environment and swaps it in during each call.
+    A seed then gives the same data, whichever other environments exist.
     """
 
     def __init__(self) -> None:
         self._shared = _shared()
-        self._own = list(self._shared)
-        # Environments that were made already, and are wrapped next, must not go on with the same numbers.
+        self._state = list(self._shared)
+        # Environments that exist already and are wrapped next must start from another state than this one.
         generator = torch.Generator()
         generator.set_state(self._shared[0])
         following = int(torch.randint(2**62, (), generator=generator, device="cpu"))
         self._shared[0] = torch.Generator().manual_seed(following).get_state()
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call a method of the environment, which draws from this state."""
+        """Call a method of the environment that draws from this state."""
         shared = self._shared
         others = list(shared)
-        shared[:] = self._own
+        shared[:] = self._state
         try:
             if torch.is_inference_mode_enabled():
-                # The environment keeps tensors that it makes, and writes into them in a later step, in any mode.
+                # The environment writes into its tensors in later steps. Inference tensors would raise an error then.
                 with torch.inference_mode(False), torch.no_grad():
                     return function(*args, **kwargs)
             return function(*args, **kwargs)
         finally:
-            self._own[:] = shared
+            self._state[:] = shared
             shared[:] = others
 
 
-def _shared() -> list[Any]:
+def _shared() -> list[torch.Tensor]:
     from vmas.simulator.environment import Environment
 
-    state: list[Any] = Environment.vmas_random_state
+    state: list[torch.Tensor] = Environment.vmas_random_state
     return state

@@ -1,4 +1,4 @@
-"""VmasRows: the tensors of a VMAS environment, written into rows that the caller owns."""
+"""VmasRows: a row writer that copies the tensors of a VMAS environment into the caller's rows."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
-from steppe.envs import Ended, Progress, RowLayout, Rows
+from steppe.envs import Arrays, BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import NotSupported
 
-from .agent_data import native_action
+from .agent_data import decode_action
 
 if TYPE_CHECKING:
     from .env import VmasWrapper
 
 __all__ = ["NO_PARTIAL_STEP", "VmasRows"]
 
-NO_PARTIAL_STEP = "VMAS steps all its environments at once: there is no partial step. Mask what you do not want."
+NO_PARTIAL_STEP = (
+    "VMAS steps all its environments at once: there is no partial step. Step all of them and ignore the other rows."
+)
 
 
-class VmasRows:
-    """A :class:`steppe.envs.RowWriter` whose rows are the environments of one VMAS batch.
+class VmasRows(RowWriter):
+    """Row writer whose rows are the environments of one VMAS batch.
 
     Args:
         env: the environment.
-        layout: what each row holds.
+        layout: the entries of each row.
     """
 
     def __init__(self, env: VmasWrapper, layout: RowLayout) -> None:
         self.env, self.layout = env, layout
         self.n = env.batch_size[0]
-        self.inverts = False
-        # A step of VMAS takes much longer than a TensorDict around it.
-        self.on_arrays = False
 
-    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> list[torch.Tensor]:
-        """Turn actions ``{(group, "action"): [n, agents, *shape]}`` into those of VMAS, one for each agent."""
-        native: list[Any] = [None] * len(self.env.agent_names)
+    def decode(self, actions: dict[NestedKey, np.ndarray]) -> list[torch.Tensor]:
+        """Convert actions ``{(group, "action"): [n, agents, *shape]}`` to actions of VMAS, one for each agent."""
+        decoded: list[Any] = [None] * len(self.env.agent_names)
         for group in self.env.groups:
-            given = torch.from_numpy(actions[(group.name, "action")])
+            encoded = torch.from_numpy(actions[(group.name, "action")])
             for agent, member in enumerate(group.members):
-                native[member] = native_action(given[:, agent], self.env.one_hot_sizes[member])
-        return native
+                decoded[member] = decode_action(encoded[:, agent], self.env.one_hot_sizes[member])
+        return decoded
 
     def bind(self, rows: Rows, progress: Progress) -> BoundVmas:
-        """Prepare to write these rows. What fails in VMAS fails for all of them: no row is noted."""
+        """Prepare to write these rows. ``progress`` is not used: an error in VMAS concerns all rows."""
         return BoundVmas(self, rows)
 
 
-class BoundVmas:
-    """The environment, and the rows that its tensors are written into."""
+class BoundVmas(BoundWriter):
+    """The environment bound to the rows that it writes."""
 
     def __init__(self, writer: VmasRows, rows: Rows) -> None:
         self.env, self.n, self.rows = writer.env, writer.n, rows
@@ -59,12 +59,12 @@ class BoundVmas:
         self._next = self._targets(rows.next, [key for key, _, _ in writer.layout.written])
         self._root = self._targets(rows.root, observed)
 
-    def _targets(self, arrays: Any, keys: list[Any]) -> list[tuple[list[int], tuple[str, ...], torch.Tensor]]:
+    def _targets(self, arrays: Arrays, keys: list[Any]) -> list[tuple[list[int], tuple[str, ...], torch.Tensor]]:
         members = {group.name: group.members for group in self.env.groups}
         return [(members[key[0]], key[1:], torch.from_numpy(arrays[key])) for key in keys]
 
-    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        """Step all environments; ``at`` may not leave one out."""
+    def step(self, actions: list[torch.Tensor], at: Sequence[int] | None = None) -> Ended:
+        """Step all environments. ``at`` must name all rows."""
         if at is not None and len(at) != self.n:
             raise NotSupported(NO_PARTIAL_STEP)
         values, terminated, truncated = self.env.advance(actions)
@@ -79,14 +79,14 @@ class BoundVmas:
             self.rows.flagged = any_ended
         if not any_ended:
             return []
-        at_end = ended.nonzero()[:, 0]
-        return list(zip(at_end.tolist(), terminated[at_end].tolist(), truncated[at_end].tolist(), strict=True))
+        indices = ended.nonzero()[:, 0]
+        return list(zip(indices.tolist(), terminated[indices].tolist(), truncated[indices].tolist(), strict=True))
 
-    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
-        """Begin episodes in some rows; VMAS has no ``env_info``."""
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        """Reset some rows. ``env_info`` is ignored: VMAS takes none."""
         at = list(at)
         values = self.env.begin(None if len(at) == self.n else at)
         for members, path, target in self._root:
-            whole = torch.stack([values[member][path] for member in members], 1)
-            target[at] = whole[at]
+            stacked = torch.stack([values[member][path] for member in members], 1)
+            target[at] = stacked[at]
         self.rows.begin(at)

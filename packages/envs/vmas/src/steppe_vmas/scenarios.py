@@ -1,4 +1,4 @@
-"""The scenarios that come with VMAS, by name."""
+"""Names of the scenarios of VMAS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["scenario_names"]
 
 
 def scenario_names() -> list[str]:
-    """Names for ``make_env("vmas:...")``: those of VMAS' lists of scenarios."""
+    """Return the names of VMAS' scenarios, sorted, for ``make_env("vmas:...")``."""
     import vmas
 
     return sorted({*vmas.scenarios, *vmas.mpe_scenarios, *vmas.debug_scenarios})

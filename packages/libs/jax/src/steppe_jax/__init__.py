@@ -1,17 +1,17 @@
-"""Environments that are functions of JAX, as environments of steppe: what steppe-brax and steppe-jumanji share."""
+"""Environments written as JAX functions: the base of steppe-brax and steppe-jumanji."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .crossing import to_argument, to_jax, to_torch, torch_dtype
     from .env import JaxEnv
     from .functions import EnvFunctions, Outcome
     from .pytrees import leaf_paths
-    from .single import check_single
-    from .workers import prepare_worker
+    from .single_env import check_single
+    from .tensor_conversion import to_argument, to_jax, to_torch, torch_dtype
+    from .worker_setup import prepare_worker
 
 __all__ = [
     "EnvFunctions",
@@ -30,18 +30,18 @@ _MODULES = {
     "EnvFunctions": "functions",
     "JaxEnv": "env",
     "Outcome": "functions",
-    "check_single": "single",
+    "check_single": "single_env",
     "leaf_paths": "pytrees",
-    "prepare_worker": "workers",
-    "to_argument": "crossing",
-    "to_jax": "crossing",
-    "to_torch": "crossing",
-    "torch_dtype": "crossing",
+    "prepare_worker": "worker_setup",
+    "to_argument": "tensor_conversion",
+    "to_jax": "tensor_conversion",
+    "to_torch": "tensor_conversion",
+    "torch_dtype": "tensor_conversion",
 }
 
 
-def __getattr__(name: str) -> Any:
-    # Plugins import steppe_jax.hooks without JAX, and before a worker is prepared for it.
+def __getattr__(name: str) -> object:
+    # Plugins import steppe_jax.hooks before the worker is set up. At that point JAX must not be imported yet.
     if name not in _MODULES:
         raise AttributeError(f"module 'steppe_jax' has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)

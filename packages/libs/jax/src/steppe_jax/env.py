@@ -1,9 +1,9 @@
-"""JaxEnv: an environment that is a pair of functions of JAX, for any number of rows."""
+"""JaxEnv: the base class of environments written as a pair of JAX functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -15,58 +15,64 @@ from steppe.errors import SpecError
 from steppe.specs import CPU, Binary, Composite, MultiOneHot, OneHot, Spec, Unbounded
 from steppe.storage import build_td
 
-from .crossing import to_argument, to_data, torch_device, torch_dtype
-from .forks import check_not_forked
-from .functions import CompiledFunctions, EnvFunctions, StepResult
+from .fork_check import check_not_forked
+from .functions import ArrayLike, CompiledFunctions, EnvFunctions, PyTree, StepResult
 from .gradients import differentiable_step
-from .keys import Keys
+from .random_keys import RandomKeys
 from .rows import JaxRows
+from .tensor_conversion import to_argument, to_data, torch_device, torch_dtype
 
 __all__ = ["JaxEnv"]
 
+#: The key of an entry: a name, or a path of names.
+_Key: TypeAlias = str | tuple[str, ...]
+
 _FLAGS = ("done", "terminated", "truncated")
 
-#: What torch has few operations for is in the data as what it has all of, bit by bit: random keys of the state.
+#: torch has few operations for wide unsigned dtypes. Leaves of the state (random keys) are reinterpreted bit by bit.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-#: What is observed is a number, which a wider dtype holds (but for the upper half of 64 bits).
+#: Observations are numbers, so they are cast to a wider signed dtype. The upper half of uint64 does not fit.
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
-#: A reset of few rows computes as many as this part of the batch holds, so that one size is compiled for all of them.
-_SOME = 16
+#: A partial reset computes rows in groups of at least this many, and of at least 1 / this of the batch. All partial
+#: resets then have one size, so the reset is compiled only once for them.
+_RESET_GROUP = 16
 
 
 class JaxEnv(LibraryWrapper):
-    """An environment that is a pair of functions of JAX, ``reset(key)`` and ``step(state, action)``.
+    """An environment written as two JAX functions, ``reset(key)`` and ``step(state, action)``.
 
-    The state of the library is in one of two places:
+    The state of the library is kept in one of two places:
 
-    * in the data, below ``"state"``: an entry for each leaf, under its names. Bits of unsigned numbers, as random keys
-      are, stand in signed ones, which torch can do more with. Then the environment is a function of its data:
-      ``reset(td, set_state=True)`` begins at the state in ``td``, and without a batch size of its own it takes data of
-      any. A batch size that is new is compiled for.
-    * in the environment, where it stays with JAX. So it is with a batch size by default, and this is the fast way.
+    * In the data, below ``"state"``, with one entry for each leaf. The environment is then a function of its data:
+      ``reset(td, set_state=True)`` continues from the state in ``td``. Without a batch size of its own, the environment
+      accepts data of any batch size; each new size is compiled once. Unsigned leaves of 16 bits or more, such as random
+      keys, are reinterpreted bit by bit as signed integers, because torch has few operations for unsigned ones.
+    * In the environment, as JAX arrays. This is faster, and the default if there is a batch size.
 
-    Observed numbers that are unsigned and of 16 bits or more are in wider signed ones.
+    Observations of unsigned dtypes of 16 bits or more are cast to wider signed dtypes.
 
-    Rows are compiled together by ``jax.vmap``, one row too. What a compiled function computes may differ in the last
-    digits from what the library computes row by row, or for another number of rows.
+    All rows are compiled together with ``jax.vmap``. Results of a compiled function may differ in the last digits from
+    those of the library for one row, and between numbers of rows.
 
     Args:
-        functions: the environment.
-        action_spec: of one row.
-        observation_key: where an observation that is a single array goes; one of several parts has its names.
-        observation_specs: of one row, by path, for entries that have bounds; others are ``Unbounded``, or ``Binary``.
-        batch_size: how many environments there are; ``()`` for one, or for any number where the state is in the data.
-        device: of the data; by default that of JAX, which computes where it computes by itself.
-        state_in_data: where the state is; by default in the data without a batch size and with ``requires_grad``.
-        requires_grad: gradients flow from state, observations and rewards to state and actions.
+        functions: the reset and step functions of one environment.
+        action_spec: action spec of one row.
+        observation_key: key of an observation that is a single array. The leaves of a pytree keep their own names.
+        observation_specs: specs of one row by path, for entries with bounds. Other entries become ``Unbounded``, or
+            ``Binary`` if they are bool.
+        batch_size: number or shape of environments. ``()``: one environment, or any number with the state in the data.
+        device: device of the data. ``None``: the default device of JAX, on which JAX computes in any case.
+        state_in_data: whether the state is kept in the data. ``None``: yes without a batch size or with
+            ``requires_grad``.
+        requires_grad: let gradients flow from state, observations and rewards to state and actions.
         jit: compile the functions.
         **kwargs: for :class:`steppe.EnvBase`.
 
     Raises:
-        SpecError: ``requires_grad`` without the state in the data.
-        NotSupported: this process was forked from one that has loaded JAX.
+        SpecError: ``requires_grad=True`` with ``state_in_data=False``.
+        NotSupported: this process was forked from one that had loaded JAX.
     """
 
     def __init__(
@@ -76,49 +82,51 @@ class JaxEnv(LibraryWrapper):
         action_spec: Spec,
         observation_key: str = "observation",
         observation_specs: Mapping[tuple[str, ...], Spec] | None = None,
-        batch_size: Any = (),
-        device: Any = None,
+        batch_size: torch.Size | tuple[int, ...] | list[int] | int = (),
+        device: torch.device | str | int | None = None,
         state_in_data: bool | None = None,
         requires_grad: bool = False,
         jit: bool = True,
         **kwargs: Any,
     ) -> None:
         check_not_forked()
-        place = torch_device()
-        if device is None and place.type != "cpu":
-            device = place
+        jax_device = torch_device()
+        if device is None and jax_device.type != "cpu":
+            device = jax_device
         super().__init__(device=device, batch_size=batch_size, **kwargs)
         if state_in_data is None:
             state_in_data = not self.batch_size or requires_grad
         if requires_grad and not state_in_data:
             raise SpecError(
-                "requires_grad=True needs the state in the data, which gradients flow through: leave "
-                "state_in_data=False out."
+                "requires_grad=True needs the state in the data, because gradients flow through it. Leave out "
+                "state_in_data=False."
             )
-        own = self.__dict__
-        own["requires_grad_steps"] = requires_grad
-        own["state_in_data"] = own["_supports_set_state"] = state_in_data
+        attributes = self.__dict__
+        attributes["requires_grad_steps"] = requires_grad
+        attributes["state_in_data"] = attributes["_supports_set_state"] = state_in_data
         self.batch_locked = bool(self.batch_size) or not state_in_data
-        own["functions"] = CompiledFunctions(functions, jit=jit, shows_state=state_in_data)
-        own["_own_memory"] = jit
-        own["keys"] = Keys()
-        own["_rows_state"] = None
+        attributes["functions"] = CompiledFunctions(functions, jit=jit, shows_state=state_in_data)
+        attributes["_outputs_are_fresh"] = jit
+        attributes["keys"] = RandomKeys()
+        attributes["_rows_state"] = None
         self._make_specs(action_spec, observation_key, dict(observation_specs or {}))
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
-    def _make_specs(self, action: Spec, name: str, known: dict[tuple[str, ...], Spec]) -> None:
-        functions, own = self.functions, self.__dict__
+    def _make_specs(self, action: Spec, observation_key: str, observation_specs: dict[tuple[str, ...], Spec]) -> None:
+        functions, attributes = self.functions, self.__dict__
         paths = functions.observation_paths
         reserved = {"state", "action", "reward", "next", *_FLAGS}
         single = paths == [()]
-        # The names of an observation's parts stand at the root, unless one of them means something else there.
-        prefix = (name,) if single or any(path[0] in reserved for path in paths) else ()
-        own["observation_entries"] = [_key((*prefix, *path)) for path in paths]
-        own["state_entries"] = [("state", *path) for path in functions.state_paths] if self.state_in_data else []
+        # The leaves of an observation are root entries, unless one of them has a reserved name.
+        prefix = (observation_key,) if single or any(path[0] in reserved for path in paths) else ()
+        attributes["observation_entries"] = [_key((*prefix, *path)) for path in paths]
+        attributes["state_entries"] = [("state", *path) for path in functions.state_paths] if self.state_in_data else []
         leaves = zip(self.observation_entries, paths, functions.observation_leaves, strict=True)
-        entries = {key: self._batched(known.get(path) or _shown_spec(leaf)) for key, path, leaf in leaves}
-        states = dict(zip(self.state_entries, map(self._state_leaf, functions.state_leaves), strict=False))
+        entries = {
+            key: self._batched(observation_specs.get(path) or _observed_spec(leaf)) for key, path, leaf in leaves
+        }
+        states = dict(zip(self.state_entries, map(self._state_spec, functions.state_leaves), strict=False))
         self.observation_spec = self._nested({**entries, **states})
         if states:
             self.state_spec = self._nested(states)
@@ -127,19 +135,19 @@ class JaxEnv(LibraryWrapper):
         self.action_spec = self._batched(action)
         flags = {name: Binary(shape=(*self.batch_size, 1), dtype=torch.bool, device=self.device) for name in _FLAGS}
         self.done_spec = Composite(flags, shape=self.batch_size)
-        own["action_entry"] = self.action_keys[0]
-        own["_action_shape"] = tuple(functions.functions.action.shape)
-        own["_action_dtype"] = torch_dtype(functions.functions.action.dtype)
-        own["one_hot_sizes"] = _one_hot_sizes(action)
+        attributes["action_entry"] = self.action_keys[0]
+        attributes["_action_shape"] = tuple(functions.functions.action.shape)
+        attributes["_action_dtype"] = torch_dtype(functions.functions.action.dtype)
+        attributes["one_hot_sizes"] = _one_hot_sizes(action)
 
-    def _state_leaf(self, leaf: Any) -> Spec:
-        return self._batched(_unknown(tuple(leaf.shape), _signed(torch_dtype(leaf.dtype))))
+    def _state_spec(self, leaf: jax.ShapeDtypeStruct) -> Spec:
+        return self._batched(_spec_without_bounds(tuple(leaf.shape), _signed(torch_dtype(leaf.dtype))))
 
     def _batched(self, spec: Spec) -> Spec:
         spec = spec.expand(*self.batch_size, *spec.shape) if self.batch_size else spec
         return spec if self.device is None else spec.to(self.device)
 
-    def _nested(self, leaves: Mapping[Any, Spec]) -> Composite:
+    def _nested(self, leaves: Mapping[_Key, Spec]) -> Composite:
         spec = Composite({}, shape=self.batch_size, device=self.device)
         for key, leaf in leaves.items():
             spec[key] = leaf
@@ -149,7 +157,7 @@ class JaxEnv(LibraryWrapper):
 
     @property
     def row_problem(self) -> str | None:
-        """Why there is no ``row_writer``; None where there is one."""
+        """Why ``row_writer`` is None; None if there is a row writer."""
         if self.state_in_data:
             return "its state is in the data (state_in_data=True)."
         if len(self.batch_size) > 1:
@@ -159,16 +167,16 @@ class JaxEnv(LibraryWrapper):
 
     @property
     def row_writer(self) -> JaxRows | None:
-        """Writes the rows of all environments; None with the state in the data, or on a GPU."""
+        """The row writer of all environments; None if the state is in the data, or the data is on a GPU."""
         if self.row_problem is not None:
             return None
         writer: JaxRows = self.cached("row_writer", lambda: JaxRows(self, RowLayout.of(self)))
         return writer
 
-    # -- native steps ---------------------------------------------------------------------------------------------
+    # -- steps of the library -------------------------------------------------------------------------------------
 
     def native_action(self, action: torch.Tensor, n: int) -> torch.Tensor:
-        """Actions of the spec, with any leading dimensions, as those of the library, ``[n, ...]``."""
+        """Convert actions of the spec, with any leading dimensions, to actions of the library, ``[n, ...]``."""
         if self.one_hot_sizes is not None:
             parts = [part.int().argmax(-1) for part in action.reshape(n, -1).split_with_sizes(self.one_hot_sizes, -1)]
             action = torch.stack(parts, -1)
@@ -176,15 +184,15 @@ class JaxEnv(LibraryWrapper):
             action = action.to(self._action_dtype)
         return action.reshape((n, *self._action_shape))
 
-    def advance(self, action: torch.Tensor, mask: Any = None) -> StepResult:
-        """Step the environments whose state is kept here.
+    def advance(self, action: torch.Tensor, mask: np.ndarray | None = None) -> StepResult:
+        """Step all environments, whose state is kept in this object.
 
         Args:
-            action: native ones, ``[n, ...]``.
-            mask: ``[n]`` bool, numpy: which of them act; all by default.
+            action: actions of the library, ``[n, ...]``.
+            mask: ``[n]`` bool: which rows keep their new state. ``None``: all rows.
 
         Returns:
-            Arrays of JAX, computed. Rows that did not act hold what they would have become.
+            Computed JAX arrays. Rows outside the mask hold the result of a step too, but their state is unchanged.
         """
         state = self._rows_state
         if state is None:
@@ -195,19 +203,20 @@ class JaxEnv(LibraryWrapper):
         if mask is not None:
             new = self.functions.merge(mask, new, state)
             jax.block_until_ready(new)
-        # What one call computes is ready together.
+        # All outputs of one call are ready at the same time.
         result.flags.block_until_ready()
         self.__dict__["_rows_state"] = new
         return result
 
-    def begin(self, rows: Sequence[int] | None = None) -> tuple[Any, Any]:
-        """Begin episodes in environments whose state is kept here.
+    def begin(self, rows: Sequence[int] | None = None) -> tuple[np.ndarray, tuple[ArrayLike, ...]]:
+        """Reset environments, whose state is kept in this object.
 
         Args:
-            rows: which; all by default.
+            rows: indices of the rows to reset. ``None``: all rows.
 
         Returns:
-            Rows ``[k]`` int64, and the leaves of their observations ``[k, ...]``, numpy or JAX.
+            The indices of the reset rows ``[k]`` int64, and the leaves of their observations ``[k, ...]``, as numpy or
+            JAX arrays.
         """
         n, functions = max(1, self.numel()), self.functions
         keys = self.keys.take(n)
@@ -217,40 +226,45 @@ class JaxEnv(LibraryWrapper):
             jax.block_until_ready(result)
             self.__dict__["_rows_state"] = result.state
             return np.arange(n), result.observation
-        size = n if n <= 2 * _SOME else max(_SOME, n // _SOME)
+        size = n if n <= 2 * _RESET_GROUP else max(_RESET_GROUP, n // _RESET_GROUP)
         chosen = np.asarray(rows)
-        found: list[tuple[Any, ...]] = []
+        observations: list[tuple[np.ndarray, ...]] = []
         for first in range(0, len(chosen), size):
-            mine = chosen[first : first + size]
-            # Filled up with the last row, which is then written several times, with the same values.
-            filled = np.concatenate([mine, np.full(size - len(mine), mine[-1], mine.dtype)])
+            group = chosen[first : first + size]
+            # Padded with the last row, which is then written several times with the same values.
+            filled = np.concatenate([group, np.full(size - len(group), group[-1], group.dtype)])
             result = functions.reset(keys[filled])
             old = functions.place(filled, result.state, old)
             jax.block_until_ready((result, old))
-            found.append(tuple(np.asarray(leaf)[: len(mine)] for leaf in result.observation))
+            observations.append(tuple(np.asarray(leaf)[: len(group)] for leaf in result.observation))
         self.__dict__["_rows_state"] = old
-        return chosen, tuple(np.concatenate(leaves) for leaves in zip(*found, strict=True))
+        return chosen, tuple(np.concatenate(leaves) for leaves in zip(*observations, strict=True))
 
     @property
-    def jax_state(self) -> Any:
-        """The state of the library that is kept here, a pytree of arrays ``[n, ...]``; None before the first reset."""
+    def jax_state(self) -> PyTree:
+        """The state of the library, a pytree of arrays ``[n, ...]``.
+
+        None before the first reset, and if the state is in the data.
+        """
         state = self._rows_state
         return None if state is None else self.functions.state_tree(state)
 
-    def native_state(self, tensordict: TensorDictBase | None = None, row: int = 0) -> Any:
-        """The state of the library of one row, from the data or as it is kept here, arrays without a batch.
+    def native_state(self, tensordict: TensorDictBase | None = None, row: int = 0) -> PyTree:
+        """Return the state of one row as the library's own pytree, without a batch dimension.
 
         Args:
-            tensordict: data with the state, where the state is in the data.
-            row: which row.
+            tensordict: data with the state, if ``state_in_data``. Ignored otherwise.
+            row: index of the row.
 
         Raises:
-            SpecError: there is no state: no data was given, or there was no reset.
+            SpecError: there is no state, because ``tensordict`` has none or ``reset`` was not called.
         """
         functions, leaves = self.functions, self._rows_state
         if self.state_in_data:
             if tensordict is None or any(tensordict.get(key, None) is None for key in self.state_entries):
-                raise SpecError("The state is in the data: pass what reset or step returned.")
+                raise SpecError(
+                    "The state is in the data (state_in_data=True): pass the TensorDict that reset or step returned."
+                )
             pairs = zip(self.state_entries, functions.state_leaves, strict=True)
             leaves = [to_argument(self._native_state(tensordict.get(key), leaf, -1)) for key, leaf in pairs]
         if leaves is None:
@@ -259,32 +273,33 @@ class JaxEnv(LibraryWrapper):
 
     # -- the contract ---------------------------------------------------------------------------------------------
 
-    def _tensor(self, array: Any) -> torch.Tensor:
+    def _tensor(self, array: jax.Array) -> torch.Tensor:
         tensor = to_data(array, self.device)
-        return tensor if self._own_memory else tensor.clone()
+        return tensor if self._outputs_are_fresh else tensor.clone()
 
-    def _shown(self, value: Any, lead: torch.Size) -> torch.Tensor:
-        """An array or a tensor ``[n, ...]`` as a tensor ``[*lead, ...]``."""
+    def _unflattened(self, value: ArrayLike, lead: torch.Size) -> torch.Tensor:
+        """Convert an array or a tensor ``[n, ...]`` to a tensor ``[*lead, ...]``."""
         tensor = value if isinstance(value, torch.Tensor) else self._tensor(value)
         return tensor if len(lead) == 1 else tensor.reshape((*lead, *tensor.shape[1:]))
 
     def _data(self, lead: torch.Size, result: StepResult) -> TensorDict:
-        """``[*lead]`` data of arrays or tensors ``[n, ...]``; without a reward and flags that of a reset."""
+        """Build the data ``[*lead]`` from arrays or tensors ``[n, ...]``; without flags, the data of a reset."""
         leaves = {}
-        for key, one in zip(self.observation_entries, result.observation, strict=True):
-            seen = self._shown(one, lead)
-            leaves[key] = seen.to(_WIDER[seen.dtype]) if seen.dtype in _WIDER else seen
-        for key, one in zip(self.state_entries, result.state, strict=False):
-            state = self._shown(one, lead)
+        for key, leaf in zip(self.observation_entries, result.observation, strict=True):
+            observation = self._unflattened(leaf, lead)
+            dtype = observation.dtype
+            leaves[key] = observation.to(_WIDER[dtype]) if dtype in _WIDER else observation
+        for key, leaf in zip(self.state_entries, result.state, strict=False):
+            state = self._unflattened(leaf, lead)
             leaves[key] = state.view(_signed(state.dtype)) if state.dtype in _SIGNED else state
-        flags: Any
+        flags: Iterable[torch.Tensor]
         if result.flags is None:
-            place = self.device or CPU
-            flags = (torch.zeros((*lead, 1), dtype=torch.bool, device=place) for _ in _FLAGS)
+            device = self.device or CPU
+            flags = (torch.zeros((*lead, 1), dtype=torch.bool, device=device) for _ in _FLAGS)
         else:
-            leaves["reward"] = self._shown(result.reward, lead)
-            flags = result.flags if isinstance(result.flags, torch.Tensor) else self._tensor(result.flags)
-            flags = flags if len(lead) == 1 else flags.reshape((3, *lead, 1))
+            leaves["reward"] = self._unflattened(result.reward, lead)
+            stacked = result.flags if isinstance(result.flags, torch.Tensor) else self._tensor(result.flags)
+            flags = stacked if len(lead) == 1 else stacked.reshape((3, *lead, 1))
         leaves.update(zip(_FLAGS, flags, strict=True))
         return _nest(leaves, lead, self.device)
 
@@ -293,14 +308,14 @@ class JaxEnv(LibraryWrapper):
     ) -> TensorDictBase:
         if kwargs:
             raise SpecError(
-                f"{type(self).__name__} takes no arguments at reset, found {sorted(kwargs)}. Seed it with "
+                f"{type(self).__name__}.reset takes no further arguments, found {sorted(kwargs)}. To seed it, call "
                 "env.set_seed(seed)."
             )
         lead = self.batch_size if tensordict is None else tensordict.batch_size
         if self.state_in_data:
             if set_state:
                 assert tensordict is not None
-                return self._begun_at(tensordict)
+                return self._reset_to_state(tensordict)
             result = self.functions.reset(self.keys.take(lead.numel()))
             jax.block_until_ready(result)
             return self._data(lead, result._replace(reward=None, flags=None))
@@ -308,32 +323,32 @@ class JaxEnv(LibraryWrapper):
         rows = None
         if mask is not None and not bool(mask.all()):
             rows = mask.reshape(-1).nonzero()[:, 0].tolist()
-        at, leaves = self.begin(rows)
-        if rows is None or len(at) >= self.numel():
+        indices, leaves = self.begin(rows)
+        if rows is None or len(indices) >= self.numel():
             return self._data(lead, StepResult((), tuple(leaves), None, None))
         data: TensorDictBase = self.full_observation_spec.zero()
         for key, leaf in zip(self.observation_entries, leaves, strict=True):
             tensor = torch.from_numpy(np.array(leaf))
             tensor = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype))
             target = data.get(key).reshape((lead.numel(), *tensor.shape[1:]))
-            target[at] = tensor.to(target.device)
+            target[indices] = tensor.to(target.device)
             data.set(key, target.reshape((*lead, *tensor.shape[1:])))
         data.update(self.full_done_spec.zero())
         return data
 
     @staticmethod
-    def _native_state(value: torch.Tensor, leaf: Any, n: int) -> torch.Tensor:
+    def _native_state(value: torch.Tensor, leaf: jax.ShapeDtypeStruct, n: int) -> torch.Tensor:
         value = value.reshape((n, *leaf.shape))
         dtype = torch_dtype(leaf.dtype)
         return value.view(dtype) if dtype in _SIGNED else value
 
-    def _begun_at(self, tensordict: TensorDictBase) -> TensorDictBase:
+    def _reset_to_state(self, tensordict: TensorDictBase) -> TensorDictBase:
         keys = [*self.state_entries, *self.observation_entries]
         missing = [key for key in keys if tensordict.get(key, None) is None]
         if missing:
             raise SpecError(
-                f"reset(set_state=True) begins at the state and the observations in the data, which has no {missing}. "
-                "Give it what a reset or a step returned."
+                f"reset(set_state=True) reads state and observations from its TensorDict, which has no {missing}. Pass "
+                "data that reset or step returned."
             )
         data = TensorDict({}, tensordict.batch_size, device=self.device)
         for key in keys:
@@ -362,23 +377,23 @@ class JaxEnv(LibraryWrapper):
         self.keys.seed(seed)
 
 
-def _unknown(shape: tuple[int, ...], dtype: torch.dtype) -> Spec:
+def _spec_without_bounds(shape: tuple[int, ...], dtype: torch.dtype) -> Spec:
     return Binary(shape=shape, dtype=dtype) if dtype is torch.bool else Unbounded(shape=shape, dtype=dtype)
 
 
-def _shown_spec(leaf: Any) -> Spec:
+def _observed_spec(leaf: jax.ShapeDtypeStruct) -> Spec:
     dtype = torch_dtype(leaf.dtype)
-    return _unknown(tuple(leaf.shape), _WIDER.get(dtype, dtype))
+    return _spec_without_bounds(tuple(leaf.shape), _WIDER.get(dtype, dtype))
 
 
 def _signed(dtype: torch.dtype) -> torch.dtype:
     return _SIGNED.get(dtype, dtype)
 
 
-def _nest(leaves: dict[Any, torch.Tensor], lead: torch.Size, device: torch.device | None) -> TensorDict:
-    """A TensorDict of leaves whose keys are names or paths."""
-    level: dict[str, Any] = {}
-    below: dict[str, dict[Any, torch.Tensor]] = {}
+def _nest(leaves: Mapping[_Key, torch.Tensor], lead: torch.Size, device: torch.device | None) -> TensorDict:
+    """Build a TensorDict from leaves by key, where a key is a name or a tuple of names."""
+    level: dict[str, torch.Tensor | TensorDictBase] = {}
+    below: dict[str, dict[_Key, torch.Tensor]] = {}
     for key, value in leaves.items():
         if isinstance(key, str):
             level[key] = value
@@ -390,11 +405,11 @@ def _nest(leaves: dict[Any, torch.Tensor], lead: torch.Size, device: torch.devic
     return build_td(level, lead, device)
 
 
-def _key(path: tuple[str, ...]) -> Any:
+def _key(path: tuple[str, ...]) -> _Key:
     return path[0] if len(path) == 1 else path
 
 
 def _one_hot_sizes(spec: Spec) -> list[int] | None:
-    if isinstance(spec, MultiOneHot):  # which is a OneHot too
+    if isinstance(spec, MultiOneHot):  # a subclass of OneHot, so it is tested first
         return [box.n for box in spec.space]
     return [spec.n] if isinstance(spec, OneHot) else None

@@ -1,4 +1,4 @@
-"""A step that torch differentiates: forward and backward are computed by JAX."""
+"""A differentiable step: a torch autograd function whose forward and backward are computed by JAX."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import jax
 import torch
 from torch.autograd.function import once_differentiable
 
-from .crossing import to_argument, to_torch
 from .functions import CompiledFunctions, StepResult
+from .tensor_conversion import to_argument, to_torch
 
 __all__ = ["differentiable_step"]
 
@@ -18,23 +18,26 @@ __all__ = ["differentiable_step"]
 def differentiable_step(
     functions: CompiledFunctions, state: Sequence[torch.Tensor], action: torch.Tensor
 ) -> StepResult:
-    """Step rows; gradients flow from state, observation and reward back to the floating state and the action.
+    """Step rows so that torch can differentiate the step.
 
-    What is kept for the way back is what the step was given: JAX computes the step again there.
+    Gradients flow from state, observation and reward back to the floating-point leaves of the state and to the action.
+    Only the inputs are saved: the backward pass computes the step again in JAX.
 
     Args:
-        functions: the environment.
-        state: its leaves, ``[n, ...]``.
+        functions: the compiled functions of the environment.
+        state: the leaves of the state, ``[n, ...]``.
         action: ``[n, ...]``.
     """
-    flat = _Step.apply(functions, action, *state)  # type: ignore[no-untyped-call]
+    outputs = _Step.apply(functions, action, *state)  # type: ignore[no-untyped-call]
     states, observations = len(functions.state_leaves), len(functions.observation_leaves)
-    return StepResult(tuple(flat[:states]), tuple(flat[states : states + observations]), *flat[-2:])
+    return StepResult(tuple(outputs[:states]), tuple(outputs[states : states + observations]), *outputs[-2:])
 
 
 class _Step(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, functions: CompiledFunctions, action: torch.Tensor, *state: torch.Tensor) -> Any:
+    def forward(
+        ctx: Any, functions: CompiledFunctions, action: torch.Tensor, *state: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         result = functions.step(tuple(map(to_argument, state)), to_argument(action))
         jax.block_until_ready(result)
         device = action.device
@@ -47,12 +50,17 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *given: torch.Tensor) -> Any:
+    def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         action, *state = ctx.saved_tensors
-        parts = tuple(to_argument(one.contiguous()) for one in given if one is not None and one.is_floating_point())
-        found = ctx.functions.gradient(tuple(map(to_argument, state)), to_argument(action), parts)
-        jax.block_until_ready(found)
-        gradients = iter(to_torch(part, action.device) for part in found)
-        of_state = [next(gradients) if is_float else None for is_float in ctx.functions.floating]
-        of_action = next(gradients) if action.is_floating_point() else None
-        return (None, of_action, *of_state)
+        parts = tuple(
+            to_argument(gradient.contiguous())
+            for gradient in output_gradients
+            if gradient is not None and gradient.is_floating_point()
+        )
+        arrays = ctx.functions.gradient(tuple(map(to_argument, state)), to_argument(action), parts)
+        jax.block_until_ready(arrays)
+        gradients = iter(to_torch(array, action.device) for array in arrays)
+        state_gradients = [next(gradients) if is_float else None for is_float in ctx.functions.floating]
+        action_gradient = next(gradients) if action.is_floating_point() else None
+        # None for ``functions``, which has no gradient.
+        return (None, action_gradient, *state_gradients)

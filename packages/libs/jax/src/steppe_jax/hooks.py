@@ -1,4 +1,4 @@
-"""What the plugin modules of JAX' libraries have in common; they import it as their own. Torch-free."""
+"""Hooks shared by the plugins of JAX libraries, which import them into their plugin module. Torch-free."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from steppe.registry import hookimpl
 
 __all__ = ["fork_safe", "steppe_worker_setup"]
 
-#: JAX starts threads: a process that has used it cannot be forked.
+#: JAX starts threads, so a process that has used JAX must not be forked.
 fork_safe = False
 
 
 @hookimpl
 def steppe_worker_setup(worker: int) -> None:
-    """Let JAX compute on the one core that a worker has."""
-    from .workers import prepare_worker
+    """Limit JAX to one thread in a worker process."""
+    from .worker_setup import prepare_worker
 
     prepare_worker()

@@ -10,15 +10,15 @@ __all__ = ["leaf_paths"]
 
 
 def leaf_paths(tree: Any) -> list[tuple[str, ...]]:
-    """The path to each leaf: names of attributes and entries, numbers of items as text.
+    """Return the path of each leaf, in the order of ``jax.tree_util.tree_leaves``.
 
-    In the order of ``jax.tree_util.tree_leaves``.
+    A path consists of names of attributes, keys of dicts, and indices of sequences as text.
     """
     flat, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [tuple(_name(part) for part in path) for path, _ in flat]
 
 
-def _name(part: Any) -> str:
+def _name(part: object) -> str:
     for attribute in ("name", "key", "idx"):
         if hasattr(part, attribute):
             return str(getattr(part, attribute))

@@ -1,14 +1,15 @@
-"""JaxRows: the arrays of a JAX environment, written into rows that the caller owns."""
+"""JaxRows: a row writer that copies the arrays of a JAX environment into the caller's rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
-from steppe.envs import Ended, Progress, RowLayout, Rows
+from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import SpecError
 
 if TYPE_CHECKING:
@@ -17,56 +18,53 @@ if TYPE_CHECKING:
 __all__ = ["JaxRows"]
 
 
-class JaxRows:
-    """A :class:`steppe.envs.RowWriter` whose rows are the environments of one batch.
+class JaxRows(RowWriter):
+    """Row writer whose rows are the environments of one batch.
 
     Args:
-        env: the environment, whose state is kept in it.
-        layout: what each row holds.
+        env: the environment. It keeps its state itself (``state_in_data=False``).
+        layout: the entries of each row.
     """
 
     def __init__(self, env: JaxEnv, layout: RowLayout) -> None:
         self.env, self.layout = env, layout
         self.n = max(1, env.numel())
-        self.inverts = False
-        # A call of JAX takes longer than a TensorDict around it.
-        self.on_arrays = False
 
-    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> torch.Tensor:
-        """Turn actions ``{key: [k, *shape]}`` into native ones, ``[k, ...]``."""
-        given = torch.from_numpy(actions[self.env.action_entry])
-        return self.env.native_action(given, len(given))
+    def decode(self, actions: dict[NestedKey, np.ndarray]) -> torch.Tensor:
+        """Convert actions ``{key: [k, *shape]}`` to actions of the library, ``[k, ...]``."""
+        encoded = torch.from_numpy(actions[self.env.action_entry])
+        return self.env.native_action(encoded, len(encoded))
 
     def bind(self, rows: Rows, progress: Progress) -> BoundJax:
-        """Prepare to write these rows. What fails in JAX fails for all of them: no row is noted."""
+        """Prepare to write these rows. ``progress`` is not used: an error in JAX concerns all rows."""
         return BoundJax(self, rows)
 
 
-class BoundJax:
-    """The environment, and the rows that its arrays are written into."""
+class BoundJax(BoundWriter):
+    """The environment bound to the rows that it writes."""
 
     def __init__(self, writer: JaxRows, rows: Rows) -> None:
         self.env, self.n, self.rows = writer.env, writer.n, rows
         self._next = [rows.next[key] for key in writer.env.observation_entries]
         self._reward = rows.next["reward"]
         self._root = [rows.root[key] for key in writer.env.observation_entries]
-        self._numbers = np.arange(self.n)
+        self._row_indices = np.arange(self.n)
 
-    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        """Step some rows, or all; all of them are computed."""
+    def step(self, actions: torch.Tensor | Sequence[torch.Tensor], at: Sequence[int] | None = None) -> Ended:
+        """Step some rows, or all. JAX computes all rows in either case."""
         if not isinstance(actions, torch.Tensor):
-            actions = torch.stack(list(actions))  # of a rollout of one row, whose actions were decoded ahead
-        mask: Any = None
-        chosen: Any = slice(None)
+            actions = torch.stack(list(actions))  # a rollout of one row decodes its actions in advance
+        mask: np.ndarray | None = None
+        chosen: np.ndarray | slice = slice(None)
         if at is not None and len(at) < self.n:
             chosen = np.asarray(at)
             mask = np.zeros(self.n, bool)
             mask[chosen] = True
-            whole = torch.zeros((self.n, *actions.shape[1:]), dtype=actions.dtype, device="cpu")
-            whole[torch.from_numpy(chosen)] = actions
-            actions = whole
+            all_actions = torch.zeros((self.n, *actions.shape[1:]), dtype=actions.dtype, device="cpu")
+            all_actions[torch.from_numpy(chosen)] = actions
+            actions = all_actions
         elif len(actions) != self.n:
-            raise SpecError(f"There are {self.n} environments, and {len(actions)} actions were given.")
+            raise SpecError(f"Expected one action for each of the {self.n} environments, found {len(actions)}.")
         result = self.env.advance(actions, mask)
         for target, leaf in zip(self._next, result.observation, strict=True):
             target[chosen] = np.asarray(leaf)[chosen]
@@ -82,11 +80,11 @@ class BoundJax:
             self.rows.flagged = any_ended or mask is not None
         if not any_ended:
             return []
-        rows = self._numbers[ended]
+        rows = self._row_indices[ended]
         return list(zip(rows.tolist(), terminated[rows].tolist(), truncated[rows].tolist(), strict=True))
 
-    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
-        """Begin episodes in some rows; there is no ``env_info``."""
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        """Reset some rows. ``env_info`` is ignored: JAX environments take none."""
         rows, leaves = self.env.begin(list(at))
         for target, leaf in zip(self._root, leaves, strict=True):
             target[rows] = np.asarray(leaf)

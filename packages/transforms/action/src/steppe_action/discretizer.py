@@ -77,6 +77,12 @@ class ActionDiscretizer(ActionInverse):
         self._values: list[list[float]] | None = None
         self._draws = RowGenerators()
 
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether each row draws from a generator of its own, or the bounds of the rows of a batch differ."""
+        several = self._plan is not None and self._plan[2].ndim > 1
+        return several or self.sampling is self.SamplingStrategy.RANDOM
+
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)
 

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.specs import Bounded, Composite, Spec
+from steppe.specs import Bounded, Spec
 from steppe.transforms import EnvSpecs, Hooks, RowGenerators, WholeSpecs, set_beside
 
 __all__ = ["ActionInverse", "one_row"]
@@ -23,6 +23,7 @@ class ActionInverse(WholeSpecs):
     """
 
     writes_done = False
+    changed_kinds = ("action",)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
         """The spec of what the caller gives, for that of what the environment takes."""
@@ -70,9 +71,6 @@ class ActionInverse(WholeSpecs):
             return data
 
         return Hooks(inverse=inverse, inverse_pairs=pairs)
-
-    def transform_action_spec(self, action_spec: Composite) -> Composite:
-        return self.transform_specs(self.specs_around(action=action_spec)).action
 
     def rows_of(self, value: torch.Tensor, dims: int) -> int:
         """How many rows of an environment are in a value whose last ``dims`` dimensions are those of one row."""

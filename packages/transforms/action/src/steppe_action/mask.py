@@ -33,6 +33,8 @@ class ActionMask(PlannedTransform):
     """
 
     masks_actions = True
+    needs_all_rows = True
+    changed_kinds = ("action",)
 
     def __init__(self, action_key: Any = "action", mask_key: Any = "action_mask") -> None:
         super().__init__([as_key(action_key), as_key(mask_key)])
@@ -55,6 +57,8 @@ class ActionMask(PlannedTransform):
         leaf, mask = specs.action.get(self.action_key, None), None
         for spec in (specs.observation, specs.state):
             mask = spec.get(self.mask_key, None) if mask is None else mask
+        if mask is None and self.missing_tolerance:
+            return specs
         if leaf is None or mask is None:
             kind, missing, spec = (
                 ("action", self.action_key, specs.action)
@@ -76,23 +80,26 @@ class ActionMask(PlannedTransform):
         key = self.mask_key
         masks = [group.reset_key for group in specs.groups]
 
-        def step(_: Any, following: TensorDictBase) -> TensorDictBase:
-            self._update(following.get(key))
-            return following
+        def update(td: TensorDictBase | None, data: TensorDictBase, names: list[Any]) -> TensorDictBase:
+            given = [] if td is None else [rows for name in names if (rows := td.get(name, None)) is not None]
+            self._update_rows(data.get(key), given, data.batch_size)
+            return data
 
-        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
-            mask = fresh.get(key)
-            given = [] if td is None else [found for name in masks if (found := td.get(name, None)) is not None]
-            before = self.action_spec.mask  # type: ignore[attr-defined]
-            if given and before is not None and before.shape == mask.shape:
-                size = fresh.batch_size
-                begins = torch.stack([one.reshape(*size, -1).any(-1) for one in given]).any(0).to(mask.device)
-                begins = begins.reshape(*size, *(1,) * (mask.ndim - len(size)))
-                mask = torch.where(begins, mask, before.to(mask.device))
-            self._update(mask)
-            return fresh
+        return Hooks(
+            step=lambda td, following: update(td, following, ["_step"]),
+            reset=lambda td, fresh: update(td, fresh, masks),
+            reads_root=False,
+            rows=self._row_hooks(),
+        )
 
-        return Hooks(step=step, reset=reset, reads_root=False, rows=self._row_hooks())
+    def _update_rows(self, mask: torch.Tensor, given: list[torch.Tensor], size: torch.Size) -> None:
+        """Show a mask in the rows that one of the given masks ``[*size, ...]`` names, in all of them without any."""
+        before = self.action_spec.mask if given else None  # type: ignore[attr-defined]
+        if before is not None and before.shape == mask.shape:
+            named = torch.stack([rows.reshape(*size, -1).any(-1) for rows in given]).any(0).to(mask.device)
+            named = named.reshape(*size, *(1,) * (mask.ndim - len(size)))
+            mask = torch.where(named, mask.to(torch.bool), before.to(mask.device))
+        self._update(mask)
 
     def _update(self, mask: torch.Tensor) -> None:
         leaf = self.action_spec
@@ -144,7 +151,7 @@ class _Shown:
         self._transform = transform
         # Weakly: what is known of the environment has this in it, through the rows that it writes.
         self._env = weakref.ref(transform.container)
-        self._specs: Any = None
+        self._specs: int | None = None
         self._leaf: Any = None
         self._content = b""
         self._mask: Any = None
@@ -152,9 +159,8 @@ class _Shown:
 
     def show(self, content: bytes, mask: torch.Tensor) -> None:
         """Show a mask of this content, by which it is told from others."""
-        specs = self._env().base_state.cache  # type: ignore[union-attr]
-        if specs is None or specs is not self._specs:
-            # There are other specs than before, or none that are kept.
+        specs = self._env().specs_version  # type: ignore[union-attr]
+        if specs != self._specs:
             self._leaf, self._mask, self._specs = self._transform.action_spec, None, specs
         leaf, shown = self._leaf, self._mask
         if content == self._content and shown is not None and leaf.mask is shown and shown._version == self._version:

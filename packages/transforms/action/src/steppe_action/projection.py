@@ -52,6 +52,8 @@ class DiscreteActionProjection(ActionInverse):
         self._draws = RowGenerators()
         self._one_hot: tuple[torch.dtype, list[torch.Tensor]] | None = None
 
+    needs_all_rows = True  # each row draws from a generator of its own
+
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)
 

@@ -83,6 +83,12 @@ class ActionScaling(ActionInverse):
         """Whether ``loc`` and ``scale`` are known."""
         return self.loc is not None
 
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether ``loc`` and ``scale`` have more than one dimension, which may be that of the rows of a batch."""
+        loc, scale = self._buffers["loc"], self._buffers["scale"]
+        return loc is not None and scale is not None and max(loc.ndim, scale.ndim) > 1
+
     def shared_key(self) -> Any:
         given = (tuple(self.loc.flatten().tolist()), tuple(self.scale.flatten().tolist())) if self._given else None
         return (type(self), self.standard_normal, tuple(self.in_keys_inv), tuple(self.out_keys_inv), given)

@@ -1,4 +1,4 @@
-"""Transforms that normalize observations and rewards."""
+"""Transforms that normalize observations and rewards, for steppe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What affine transforms have in common: their numbers, and the bounds of what comes out."""
+"""Affine functions: arguments, forward, inverse, and the specs of results."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["affine_leaf", "forward", "inverse", "number_of"]
 
 
 def forward(value: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor, standard_normal: Any) -> torch.Tensor:
-    """``(value - loc) / scale``, or ``value * scale + loc`` where it is not ``standard_normal``."""
+    """Return ``(value - loc) / scale``, or ``value * scale + loc`` if not ``standard_normal``."""
     return (value - loc) / scale if standard_normal else value * scale + loc
 
 
 def inverse(value: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor, standard_normal: Any) -> torch.Tensor:
-    """What undoes :func:`forward`."""
+    """Undo :func:`forward`."""
     return value * scale + loc if standard_normal else (value - loc) / scale
 
 
 def number_of(owner: str, name: str, value: Any, *, at_least: float | None = None) -> torch.Tensor:
-    """A number or tensor as a tensor.
+    """Return a number or tensor as a tensor.
 
     Args:
-        owner: the class that has the argument.
-        name: of the argument.
-        value: what was given.
-        at_least: numbers that are smaller become this one; a negative one is an error.
+        owner: name of the class of the argument.
+        name: name of the argument.
+        value: the argument.
+        at_least: lower limit of a number; then a negative number is an error.
 
     Raises:
-        SpecError: it is neither, or negative where it may not be.
+        SpecError: the argument is neither, or negative although ``at_least`` is set.
     """
     if isinstance(value, torch.Tensor):
         return value
@@ -51,13 +51,13 @@ def number_of(owner: str, name: str, value: Any, *, at_least: float | None = Non
 
 
 def affine_leaf(leaf: Spec, apply: Callable[[torch.Tensor], torch.Tensor]) -> Spec:
-    """The spec of what an affine function makes of data, element by element."""
+    """Return the spec of the result of an elementwise affine function."""
     zero = apply(leaf.zero())
     if not isinstance(leaf, Bounded):
         return Unbounded(zero.shape, leaf.device, zero.dtype)
     ends = apply(leaf.space.low), apply(leaf.space.high)
     if any(bool(end.isnan().any()) for end in ends):
         return Unbounded(zero.shape, leaf.device, zero.dtype)
-    # A negative scale exchanges the two.
+    # A negative scale swaps the bounds.
     low, high = torch.minimum(*ends), torch.maximum(*ends)
     return Bounded(low, high, zero.shape, leaf.device, zero.dtype)

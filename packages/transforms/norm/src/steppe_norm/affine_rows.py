@@ -13,18 +13,19 @@ __all__ = ["affine_rows"]
 
 
 def affine_rows(specs: EnvSpecs, pairs: list[tuple[Any, Any]], numbers: Callable[[], Any]) -> RowHooks | None:
-    """What an affine transform does to rows; None where torch is to do it.
+    """Return the row hooks of an affine transform; None if only torch computes the same results.
 
     Args:
-        specs: before the transform.
+        specs: specs of the environment before the transform.
         pairs: keys to read and to write.
-        numbers: returns the tensors ``loc``, ``scale`` and ``standard_normal``, which may be changed in place.
+        numbers: function that returns the tensors ``loc``, ``scale`` and ``standard_normal``, which may change in
+            place.
     """
     leaves = [
         spec[key] for key, _ in pairs for spec in (specs.observation, specs.reward) if spec.get(key, None) is not None
     ]
     loc, scale, standard_normal = numbers()
-    # numpy and torch have rules of their own where dtypes differ.
+    # numpy and torch promote different dtypes differently.
     if len(leaves) != len(pairs) or any(tensor.device.type != "cpu" for tensor in (loc, scale)):
         return None
     for leaf in leaves:
@@ -33,7 +34,7 @@ def affine_rows(specs: EnvSpecs, pairs: list[tuple[Any, Any]], numbers: Callable
             return None
 
     def bind(root: Any, following: Any) -> Any:
-        # Views: what is loaded later is seen.
+        # Views, so that values that are loaded later apply.
         minus, by, standard = loc.detach().numpy(), scale.detach().numpy(), standard_normal.numpy()
         after = [(following.before[key], following[out_key]) for key, out_key in pairs]
         fresh = [(root.before[key], root[out_key]) for key, out_key in pairs if key in root.before]
@@ -46,8 +47,8 @@ def affine_rows(specs: EnvSpecs, pairs: list[tuple[Any, Any]], numbers: Callable
         def reset(at: Any) -> None:
             for source, target in fresh:
                 for row in at:
-                    one = source[row]
-                    target[row] = (one - minus) / by if standard else one * by + minus
+                    value = source[row]
+                    target[row] = (value - minus) / by if standard else value * by + minus
 
         return step, reset
 

@@ -1,4 +1,4 @@
-"""ObservationNorm: an affine function of observations, whose numbers may be found by acting at random."""
+"""ObservationNorm: normalize observations with fixed statistics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.parameter import UninitializedBuffer
 
 from steppe.errors import SpecError, StateError
 from steppe.specs import Composite
-from steppe.transforms import EnvSpecs, Hooks, ObservationTransform
+from steppe.transforms import EnvSpecs, Hooks, ObservationTransform, takes_leaf
 from steppe_norm.affine import affine_leaf, forward, inverse, number_of
 from steppe_norm.affine_rows import affine_rows
 
@@ -17,31 +17,29 @@ __all__ = ["ObservationNorm"]
 
 
 class ObservationNorm(ObservationTransform):
-    """Normalizes observations with fixed numbers: ``observation * scale + loc``.
+    """Normalizes observations with fixed statistics: ``observation * scale + loc``.
 
-    Shapes stay, integers become floats, truth values count as 0 and 1. After a reset and after a step alike; nothing is
-    remembered.
+    Shapes stay the same, integers become floats, and bools count as 0 and 1. Observations of resets and steps are
+    normalized in the same way.
 
     Args:
-        loc: a number, or a tensor that broadcasts to the observations. Without ``loc`` and ``scale`` they are found by
-            :meth:`init_stats`, or loaded with ``load_state_dict``.
-        scale: likewise. A number is at least ``eps``.
-        in_keys: entries to normalize, all with the same numbers; by default ``"observation"`` and ``"pixels"``, those
-            that the environment or its groups of agents have. A reward is taken too.
-        out_keys: where the results go, one for each; by default in place of the observations.
-        in_keys_inv: actions and states that the environment reads: the caller writes normalized ones, to
-            ``out_keys_inv``.
-        out_keys_inv: by default those of ``in_keys_inv``.
+        loc: a number, or a tensor that broadcasts to the observations. If ``loc`` and ``scale`` are None,
+            :meth:`init_stats` estimates them, or ``load_state_dict`` loads them.
+        scale: a number or tensor. A number is at least ``eps``.
+        in_keys: entries to normalize, all with the same statistics; rewards are possible too. Default:
+            ``"observation"`` and ``"pixels"``, as far as the environment or its groups of agents have them.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        in_keys_inv: actions and states that the environment reads; the caller writes normalized ones.
+        out_keys_inv: keys that the caller writes. Default: ``in_keys_inv``.
         standard_normal: normalize as ``(observation - loc) / scale`` instead.
-        eps: the least scale; by default that of the dtype of ``scale``, where it is a tensor of floats, or 1e-6.
+        eps: lower limit of ``scale``. Default: that of the dtype of ``scale`` if it is a tensor of floats, or 1e-6.
 
     Attributes:
         loc, scale, standard_normal: buffers.
 
     Raises:
-        SpecError: one of ``loc`` and ``scale`` is given without the other, or a number is negative as a scale; the
-            environment has no entry of a key.
-        StateError: in a step, where ``loc`` and ``scale`` are not known yet.
+        SpecError: only one of ``loc`` and ``scale`` is passed, a scale is negative, or the environment lacks an entry.
+        StateError: at a step, if ``loc`` and ``scale`` are not known yet.
     """
 
     keeps_nothing = True
@@ -77,6 +75,11 @@ class ObservationNorm(ObservationTransform):
         """Whether ``loc`` and ``scale`` are known."""
         return not isinstance(self.loc, UninitializedBuffer)
 
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether ``loc`` and ``scale`` have more than one dimension, which may be that of the rows of a batch."""
+        return self.initialized and max(self.loc.ndim, self.scale.ndim) > 1
+
     def _numbers(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         buffers: dict[str, Any] = self._buffers
         loc = buffers["loc"]
@@ -90,7 +93,7 @@ class ObservationNorm(ObservationTransform):
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         loc, scale, standard_normal = self._numbers()
         if value.dtype is torch.bool:
-            value = value.to(scale.dtype)  # torch subtracts nothing from truth values
+            value = value.to(scale.dtype)  # torch cannot subtract from bools
         return forward(value, loc, scale, standard_normal)
 
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -102,22 +105,22 @@ class ObservationNorm(ObservationTransform):
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)
         if self.initialized:
-            hooks.rows = affine_rows(specs, list(zip(self.in_keys, self.out_keys, strict=True)), self._numbers)
+            hooks.rows = affine_rows(specs, self.key_pairs, self._numbers)
         return hooks
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        found = [key for spec in (specs.observation, specs.reward) for key in spec.keys(True, True)]
+        existing = [key for spec in (specs.observation, specs.reward) for key in spec.keys(True, True)]
         for key in self.in_keys:
-            if key not in found and not self.missing_tolerance:
-                raise SpecError(f"ObservationNorm: the environment has no entry {key!r}. It has {found}.")
+            if key not in existing and not self.missing_tolerance:
+                raise SpecError(f"ObservationNorm: the environment has no entry {key!r}. It has {existing}.")
         return super().transform_specs(specs)
 
     def _spec(self, spec: Composite, pairs: Any, *, moves: bool) -> Composite:
         for key, out_key in pairs:
             leaf = spec.get(key, None)
-            # As long as nothing is known of the numbers, nothing changes.
+            # Specs change only when loc and scale are known.
             if leaf is not None and self.initialized:
                 if moves and key != out_key:
                     del spec[key]
@@ -126,19 +129,23 @@ class ObservationNorm(ObservationTransform):
                 spec.set(out_key, spec.pop(key) if moves else leaf.clone())
         return spec
 
+    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        return self._spec(observation_spec, zip(self.in_keys, self.out_keys, strict=True), moves=False)
+        return self._spec(observation_spec, self.key_pairs, moves=False)
 
+    @takes_leaf
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        return self._spec(reward_spec, zip(self.in_keys, self.out_keys, strict=True), moves=False)
+        return self._spec(reward_spec, self.key_pairs, moves=False)
 
+    @takes_leaf
     def transform_action_spec(self, action_spec: Composite) -> Composite:
         return self._spec(action_spec, zip(self.in_keys_inv, self.out_keys_inv, strict=True), moves=True)
 
+    @takes_leaf
     def transform_state_spec(self, state_spec: Composite) -> Composite:
         return self._spec(state_spec, zip(self.in_keys_inv, self.out_keys_inv, strict=True), moves=True)
 
-    # -- finding the numbers --------------------------------------------------------------------------------------
+    # -- estimating loc and scale --------------------------------------------------------------------------------------
 
     def init_stats(
         self,
@@ -148,22 +155,22 @@ class ObservationNorm(ObservationTransform):
         key: Any = None,
         keep_dims: tuple[int, ...] | None = None,
     ) -> None:
-        """Find ``loc`` and ``scale`` from the observations of random actions, so that what comes out is standard.
+        """Estimate ``loc`` and ``scale`` from random rollouts, so that observations have mean 0 and deviation 1.
 
-        Rollouts of the environment before the transform are put together until they have ``num_iter`` frames. Means and
-        standard deviations are taken over ``reduce_dim`` of data ``[*B, T, ...]``.
+        Rollouts of the environment before the transform are concatenated until they have ``num_iter`` frames. Mean and
+        standard deviation are taken over ``reduce_dim`` of data ``[*B, T, ...]``.
 
         Args:
-            num_iter: how many frames.
-            reduce_dim: dimensions of the data to reduce: 0, the time, of a single environment; ``(0, 1)`` of a batch.
-            cat_dim: along which rollouts are put together: one of ``reduce_dim``, and this one by default.
-            key: the entry that is looked at; by default that of ``in_keys``.
-            keep_dims: those of ``reduce_dim`` that ``loc`` and ``scale`` keep with size 1, such as those of images.
+            num_iter: number of frames.
+            reduce_dim: dimensions to reduce: 0, the time, for a single environment; ``(0, 1)`` for a batch.
+            cat_dim: dimension to concatenate rollouts along, one of ``reduce_dim``. Default: ``reduce_dim``.
+            key: the entry to read. Default: the one of ``in_keys``.
+            keep_dims: dimensions of ``reduce_dim`` that ``loc`` and ``scale`` keep with size 1.
 
         Raises:
             SpecError: ``cat_dim`` or ``keep_dims`` is not among ``reduce_dim``, there are several ``in_keys`` and no
-                ``key``, or the numbers are not finite.
-            StateError: the numbers are known already, or the transform is in no environment.
+                ``key``, or the estimates are not finite.
+            StateError: ``loc`` and ``scale`` are known already, or the transform has no environment.
         """
         dims = (reduce_dim,) if isinstance(reduce_dim, int) else tuple(reduce_dim)
         if cat_dim is None and len(dims) == 1:
@@ -206,7 +213,7 @@ class ObservationNorm(ObservationTransform):
         self._set(loc, scale.clamp_min(self.eps))
 
     def _set(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
-        # In place: clones share these buffers.
+        # In place, because clones share these buffers.
         for buffer, value in ((self.loc, loc), (self.scale, scale)):
             if isinstance(buffer, UninitializedBuffer):
                 buffer.materialize(value.shape, dtype=value.dtype, device=value.device)
@@ -221,7 +228,7 @@ class ObservationNorm(ObservationTransform):
         if known and not self.initialized:
             self._set(loc, scale)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        self.empty_cache()  # specs follow the numbers
+        self.empty_cache()  # specs depend on loc and scale
 
 
 def _from_the_end(dim: int, ndim: int) -> int:

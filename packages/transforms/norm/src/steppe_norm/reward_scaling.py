@@ -1,4 +1,4 @@
-"""RewardScaling: an affine function of rewards."""
+"""RewardScaling: scale rewards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Composite
-from steppe.transforms import EnvSpecs, Hooks, Transform
+from steppe.transforms import EnvSpecs, Hooks, Transform, takes_leaf
 from steppe_norm.affine import affine_leaf, forward, number_of
 from steppe_norm.affine_rows import affine_rows
 
@@ -16,13 +16,13 @@ __all__ = ["RewardScaling"]
 
 
 class RewardScaling(Transform):
-    """Scales rewards: ``reward * scale + loc``. A reset has no reward, and nothing is done there.
+    """Scales rewards: ``reward * scale + loc``.
 
     Args:
         loc: a number, or a tensor that broadcasts to the rewards.
-        scale: likewise; at least 1e-6.
-        in_keys: rewards to scale; by default all of the environment, those of its groups of agents too.
-        out_keys: where the results go, one for each; by default in place of the rewards.
+        scale: a number or tensor; values below 1e-6 become 1e-6.
+        in_keys: rewards to scale. Default: all rewards of the environment, including those of groups of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         standard_normal: scale as ``(reward - loc) / scale`` instead.
 
     Attributes:
@@ -49,6 +49,11 @@ class RewardScaling(Transform):
     def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
         return ["reward"] if specs is None else list(specs.reward.keys(include_nested=True, leaves_only=True))
 
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether ``loc`` and ``scale`` have more than one dimension, which may be that of the rows of a batch."""
+        return bool(max(self.loc.ndim, self.scale.ndim) > 1)
+
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return forward(value, *self._numbers())
 
@@ -58,14 +63,15 @@ class RewardScaling(Transform):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)
-        hooks.rows = affine_rows(specs, list(zip(self.in_keys, self.out_keys, strict=True)), self._numbers)
+        hooks.rows = affine_rows(specs, self.key_pairs, self._numbers)
         return hooks
 
+    @takes_leaf
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+        for key, out_key in self.key_pairs:
             leaf = reward_spec.get(key, None)
             if leaf is None:
-                found = list(reward_spec.keys(include_nested=True, leaves_only=True))
-                raise SpecError(f"RewardScaling: {key!r} is no reward of the environment, which has {found}.")
+                rewards = list(reward_spec.keys(include_nested=True, leaves_only=True))
+                raise SpecError(f"RewardScaling: {key!r} is no reward of the environment, which has {rewards}.")
             reward_spec.set(out_key, affine_leaf(leaf, self._apply_transform))
         return reward_spec

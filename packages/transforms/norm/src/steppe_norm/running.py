@@ -1,4 +1,4 @@
-"""RunningNorm: the base of transforms that normalize with statistics of all that was observed, of all workers."""
+"""RunningNorm: the base class of transforms that normalize with running statistics of all workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensordict import MemoryMappedTensor, TensorDict, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Composite, Unbounded
-from steppe.transforms import Compose, EnvSpecs, Hooks, RowHooks, Transform, as_key, names_of, set_beside
+from steppe.transforms import Compose, EnvSpecs, Hooks, RowHooks, WholeSpecs, as_key, names_of, set_beside
 from steppe.workers import SharedLock
 from steppe_norm.observation_norm import ObservationNorm
 
@@ -21,12 +21,12 @@ Array = Any
 
 
 class Statistics:
-    """Numbers about one entry, in shared memory.
+    """Statistics of one entry, in shared memory.
 
     Attributes:
-        parts: tensors by name, which all processes that have this see.
-        shape: of what is normalized with one set of numbers.
-        dtype: of what comes out.
+        parts: tensors by name, shared by all processes that have this object.
+        shape: shape of the statistics: the last dimensions of the entry.
+        dtype: dtype of normalized values.
     """
 
     def __init__(self, parts: dict[str, torch.Tensor], shape: Sequence[int], dtype: torch.dtype) -> None:
@@ -35,7 +35,7 @@ class Statistics:
 
     @property
     def arrays(self) -> list[Array]:
-        """The same memory as numpy arrays, in the order of ``parts``."""
+        """Numpy arrays of the same memory, in the order of ``parts``."""
         if self._arrays is None:
             self._arrays = [part.detach().numpy() for part in self.parts.values()]
         return self._arrays
@@ -44,25 +44,26 @@ class Statistics:
         return {**self.__dict__, "_arrays": None}
 
 
-class RunningNorm(Transform):
-    """Base of transforms whose statistics are updated with each step and reset, and normalize what they have seen.
+class RunningNorm(WholeSpecs):
+    """Base class of transforms that update statistics at each step and reset, and normalize with them.
 
-    The statistics are made once the specs of the environment are known, in shared memory that clones and workers see.
-    Rows that a step leaves out, or a reset does not reset, do not count.
+    The statistics are created as soon as the specs of the environment are known, in memory that clones and workers
+    share. Rows that a step excludes, or a reset does not reset, do not count.
 
     Args:
         in_keys: entries to normalize.
-        out_keys: where the results go, one for each; by default in place of the entries.
-        lock: held during each update; by default one that all processes share.
-        decay: what remains of the weight of old data at each update.
-        eps: the least standard deviation.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        lock: context manager held during each update. Default: a lock that all processes share.
+        decay: factor of the weight of old data at each update.
+        eps: lower limit of the standard deviation.
 
     Attributes:
-        frozen: whether the statistics stay as they are; of this transform, not of its clones.
+        frozen: whether this transform, but not its clones, stops updating the statistics.
     """
 
     writes_done = False
-    #: Names of the numbers, in the order in which subclasses use them.
+    needs_all_rows = False
+    #: Names of the tensors of the statistics, in the order in which subclasses use them.
     names: tuple[str, ...] = ()
     standard_normal = True
 
@@ -79,65 +80,65 @@ class RunningNorm(Transform):
 
     @property
     def lock(self) -> Any:
-        """What is held during each update."""
+        """The lock that is held during each update."""
         return self._lock.lock if isinstance(self._lock, _LocalLock) else self._lock
 
     @property
     def _name(self) -> str:
         return type(self).__name__
 
-    # -- what a subclass writes -----------------------------------------------------------------------------------
+    # -- methods to override ---------------------------------------------------------------------------------------
 
     def new_parts(self, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
-        """Fresh numbers, in shared memory, of an entry whose rows have this shape."""
+        """Return empty statistics in shared memory for an entry whose rows have this shape."""
         raise NotImplementedError
 
     def update(self, arrays: list[Array], rows: Array) -> None:
-        """Count rows ``[N, *shape]``, in place."""
+        """Update the statistics with rows ``[N, *shape]``, in place."""
         raise NotImplementedError
 
     def mean_and_deviation(self, arrays: list[Array]) -> tuple[Array, Array]:
-        """What is subtracted, and what the rest is divided by."""
+        """Return the mean and the standard deviation to normalize with."""
         raise NotImplementedError
 
     def row_shape(self, at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what has one set of numbers, of the key in that place, whose features have this shape."""
+        """Return the shape of the statistics of the key at an index, whose entry has ``shape``."""
         return shape
 
-    # -- the numbers ----------------------------------------------------------------------------------------------
+    # -- statistics -----------------------------------------------------------------------------------------------
 
     def _make(self, at: int, key: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Statistics:
-        """The statistics of a key, made where there are none yet."""
-        wanted = tuple(self.row_shape(at, shape))
-        if wanted != tuple(shape)[len(shape) - len(wanted) :]:
-            raise SpecError(f"{self._name}: the shape {wanted} for {key!r} does not end {tuple(shape)}, which it has.")
-        found = self._stats.get(key)
+        """Return the statistics of a key, created if there are none yet."""
+        row = tuple(self.row_shape(at, shape))
+        if row != tuple(shape)[len(shape) - len(row) :]:
+            raise SpecError(f"{self._name}: the shape {row} for {key!r} does not end {tuple(shape)}, which it has.")
+        stats = self._stats.get(key)
         floats = dtype if dtype.is_floating_point else torch.get_default_dtype()
-        if found is None:
-            found = self._stats[key] = Statistics(self.new_parts(wanted), wanted, floats)
-        elif found.shape != wanted:
-            raise SpecError(f"{self._name}: the statistics of {key!r} have the shape {found.shape}, the data {wanted}.")
-        found.dtype = floats
-        return found
+        if stats is None:
+            stats = self._stats[key] = Statistics(self.new_parts(row), row, floats)
+        elif stats.shape != row:
+            raise SpecError(f"{self._name}: the statistics of {key!r} have the shape {stats.shape}, the data {row}.")
+        stats.dtype = floats
+        return stats
 
     def _known(self, key: Any) -> Statistics:
-        found = self._stats.get(key)
-        if found is None:
+        stats = self._stats.get(key)
+        if stats is None:
             raise StateError(
                 f"{self._name}: nothing is known of {key!r} yet. Append the transform to an environment and reset it, "
                 "call it on data, or load a state_dict."
             )
-        return found
+        return stats
 
     def nothing_seen(self) -> NoReturn:
-        """Raise where there is nothing to normalize with."""
+        """Raise the error for statistics without any data."""
         raise StateError(
             f"{self._name}: it is frozen, and has seen nothing yet that it could normalize with: unfreeze() it first, "
             "or load a state_dict."
         )
 
     def _run(self, stats: Statistics, rows: Array, counted: Array | None) -> tuple[Array, Array]:
-        """Count rows, and return what normalizes them. The lock is held."""
+        """Update the statistics, and return mean and standard deviation. The caller holds the lock."""
         arrays = stats.arrays
         if not self.frozen and (counted is None or len(counted)):
             self.update(arrays, (rows if counted is None else counted).reshape(-1, *stats.shape))
@@ -147,7 +148,7 @@ class RunningNorm(Transform):
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
-        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+        for key, out_key in self.key_pairs:
             for spec in (specs.observation, specs.reward):
                 leaf = spec.get(key, None)
                 if leaf is not None:
@@ -159,14 +160,14 @@ class RunningNorm(Transform):
         return specs
 
     def _is_missing(self, key: Any, specs: EnvSpecs) -> None:
-        found = [key for spec in (specs.observation, specs.reward) for key in spec.keys(True, True)]
         if not self.missing_tolerance:
-            raise SpecError(f"{self._name}: the environment has no {key!r} to normalize. It has {found}.")
+            existing = [key for spec in (specs.observation, specs.reward) for key in spec.keys(True, True)]
+            raise SpecError(f"{self._name}: the environment has no {key!r} to normalize. It has {existing}.")
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         batch_dims = len(specs.batch_size)
         entries = []
-        for at, (key, out_key) in enumerate(zip(self.in_keys, self.out_keys, strict=True)):
+        for at, (key, out_key) in enumerate(self.key_pairs):
             leaf = next(
                 (spec[key] for spec in (specs.observation, specs.reward) if spec.get(key, None) is not None), None
             )
@@ -188,10 +189,10 @@ class RunningNorm(Transform):
         return Hooks(step=step, reset=reset, rows=rows)
 
     def _check_batch(self, key: Any, batch_dims: int) -> None:
-        """Raise where the transform cannot be around a batch."""
+        """Raise an error if the transform cannot be around a batch."""
 
     def _bind(self, entries: list[Any], root: Any, following: Any) -> Any:
-        """What a step and a reset do to rows of arrays."""
+        """Return the functions of a step and a reset on rows of arrays."""
         after = [(stats, following.before[key], following[out_key]) for key, out_key, stats in entries]
         fresh = [(stats, root.before[key], root[out_key]) for key, out_key, stats in entries if key in root.before]
         lock, run = self._lock, self._run
@@ -216,9 +217,9 @@ class RunningNorm(Transform):
     def _normalized(
         self, data: TensorDictBase, batch_dims: int, given: Any = None, mask: str = "", *, tolerant: bool = False
     ) -> TensorDictBase:
-        """Count and normalize the entries of data, in place."""
+        """Update the statistics and normalize the entries, in place."""
         with self._lock:
-            for at, (key, out_key) in enumerate(zip(self.in_keys, self.out_keys, strict=True)):
+            for at, (key, out_key) in enumerate(self.key_pairs):
                 value = data.get(key, None)
                 if value is None:
                     if not (tolerant or self.missing_tolerance):
@@ -244,10 +245,10 @@ class RunningNorm(Transform):
         return self._normalized(tensordict_reset, dims, tensordict, "_reset", tolerant=True)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Count and normalize data that is there already; entries that it lacks are passed over.
+        """Update the statistics and normalize data that comes from no environment; missing entries are skipped.
 
         Args:
-            tensordict: any batch size. Changed in place, tensors excepted.
+            tensordict: any batch size. Its entries are replaced; tensors are not changed.
 
         Returns:
             ``tensordict``.
@@ -261,42 +262,42 @@ class RunningNorm(Transform):
         return self._normalized(tensordict, tensordict.batch_dims, tolerant=True)
 
     def denorm(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Undo the normalization with the numbers as they are now.
+        """Undo the normalization with the current statistics.
 
         Args:
-            tensordict: data with entries at ``out_keys``; others are passed over.
+            tensordict: data with entries at ``out_keys``; missing entries are skipped.
 
         Returns:
             A shallow copy, with the results at ``in_keys``.
 
         Raises:
-            StateError: nothing is known of an entry yet.
+            StateError: an entry has no statistics yet.
         """
         data = tensordict.copy()
-        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+        for key, out_key in self.key_pairs:
             value = data.get(out_key, None)
             if value is not None:
                 mean, deviation = (number.to(value.device) for number in self._numbers(key))
                 data.set(key, value * deviation + mean)
         return data
 
-    # -- reading and keeping them ---------------------------------------------------------------------------------
+    # -- reading and storing statistics ------------------------------------------------------------------------------
 
     def freeze(self) -> Any:
-        """Leave the statistics as they are from now on; returns the transform."""
+        """Stop updating the statistics; returns the transform."""
         self.frozen = True
         return self
 
     def unfreeze(self) -> Any:
-        """Count again what comes; returns the transform."""
+        """Update the statistics again; returns the transform."""
         self.frozen = False
         return self
 
     def frozen_copy(self) -> Any:
-        """A frozen transform with the statistics as they are now, in memory of its own.
+        """Return a frozen transform with a copy of the current statistics.
 
         Raises:
-            StateError: there are none yet.
+            StateError: there are no statistics yet.
         """
         twin = self.clone()
         with self._lock:
@@ -311,11 +312,11 @@ class RunningNorm(Transform):
         return twin.freeze()
 
     def _numbers(self, key: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation of an entry."""
+        """Return mean and standard deviation of an entry."""
         stats = self._known(key)
         with self._lock:
-            found = self.mean_and_deviation(stats.arrays)
-        mean, deviation = (torch.tensor(number, dtype=stats.dtype, device=torch.device("cpu")) for number in found)
+            arrays = self.mean_and_deviation(stats.arrays)
+        mean, deviation = (torch.tensor(array, dtype=stats.dtype, device=torch.device("cpu")) for array in arrays)
         return mean, deviation
 
     def _gathered(self, which: int) -> TensorDict:
@@ -335,21 +336,21 @@ class RunningNorm(Transform):
         return self._gathered(1)
 
     def to_observation_norm(self) -> Any:
-        """An :class:`ObservationNorm` with the numbers as they are now; a Compose of one for each of several keys."""
+        """Return an :class:`ObservationNorm` with the current statistics, or a Compose of one for each key."""
         parts = []
-        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+        for key, out_key in self.key_pairs:
             loc, scale = self._numbers(key)
             parts.append(ObservationNorm(loc, scale, [key], [out_key], standard_normal=True, eps=self.eps))
         return parts[0] if len(parts) == 1 else Compose(*parts)
 
-    #: Between the names of a key in the state_dict.
+    #: Separator of the names of a key in the state_dict.
     SEP = "-<.>-"
 
     def _state_name(self, key: Any, part: str) -> str:
         raise NotImplementedError
 
     def get_extra_state(self) -> dict[str, torch.Tensor]:
-        """The statistics by name, copied; empty where there are none yet."""
+        """Return a copy of the statistics by name; empty if there are none yet."""
         with self._lock:
             return {
                 self._state_name(key, name): part.clone()
@@ -358,10 +359,10 @@ class RunningNorm(Transform):
             }
 
     def set_extra_state(self, state: Any) -> None:
-        """Take statistics over, into the memory that all processes see.
+        """Load statistics into the memory that all processes share.
 
         Raises:
-            SpecError: a name is missing, or a number has another shape than here.
+            SpecError: a name is missing, or a tensor has another shape.
         """
         state = {} if state is None else state
         for key in self.in_keys if state else ():
@@ -369,23 +370,21 @@ class RunningNorm(Transform):
             missing = [name for name in names.values() if name not in state]
             if missing:
                 raise SpecError(f"{self._name}: the state_dict lacks {missing}. It has {sorted(state)}.")
-            given = {part: torch.as_tensor(state[name], device=torch.device("cpu")) for part, name in names.items()}
-            shape = tuple(given[self.names[0]].shape)
+            loaded = {part: torch.as_tensor(state[name], device=torch.device("cpu")) for part, name in names.items()}
+            shape = tuple(loaded[self.names[0]].shape)
             stats = self._stats.get(key)
             if stats is None:
-                dtype = given[self.names[0]].dtype
+                dtype = loaded[self.names[0]].dtype
                 dtype = torch.get_default_dtype() if dtype is torch.float64 else dtype
                 stats = self._stats[key] = Statistics(self.new_parts(shape), shape, dtype)
             elif stats.shape != shape:
-                raise SpecError(
-                    f"{self._name}: the state_dict has {key!r} of shape {shape}, and here is {stats.shape}."
-                )
+                raise SpecError(f"{self._name}: the state_dict has {key!r} of shape {shape}, expected {stats.shape}.")
             with self._lock:
                 for part, tensor in stats.parts.items():
-                    tensor.copy_(given[part].reshape(tensor.shape))
+                    tensor.copy_(loaded[part].reshape(tensor.shape))
 
     def _take(self, key: Any, parts: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> None:
-        """Use the memory of somebody else."""
+        """Use existing shared memory."""
         first = parts[self.names[0]]
         for name, part in parts.items():
             if not (isinstance(part, MemoryMappedTensor) or part.is_shared()):  # type: ignore[no-untyped-call]
@@ -397,7 +396,7 @@ class RunningNorm(Transform):
 
 
 class _LocalLock:
-    """A lock of somebody else, which does not travel to workers."""
+    """Wraps a lock that the user passed, which cannot be sent to workers."""
 
     def __init__(self, lock: Any) -> None:
         if not (hasattr(lock, "__enter__") and hasattr(lock, "__exit__")):
@@ -412,33 +411,33 @@ class _LocalLock:
 
     def __getstate__(self) -> Any:
         raise NotSupported(
-            f"{self.lock!r} cannot be given to a worker, where updates would go unguarded. Leave lock out, or give "
+            f"{self.lock!r} cannot be sent to a worker, whose updates would not be locked. Leave lock out, or pass "
             "steppe.workers.SharedLock()."
         )
 
 
 def _float(owner: str, key: Any, leaf: Any) -> torch.dtype:
-    """The dtype of what comes out for a spec."""
+    """Return the dtype of normalized values for a spec."""
     if isinstance(leaf, Composite) or leaf.dtype is None or leaf.dtype is torch.bool:
         raise SpecError(f"{owner}: {key!r} is no entry of numbers: {leaf}.")
     return leaf.dtype if leaf.dtype.is_floating_point else torch.get_default_dtype()
 
 
 def _counted(rows: Array, given: Any, key: Any, mask: str) -> Array | None:
-    """Those of the rows that a mask leaves in; None for all."""
+    """Return the rows that a mask includes; None for all rows."""
     if given is None or not mask:
         return None
     names: tuple[Any, ...] = names_of(key)[:-1] if mask == "_reset" else ()
     for depth in range(len(names), -1, -1):
-        found = given.get((*names[:depth], mask) if depth else mask, None)
-        if found is not None:
-            flags = found.cpu().numpy().reshape(len(rows), -1).any(-1)
+        rows_mask = given.get((*names[:depth], mask) if depth else mask, None)
+        if rows_mask is not None:
+            flags = rows_mask.cpu().numpy().reshape(len(rows), -1).any(-1)
             return None if flags.all() else rows[flags]
     return None
 
 
 def shared_zeros(shape: Sequence[int]) -> torch.Tensor:
-    """Zeros in shared memory, exact enough for sums of many numbers."""
+    """Return float64 zeros in shared memory, for sums of many values."""
     return _shared(torch.zeros(tuple(shape), dtype=torch.float64, device=torch.device("cpu")))
 
 

@@ -1,4 +1,4 @@
-"""VecNorm: running means and standard deviations of all workers."""
+"""VecNorm: normalize with the running mean and standard deviation of all workers."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ __all__ = ["VecNorm"]
 
 
 class VecNorm(RunningNorm):
-    """Normalizes with the running mean and standard deviation of all that was observed, in all workers.
+    """Normalizes entries with their running mean and standard deviation over all workers.
 
-    After each step and each reset: the statistics of an entry are updated, and the entry becomes
-    ``(value - mean) / standard deviation``, of the same shape, a float. Statistics are in shared memory, guarded by a
-    lock: give each worker a clone of a transform whose statistics are there, ``lambda: TransformedEnv(make(),
-    norm.clone())``. They are there with ``shapes``, with ``shared_td``, or as soon as the transform, or a clone of it,
-    was in an environment.
+    After each step and reset, the statistics of an entry are updated, and the entry becomes
+    ``(value - mean) / standard deviation``, a float of the same shape. The statistics are in shared memory behind a
+    lock. To share them, give each worker a clone of a transform with statistics:
+    ``lambda: TransformedEnv(make(), norm.clone())``. A transform has statistics if ``shapes`` or ``shared_td`` is
+    passed, or as soon as it or one of its clones has been in an environment.
 
     Args:
-        in_keys: entries to normalize; by default the observations named ``"observation"``, of groups of agents where
-            the root has none, and all rewards.
-        out_keys: where the results go, one for each; by default in place of the entries.
+        in_keys: entries to normalize. Default: the observations named ``"observation"`` (of groups of agents if the
+            root has none) and all rewards.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         shared_td: statistics in shared or memory-mapped memory, from :meth:`build_td_for_shared_vecnorm`.
-        lock: held during each update; by default a ``steppe.workers.SharedLock``. Those of ``multiprocessing`` do not
-            travel to workers.
-        decay: what remains of the weight of old data at each update; 1 forgets nothing.
-        eps: the least variance, and the least standard deviation.
-        shapes: for each of ``in_keys`` the shape of what has numbers of its own, a tail of the entry's shape; by
-            default all dimensions behind the batch size.
-        new_api: False or None. For True there is :class:`VecNormV2`.
+        lock: context manager held during each update. Default: a ``steppe.workers.SharedLock``. Locks of
+            ``multiprocessing`` cannot be sent to workers.
+        decay: factor of the weight of old data at each update; 1 weighs all data equally.
+        eps: lower limit of the variance and of the standard deviation.
+        shapes: shape of the statistics of each of ``in_keys``, the last dimensions of the entry. Default: all
+            dimensions after the batch size.
+        new_api: False or None. For True, use :class:`VecNormV2`.
 
     Attributes:
-        frozen: whether the statistics stay as they are; of this transform, not of its clones.
+        frozen: whether this transform, but not its clones, stops updating the statistics.
         loc, scale: means and standard deviations, TensorDicts.
 
     Raises:
         SpecError: ``decay``, ``eps``, ``shapes`` or ``shared_td`` is not as described, or the environment lacks an
             entry.
-        StateError: it is frozen before anything was observed.
+        StateError: the transform is frozen before its first update.
     """
 
     names = ("sum", "ssq", "count")
@@ -77,8 +77,8 @@ class VecNorm(RunningNorm):
             return ["observation", "reward"]
         observed = list(specs.observation.keys(include_nested=True, leaves_only=True))
         named = [key for key in observed if names_of(key)[-1] == "observation"]
-        found = ["observation"] if "observation" in named else named
-        return [*found, *specs.reward.keys(include_nested=True, leaves_only=True)]
+        observations = ["observation"] if "observation" in named else named
+        return [*observations, *specs.reward.keys(include_nested=True, leaves_only=True)]
 
     def row_shape(self, at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape if self.shapes is None else self.shapes[at]
@@ -114,7 +114,7 @@ class VecNorm(RunningNorm):
     def _state_name(self, key: Any, part: str) -> str:
         return self.SEP.join(names_of(replace_last(key, f"{names_of(key)[-1]}_{part}")))
 
-    # -- memory of somebody else ----------------------------------------------------------------------------------
+    # -- existing shared memory -----------------------------------------------------------------------------------
 
     def _adopt(self, shared: TensorDictBase) -> None:
         keys = self.in_keys
@@ -134,15 +134,15 @@ class VecNorm(RunningNorm):
 
     @staticmethod
     def build_td_for_shared_vecnorm(env: Any, keys: Any = None, memmap: bool = False) -> TensorDict:
-        """Make statistics of nothing, for ``shared_td`` of transforms in several processes.
+        """Make empty statistics, for the ``shared_td`` of transforms in several processes.
 
         Args:
-            env: an environment like those that will be normalized; of a batch, one row counts.
-            keys: entries to normalize, ``("next", name)`` or ``name``; by default those of a VecNorm.
-            memmap: a memory-mapped TensorDict in temporary files, instead of shared memory.
+            env: an environment like those to normalize, or a batch of them.
+            keys: entries to normalize, ``("next", name)`` or ``name``. Default: those of a VecNorm.
+            memmap: use a memory-mapped TensorDict in temporary files, instead of shared memory.
 
         Returns:
-            A TensorDict with ``<name>_sum``, ``<name>_ssq`` and ``<name>_count`` for each.
+            A TensorDict with ``<name>_sum``, ``<name>_ssq`` and ``<name>_count`` for each entry.
 
         Raises:
             SpecError: the environment has no such entry.

@@ -1,4 +1,4 @@
-"""VecNormV2: running statistics as moving averages."""
+"""VecNormV2: normalize with moving averages of all workers."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ __all__ = ["VecNormV2"]
 
 
 class VecNormV2(RunningNorm):
-    """Normalizes with moving averages of values and of their squares, of all workers.
+    """Normalizes entries with moving averages of their values and squares over all workers.
 
-    Like :class:`VecNorm`, with numbers that TorchRL's class of this name has: averages ``loc`` and ``var`` (of squares)
-    in which each new value has the weight ``1 - decay``, and which are divided by ``1 - decay ** count``.
+    It works like :class:`VecNorm`, with the statistics of TorchRL's class of this name: averages ``loc`` and ``var``
+    (of squares), in which each new value has the weight ``1 - decay``, divided by ``1 - decay ** count``.
 
     Args:
         in_keys: entries to normalize.
-        out_keys: where the results go, one for each; by default in place of the entries.
-        lock: held during each update; by default a ``steppe.workers.SharedLock``.
-        stateful: True. Statistics in the data, which False asks for in TorchRL, are not there.
-        decay: what remains of the weight of old data for each new row; 1 weighs all data alike.
-        eps: the least standard deviation.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        lock: context manager held during each update. Default: a ``steppe.workers.SharedLock``.
+        stateful: must be True. TorchRL's mode of statistics in the data is not supported.
+        decay: factor of the weight of old data for each new row; 1 weighs all data equally.
+        eps: lower limit of the standard deviation.
         shared_data: statistics in shared memory, a TensorDict with ``"loc"``, ``"var"`` and ``"count"``, each with an
             entry for each of ``in_keys``.
-        reduce_batch_dims: take one average over all rows of a batch. Around a batch it has to be True.
+        reduce_batch_dims: average over all rows of a batch. Must be True around a batch.
 
     Attributes:
-        frozen: whether the statistics stay as they are; of this transform, not of its clones.
+        frozen: whether this transform, but not its clones, stops updating the statistics.
         loc, scale: means and standard deviations, TensorDicts.
 
     Raises:
-        NotSupported: ``stateful=False``, or it is around a batch without ``reduce_batch_dims=True``.
+        NotSupported: ``stateful`` is False, or the transform is around a batch and ``reduce_batch_dims`` is False.
         SpecError: ``decay``, ``eps`` or ``shared_data`` is not as described, or the environment lacks an entry.
-        StateError: it is frozen before anything was observed.
+        StateError: the transform is frozen before its first update.
     """
 
     names = ("loc", "var", "count")
@@ -59,7 +59,7 @@ class VecNormV2(RunningNorm):
     ) -> None:
         if not stateful:
             raise NotSupported(
-                "VecNormV2: stateful=False keeps statistics of each row in the data, which is not there: leave it out."
+                "VecNormV2: stateful=False, statistics of each row in the data, is not supported: leave it out."
             )
         super().__init__(in_keys, out_keys, lock=lock, decay=decay, eps=eps)
         self.stateful = True

@@ -12,7 +12,7 @@ from tensordict import NonTensorData, TensorDict, TensorDictBase
 
 from steppe.errors import SpecError
 from steppe.specs import Composite, NonTensor, Unbounded
-from steppe.transforms import Transform
+from steppe.transforms import Transform, takes_leaf
 
 __all__ = ["PixelRenderTransform"]
 
@@ -134,6 +134,9 @@ class PixelRenderTransform(Transform):
         if self.as_non_tensor:
             data[key] = NonTensorData(frame, batch_size=batch_size, device=data.device)
             return
+        if frame.ndim > 3 and frame.shape[:-3] != batch_size and frame.shape[:-3].numel() == batch_size.numel():
+            # A batch of environments that are batches of one themselves renders one frame of each.
+            frame = frame.reshape(*batch_size, *frame.shape[-3:])
         if frame.shape[: len(batch_size)] != batch_size:
             raise SpecError(
                 f"PixelRenderTransform: an environment of batch size {list(batch_size)} rendered the shape "
@@ -150,6 +153,7 @@ class PixelRenderTransform(Transform):
         if env is not None and not isinstance(env, Transform):
             self._look_at(env.base_env)
 
+    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         if self._enabled and self._leaf is not None:
             observation_spec[self.out_keys[0]] = self._leaf.clone()
@@ -166,11 +170,12 @@ class PixelRenderTransform(Transform):
             return
         # Most libraries render nothing before the first reset.
         frame = self._rendered(base, base.reset())
-        self._write(frame, TensorDict({}, batch_size=base.batch_size, device=base.device))
+        data = TensorDict({}, batch_size=base.batch_size, device=base.device)
+        self._write(frame, data)
         if self.as_non_tensor:
             self._leaf = NonTensor(base.batch_size, device=base.device)
         else:
-            self._leaf = Unbounded(frame.shape, dtype=frame.dtype, device=base.device)
+            self._leaf = Unbounded(data[self.out_keys[0]].shape, dtype=frame.dtype, device=base.device)
 
     def clone(self) -> Any:
         twin = super().clone()

@@ -1,4 +1,4 @@
-"""Transforms of rewards."""
+"""Transforms of rewards for steppe."""
 
 from __future__ import annotations
 

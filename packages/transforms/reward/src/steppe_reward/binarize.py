@@ -1,4 +1,4 @@
-"""BinarizeReward: whether there was a reward."""
+"""BinarizeReward: replace rewards by 0 or 1."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["BinarizeReward"]
 
 
 class BinarizeReward(EntryTransform):
-    """Makes rewards 1 where they are above 0, and 0 elsewhere.
+    """Replaces positive rewards by 1, and all others by 0.
 
-    The result is int8, of the shape of the reward, and its spec ``Binary``.
+    The result is int8, of the shape of the reward; its spec is ``Binary``.
 
     Args:
-        in_keys: rewards to read; by default all of the environment, those of groups of agents too.
-        out_keys: where the results go, one for each; by default the same keys.
+        in_keys: rewards to read. Default: all rewards of the environment, including those of groups of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
     """
 
     of_rewards = True

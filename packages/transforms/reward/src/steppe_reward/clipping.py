@@ -1,4 +1,4 @@
-"""RewardClipping: rewards between two bounds."""
+"""RewardClipping: clip rewards."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["RewardClipping"]
 
 
 class RewardClipping(EntryTransform):
-    """Clips rewards to the numbers between two bounds.
+    """Clips rewards to the range between two bounds.
 
-    Shape and dtype stay; the spec is bounded by what is left of the bounds that the reward had.
+    Shape and dtype stay the same. The bounds of the spec are clipped too.
 
     Args:
-        clamp_min: smallest reward; None for no lower bound. A number, or a tensor that broadcasts to the reward.
-        clamp_max: largest reward, likewise.
-        in_keys: rewards to clip; by default all of the environment, those of groups of agents too.
-        out_keys: where the results go, one for each; by default the same keys.
+        clamp_min: lower bound: a number, a tensor that broadcasts to the reward, or None.
+        clamp_max: upper bound, of the same kinds.
+        in_keys: rewards to clip. Default: all rewards of the environment, including those of groups of agents.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
 
     Raises:
-        SpecError: there is no bound, ``clamp_min`` exceeds ``clamp_max``, or a reward of whole numbers is clipped to a
-            number that is none.
+        SpecError: there is no bound, ``clamp_min`` exceeds ``clamp_max``, or an integer reward would be clipped to a
+            fraction.
     """
 
     of_rewards = True
@@ -71,7 +71,8 @@ class RewardClipping(EntryTransform):
         return mapped_bounds(leaf, self._apply_transform)
 
     def shared_key(self) -> Any:
-        bounds = (one.tolist() if isinstance(one, torch.Tensor) else one for one in (self.clamp_min, self.clamp_max))
+        limits = (self.clamp_min, self.clamp_max)
+        bounds = (bound.tolist() if isinstance(bound, torch.Tensor) else bound for bound in limits)
         return (type(self), str(list(bounds)), self.given_keys())
 
     def _repr_keys(self) -> Any:
@@ -79,7 +80,7 @@ class RewardClipping(EntryTransform):
 
 
 def _bound(value: Any, name: str) -> Any:
-    """A bound as a number, or as a tensor of several; None where it bounds nothing."""
+    """Return a bound as a number, or as a tensor of several; None if it is infinite."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""LineariseRewards: one reward out of several objectives."""
+"""LineariseRewards: scalarize rewards of several objectives."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["LineariseRewards"]
 
 
 class LineariseRewards(EntryTransform):
-    """Adds up the objectives of a reward, weighted: ``[*B, n]`` becomes ``[*B, 1]``.
+    """Computes the weighted sum of the objectives of a reward: ``[*B, n]`` becomes ``[*B, 1]``.
 
-    The dtype stays. A bounded reward stays bounded, by the weighted sums of its bounds.
+    The dtype stays the same. The bounds of a bounded reward become their weighted sums.
 
     Args:
-        in_keys: rewards of several objectives; by default all rewards of the environment.
-        out_keys: where the sums go, one for each; by default the same keys.
-        weights: n numbers, the same for each of ``in_keys``; ones by default. They can be assigned anew, which counts
-            from the next step on.
+        in_keys: rewards of several objectives. Default: all rewards of the environment.
+        out_keys: keys of the sums, as many as ``in_keys``. Default: ``in_keys``.
+        weights: n numbers, the same for each of ``in_keys``. Default: ones. New weights can be assigned to the
+            attribute; they apply from the next step on.
 
     Raises:
-        SpecError: the weights are no vector, or not as many as a reward has objectives, or a reward is of whole numbers
-            or a single number without a dimension.
+        SpecError: the weights are no vector, their number is not that of the objectives, or a reward is of integers or
+            has no dimension of objectives.
     """
 
     of_rewards = True
@@ -66,7 +66,7 @@ class LineariseRewards(EntryTransform):
             if weights.shape != value.shape[-1:]:
                 raise self._other_number(value.shape)
             value = weights * value
-        # One after the other: the order in which numbers are added decides their last bit.
+        # In the same order as the row kernel, because the order of additions decides the last bit.
         parts: tuple[torch.Tensor, ...] = value.split(1, -1)  # type: ignore[no-untyped-call]
         total, *others = parts
         for other in others:
@@ -92,7 +92,7 @@ class LineariseRewards(EntryTransform):
         return add
 
     def _for(self, value: torch.Tensor) -> torch.Tensor:
-        """The weights as the value is: in its dtype, on its device."""
+        """Return the weights in the dtype and on the device of a value."""
         cast: dict[Any, torch.Tensor] = self._cast
         place = (value.dtype, value.device)
         if place not in cast:
@@ -123,7 +123,7 @@ class LineariseRewards(EntryTransform):
             return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
         low, high = bounds_of(leaf)
         weights = torch.ones_like(low) if self.weights is None else self._for(low).expand_as(low)
-        # Element by element: an infinite bound times a weight of 0 is NaN.
+        # Zero weights apart, because an infinite bound times 0 is NaN.
         up, down, none = weights > 0, weights < 0, torch.zeros_like(low)
         least = torch.where(up, weights * low, torch.where(down, weights * high, none)).sum(-1, keepdim=True)
         most = torch.where(up, weights * high, torch.where(down, weights * low, none)).sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Reward2GoTransform: the rewards that are still to come in an episode."""
+"""Reward2GoTransform: reward-to-go of stored data."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ __all__ = ["Reward2GoTransform"]
 
 
 class Reward2GoTransform(Transform):
-    """Sums up the discounted rewards from each step to the end of its episode, in stored data.
+    """Computes the reward-to-go: the discounted sum of rewards from each step to the end of its episode.
 
-    It is the inverse, ``inv(data)``, that does it: what a buffer calls when data is put in, or a collector as
-    ``postproc=transform.inv``. Calling the transform changes nothing. It needs whole episodes, so an environment can
-    not have it.
+    The inverse, ``inv(data)``, computes it on stored data: a buffer calls it when data is added, and a collector with
+    ``postproc=transform.inv``. Calling the transform changes nothing. Environments cannot have this transform, because
+    it needs whole episodes.
 
-    Time is the dimension of that name, or the last batch dimension. An episode ends where ``done`` is True, and the sum
-    of each step goes to the next such end, or to the end of the data where none follows.
+    The time dimension is the one of that name, or the last batch dimension. An episode ends where ``done`` is True; the
+    sum of a step includes the rewards up to the next end, or to the end of the data.
 
     Args:
-        gamma: discount for each step: a number, or a tensor that broadcasts to a reward of one step.
-        in_keys: rewards ``[*B, T, ...]``; ``[("next", "reward")]`` by default.
-        out_keys: where the sums go, one for each; by default the same keys.
-        done_key: the done entry under ``"next"`` that ends episodes of these rewards, ``[*B, T, 1]`` or of the shape of
-            the rewards.
+        gamma: discount of each step: a number, or a tensor that broadcasts to the reward of one step.
+        in_keys: rewards ``[*B, T, ...]``. Default: ``[("next", "reward")]``.
+        out_keys: keys of the sums, as many as ``in_keys``. Default: ``in_keys``.
+        done_key: the done entry under ``"next"`` that ends episodes, ``[*B, T, 1]`` or of the shape of the rewards.
 
     Raises:
         SpecError: ``gamma`` is no number.
-        NotSupported: an environment is given it.
+        NotSupported: the transform is added to an environment.
     """
 
     writes_done = False
@@ -54,7 +53,7 @@ class Reward2GoTransform(Transform):
         self.done_key = as_key(done_key)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the data as it is: sums are made where data is stored, see ``inv``."""
+        """Return the data unchanged; ``inv`` computes the sums."""
         return tensordict
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -66,8 +65,8 @@ class Reward2GoTransform(Transform):
         ended = done.flatten(tensordict.batch_dims).any(-1) if done.ndim > tensordict.batch_dims else done
         if not bool(ended.any(time).all()):
             raise SpecError(
-                f"Reward2GoTransform: no episode ends in some row of the data, {tuple(ended.shape)} steps, so what is "
-                "still to come is not known. Give it whole episodes, with more frames_per_batch for example."
+                f"Reward2GoTransform: no episode ends in some row of the data, {tuple(ended.shape)} steps, so the "
+                "rewards to come are not known. Pass whole episodes, for example with more frames_per_batch."
             )
         pairs = zip(self.in_keys_inv, self.out_keys_inv, strict=True)
         rewards = [(out_key, tensordict.get(key, None)) for key, out_key in pairs]
@@ -82,18 +81,18 @@ class Reward2GoTransform(Transform):
 
     def _to_go(self, reward: torch.Tensor, done: torch.Tensor, time: int) -> torch.Tensor:
         gamma = self.gamma.to(reward.device, reward.dtype if reward.is_floating_point() else self.gamma.dtype)
-        going_on = done.reshape(done.shape + (1,) * (reward.ndim - done.ndim)).logical_not().unbind(time)
+        running = done.reshape(done.shape + (1,) * (reward.ndim - done.ndim)).logical_not().unbind(time)
         total, sums = torch.zeros_like(reward.select(time, 0)), []
-        for now, on in zip(reversed(reward.unbind(time)), reversed(going_on), strict=True):
-            total = now + gamma * total * on
+        for now, keep in zip(reversed(reward.unbind(time)), reversed(running), strict=True):
+            total = now + gamma * total * keep
             sums.append(total)
         return torch.stack(sums[::-1], time)
 
     def set_container(self, container: Any) -> None:
-        """Belong to a Compose.
+        """Set the Compose that the transform belongs to.
 
         Raises:
-            NotSupported: it is an environment, or belongs to one.
+            NotSupported: ``container`` is an environment, or belongs to one.
         """
         owner = container.container if isinstance(container, Transform) else container
         if owner is not None and not isinstance(owner, Transform):
@@ -110,13 +109,13 @@ class Reward2GoTransform(Transform):
 def _refusal() -> NotSupported:
     return NotSupported(
         "Reward2GoTransform needs whole episodes, which a step of an environment is not. Call it on collected data: "
-        "transform.inv(data), or give a collector postproc=transform.inv."
+        "transform.inv(data), or pass postproc=transform.inv to a collector."
     )
 
 
 def _time_dim(data: TensorDictBase) -> int:
     if not data.batch_dims:
-        raise SpecError("Reward2GoTransform sums over time, and this data has no batch dimension.")
+        raise SpecError("Reward2GoTransform sums over time, but this data has no batch dimension.")
     return data.names.index("time") if "time" in data.names else data.batch_dims - 1
 
 

@@ -1,4 +1,4 @@
-"""SuccessReward: a reward for success, and for nothing else."""
+"""SuccessReward: replace the reward by a sparse reward for success."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ __all__ = ["SuccessReward"]
 
 
 class SuccessReward(EntryTransform):
-    """Makes the reward ``scale`` where the environment says that it was a success, and 0 elsewhere.
+    """Replaces the reward by ``scale`` if the environment reports success, and by 0 otherwise.
 
-    The reward gets the shape of the success entry and torch's default dtype; what the environment gave is lost. Nothing
-    is written at a reset, which has no reward.
+    The new reward has the shape of the success entry and torch's default dtype. A reset has no reward.
 
     Args:
         success_key: an observation or done entry, bool or 0 and 1.
-        reward_key: the reward to write.
+        reward_key: the reward to replace.
         scale: reward of a success.
 
     Raises:
@@ -54,10 +53,10 @@ class SuccessReward(EntryTransform):
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
         key, out_key = self.in_keys[0], self.out_keys[0]
-        found = ((spec, spec.get(key, None)) for spec in (specs.observation, specs.done, specs.reward))
-        like, success = next((pair for pair in found if pair[1] is not None), (specs.reward, None))
+        leaves = ((spec, spec.get(key, None)) for spec in (specs.observation, specs.done, specs.reward))
+        like, success = next((pair for pair in leaves if pair[1] is not None), (specs.reward, None))
         if success is None:
-            success = specs.reward.get(out_key, None)  # specs that are given without those of observations
+            success = specs.reward.get(out_key, None)  # the method was called with the reward spec alone
         if success is not None:
             low, high = min(0.0, self.scale), max(0.0, self.scale)
             leaf = Bounded(low, high, shape=success.shape, device=success.device, dtype=self.dtype)

@@ -1,4 +1,4 @@
-"""TargetReturn: the return that is still to be reached."""
+"""TargetReturn: the target return, for policies that are conditioned on it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _MODES = ("reduce", "constant")
 
 
 class TargetReturn(PlannedTransform):
-    """Shows the return that is still to be reached, for policies that are told it.
+    """Adds the target return that remains in the episode, for policies that are conditioned on it.
 
-    Adds, for each reward, an entry of its shape and dtype beside it: ``target_return`` after a reset, from which each
-    step takes its reward, or which stays. It is an observation, and a state: a step reads it from the root, so that an
-    edited target counts.
+    For each reward it adds an entry of the same shape and dtype at the same level: ``target_return`` after a reset.
+    Each step subtracts its reward, or leaves the entry unchanged. It is an observation and a state: a step reads it
+    from the root, so that callers can edit it.
 
     Args:
-        target_return: the return to reach in an episode.
-        mode: ``"reduce"`` takes off each reward, ``"constant"`` leaves the target as it is.
-        in_keys: rewards; by default all of the environment, those of groups of agents too.
-        out_keys: where the targets go, as many; by default ``target_return`` beside each reward.
-        reset_key: mask that decides which rows begin anew, where done entries are at other levels than the rewards.
+        target_return: the target return of an episode.
+        mode: ``"reduce"`` subtracts each reward, ``"constant"`` keeps the target.
+        in_keys: rewards. Default: all rewards of the environment, including those of groups of agents.
+        out_keys: keys of the targets, as many. Default: ``target_return`` at the level of each reward.
+        reset_key: mask of the rows that are reset, if done entries and rewards are at different levels.
 
     Raises:
-        SpecError: an unknown mode, a key of ``in_keys`` that is no reward of the environment, a ``reset_key`` that is
-            no reset mask of it, or two targets at one key.
+        SpecError: ``mode`` is unknown, one of ``in_keys`` is no reward of the environment, ``reset_key`` is none of its
+            reset masks, or two targets have the same key.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TargetReturn(PlannedTransform):
 
     @property
     def in_keys(self) -> list[Any]:
-        """The rewards, those of the environment where none were given."""
+        """The rewards; those of the environment if none were passed."""
         if self.given_in is not None:
             return list(self.given_in)
         env = self.parent
@@ -71,7 +71,7 @@ class TargetReturn(PlannedTransform):
 
     @property
     def out_keys(self) -> list[Any]:
-        """Where the targets go."""
+        """The keys of the targets."""
         if self.given_out is not None:
             return list(self.given_out)
         return [replace_last(key, "target_return") for key in self.in_keys]
@@ -83,7 +83,7 @@ class TargetReturn(PlannedTransform):
 
     @property
     def reset_key(self) -> Any:
-        """The mask that was given, or None: that of the level of each reward decides."""
+        """The mask that was passed; None for those of the levels of the rewards."""
         return self.given_mask
 
     def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
@@ -158,7 +158,7 @@ class TargetReturn(PlannedTransform):
 
 
 class _Kernel:
-    """The same on blocks of rows."""
+    """Does the same on blocks of rows, in numpy."""
 
     def __init__(self, pairs: list[tuple[Any, Any]], target: float, reduce: bool) -> None:
         self.pairs, self.target, self.reduce = pairs, target, reduce

@@ -1,9 +1,12 @@
-"""Transforms of tensors: their shapes, their bounds, and what is in them."""
+"""Transforms of entries for steppe: casts, selections, shapes, bounds and checks."""
 
 from __future__ import annotations
 
+from .batch_size import BatchSizeTransform
+from .casts import DoubleToFloat, DTypeCastTransform
 from .cat import CatTensors
 from .clip import ClipTransform
+from .device import DeviceCastTransform
 from .dims import SqueezeTransform, UnsqueezeTransform
 from .expand import ExpandAs
 from .finite import FiniteTensorDictCheck
@@ -11,22 +14,33 @@ from .flatten import FlattenObservation
 from .hashes import Hash
 from .permute import PermuteTransform
 from .pin import PinMemoryTransform
+from .select import ExcludeTransform, RemoveEmptySpecs, RenameTransform, SelectTransform
 from .sign import SignTransform
 from .stack import Stack
 from .timer import Timer
+from .unary import UnaryTransform
 
 __all__ = [
+    "BatchSizeTransform",
     "CatTensors",
     "ClipTransform",
+    "DTypeCastTransform",
+    "DeviceCastTransform",
+    "DoubleToFloat",
+    "ExcludeTransform",
     "ExpandAs",
     "FiniteTensorDictCheck",
     "FlattenObservation",
     "Hash",
     "PermuteTransform",
     "PinMemoryTransform",
+    "RemoveEmptySpecs",
+    "RenameTransform",
+    "SelectTransform",
     "SignTransform",
     "SqueezeTransform",
     "Stack",
     "Timer",
+    "UnaryTransform",
     "UnsqueezeTransform",
 ]

@@ -1,4 +1,4 @@
-"""CatTensors: several entries in one."""
+"""CatTensors: concatenate entries."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ __all__ = ["CatTensors"]
 
 
 class CatTensors(PlannedTransform):
-    """Puts entries one behind the other: ``[*B, 3]`` and ``[*B, 2]`` become ``[*B, 5]``.
+    """Concatenates entries: ``[*B, 3]`` and ``[*B, 2]`` become ``[*B, 5]``.
 
-    The dtype is the one that all fit into. The spec is bounded where one of theirs is.
+    The dtype is promoted to one that holds all values. The spec is bounded if one of theirs is.
 
     Args:
-        in_keys: observations to read; by default all vectors of numbers that are no states, in alphabetical order.
-        out_key: where the result goes.
-        dim: the dimension along which they are put together, counted from the back; or from the front, behind the batch
-            dimensions.
-        del_keys: leave the entries out that were read, except for states, which the next step reads.
-        unsqueeze_if_oor: give entries that lack the dimension one of size 1 in front (behind, where ``dim`` counts from
-            the front).
-        sort: take the entries in alphabetical order instead of that of ``in_keys``.
+        in_keys: observations to read. Default: all numeric vectors that are no states, in alphabetical order.
+        out_key: key of the result.
+        dim: dimension to concatenate along: negative, or counted from the first one after the batch size.
+        del_keys: remove the entries that were read, except for states, which the next step reads.
+        unsqueeze_if_oor: add dimensions of size 1 to entries without the dimension: in front, or at the end if ``dim``
+            is not negative.
+        sort: concatenate in alphabetical order instead of the order of ``in_keys``.
 
     Raises:
-        SpecError: an entry is not there or is no observation, the shapes do not fit, there is none to read, or ``dim``
-            is not -1 where no ``in_keys`` are given.
+        SpecError: an entry is missing or no observation, the shapes do not match, there is no entry to read, or ``dim``
+            is not -1 although no ``in_keys`` were passed.
     """
+
+    changed_kinds = ("observation",)
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class CatTensors(PlannedTransform):
     ) -> None:
         super().__init__()
         if in_keys is None and dim != -1:
-            raise SpecError(f"CatTensors: without in_keys it is about vectors, so dim is -1; found {dim!r}.")
+            raise SpecError(f"CatTensors: without in_keys it concatenates vectors, so dim must be -1; found {dim!r}.")
         if not isinstance(out_key, (str, tuple)):
             raise SpecError(f"CatTensors: out_key is a name or a tuple of names, found {out_key!r}.")
         keys = None if in_keys is None else as_keys(in_keys)
@@ -73,7 +74,7 @@ class CatTensors(PlannedTransform):
 
     @property
     def in_keys(self) -> list[Any]:
-        """The entries, those of the environment where none were given."""
+        """The entries to read; those of the environment if none were passed."""
         if self.given is not None:
             return list(self.given)
         env = self.parent
@@ -102,7 +103,7 @@ class CatTensors(PlannedTransform):
                 raise SpecError(f"CatTensors: {stray[0]!r} is no observation of the environment, which has {[*items]}.")
             return list(self.given)
         ndim = len(specs.batch_size) + 1
-        found = [
+        vectors = [
             key
             for key, leaf in items.items()
             if leaf is not None
@@ -111,12 +112,12 @@ class CatTensors(PlannedTransform):
             and not is_private(key)
             and specs.state.get(key, None) is None
         ]
-        if not found:
+        if not vectors:
             raise SpecError(f"CatTensors: the environment has no vector to read; give in_keys. It has {[*items]}.")
-        return sorted(found, key=_order)
+        return sorted(vectors, key=_order)
 
     def _dims(self, shapes: list[Any]) -> tuple[int, list[Any]]:
-        """The dimension counted from the back, and the shapes without batch dimensions as they are put together."""
+        """Return the dimension as a negative number, and the shapes to concatenate, without batch dimensions."""
         if self.unsqueeze_if_oor:
             least = -self.dim if self.dim < 0 else self.dim + 1
             missing = [(1,) * max(0, least - len(shape)) for shape in shapes]
@@ -177,14 +178,14 @@ class CatTensors(PlannedTransform):
         return Hooks(step=put, reset=put, reads_root=False, rows=rows)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Put entries of data together that comes from no environment.
+        """Concatenate entries of data that comes from no environment.
 
         Args:
-            tensordict: data of any batch size with the entries of ``in_keys``. Changed in place, tensors excepted.
+            tensordict: data of any batch size with the entries ``in_keys``; changed in place.
 
         Raises:
-            SpecError: no ``in_keys`` were given, and there is no environment to find them in.
-            KeyError: one of them is not there.
+            SpecError: no ``in_keys`` were passed, and the transform has no environment.
+            KeyError: an entry is missing.
         """
         keys = self.in_keys
         if not keys:
@@ -213,7 +214,7 @@ def _order(key: Any) -> str:
 
 
 def _together(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
-    """The spec of data of these specs, put together."""
+    """Return the spec of the concatenated entries."""
     sizes = list(shapes[0])
     sizes[dim] = sum(shape[dim] for shape in shapes)
     device = leaves[0].device
@@ -236,7 +237,7 @@ def _together(leaves: list[Spec], shapes: list[Any], dim: int) -> Spec:
 
 
 def _copies(arrays: Any, keys: list[Any], out_key: Any, shapes: list[Any], dim: int) -> list[tuple[Any, Any]]:
-    """Each entry has its place in the result."""
+    """Return the part of the result of each entry, and the entry."""
     out, start, copies = arrays[out_key], 0, []
     for key, shape in zip(keys, shapes, strict=True):
         place = [slice(None)] * out.ndim

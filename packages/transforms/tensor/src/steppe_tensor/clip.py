@@ -1,4 +1,4 @@
-"""ClipTransform: values between two bounds."""
+"""ClipTransform: clip values."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["ClipTransform"]
 
 
 class ClipTransform(EntryTransform):
-    """Clips values to the numbers between two bounds.
+    """Clips values to the range between two bounds.
 
-    Shape and dtype stay. The spec of what is clipped is bounded by what is left of the bounds that it had. The inverse
-    clips what the caller writes, whose spec stays as it is.
+    Shape and dtype stay the same. The bounds of the spec are clipped too. The inverse clips the entries that the caller
+    writes, and keeps their specs.
 
     Args:
         in_keys: observations, rewards and done entries to clip.
-        out_keys: where the results go, one for each; by default the same keys.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
-        out_keys_inv: keys that the caller writes for them; by default the same.
-        low: smallest value, a number; None for no lower bound.
-        high: largest value, likewise.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
+        low: lower bound, a number or None.
+        high: upper bound, a number or None.
 
     Raises:
-        SpecError: there is no bound, or ``low`` is not below ``high``; one is no number; there are no keys; or an entry
-            of whole numbers is clipped to a number that is none.
+        SpecError: there is no bound or no key, a bound is no number, ``low`` is not below ``high``, or an integer entry
+            would be clipped to a fraction.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ClipTransform(EntryTransform):
 
 
 def _bound(name: str, value: Any) -> Any:
-    """A bound as a Python number; None where it bounds nothing."""
+    """Return a bound as a Python number; None if it is infinite."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""UnsqueezeTransform and SqueezeTransform: dimensions of size 1 that come and go."""
+"""UnsqueezeTransform and SqueezeTransform: add and remove dimensions of size 1."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["SqueezeTransform", "UnsqueezeTransform"]
 class UnsqueezeTransform(EntryTransform):
     """Inserts a dimension of size 1: ``[*B, n]`` becomes ``[*B, 1, n]`` with ``dim=-2``.
 
-    The inverse takes it out of what the caller writes.
+    The inverse removes it from the entries that the caller writes.
 
     Args:
-        dim: where it is in the result, counted from the back.
-        allow_positive_dim: ``dim`` may count from the front, behind the batch dimensions of the environment.
+        dim: position of the dimension in the result; negative.
+        allow_positive_dim: allow ``dim`` to count from the first dimension after the batch size of the environment.
         in_keys: observations, rewards and done entries.
-        out_keys: where the results go, one for each; by default the same keys.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
-        out_keys_inv: keys that the caller writes for them; by default the same.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
-        SpecError: ``dim`` counts from the front, or is out of range, or there are no keys.
+        SpecError: ``dim`` is not negative or out of range, or there are no keys.
     """
 
     invertible = True
@@ -53,7 +53,7 @@ class UnsqueezeTransform(EntryTransform):
 
     @property
     def dim(self) -> int:
-        """The dimension, behind those of the environment's batch where it counts from the front."""
+        """The dimension; if it is not negative, the batch dimensions of the environment are added."""
         if self.given_dim < 0:
             return self.given_dim
         env = self.parent
@@ -61,7 +61,7 @@ class UnsqueezeTransform(EntryTransform):
 
     @property
     def unsqueeze_dim(self) -> int:
-        """The same as ``dim``."""
+        """Same as ``dim``."""
         return self.dim
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -77,17 +77,17 @@ class UnsqueezeTransform(EntryTransform):
         return leaf.unsqueeze(self._place(leaf, batch_dims, 1))
 
     def _place(self, leaf: Spec, batch_dims: int, more: int) -> int:
-        own = leaf.ndim - batch_dims + more
+        ndim = leaf.ndim - batch_dims + more
         dim = self.given_dim
-        if not -own <= dim < own:
+        if not -ndim <= dim < ndim:
             raise SpecError(
                 f"{type(self).__name__}: dim={dim} is out of range for an entry of shape "
-                f"{tuple(leaf.shape[batch_dims:])}; give one from {-own} to -1."
+                f"{tuple(leaf.shape[batch_dims:])}; give one from {-ndim} to -1."
             )
         return dim if dim < 0 else dim + batch_dims
 
     def shared_key(self) -> Any:
-        # What counts from the front does not take rows in front.
+        # A dimension that is not negative changes its meaning if rows are added in front.
         return (type(self), self.given_dim, self.given_keys()) if self.given_dim < 0 else None
 
     def _repr_keys(self) -> Any:
@@ -95,30 +95,30 @@ class UnsqueezeTransform(EntryTransform):
 
 
 class SqueezeTransform(UnsqueezeTransform):
-    """Takes a dimension of size 1 out: ``[*B, 1, n]`` becomes ``[*B, n]`` with ``dim=-2``.
+    """Removes a dimension of size 1: ``[*B, 1, n]`` becomes ``[*B, n]`` with ``dim=-2``.
 
-    A dimension of another size stays. The inverse inserts the dimension into what the caller writes.
+    A dimension of another size stays. The inverse inserts the dimension into the entries that the caller writes.
 
     Args:
-        dim: which one, counted from the back.
-        allow_positive_dim: ``dim`` may count from the front, behind the batch dimensions of the environment.
+        dim: the dimension; negative.
+        allow_positive_dim: allow ``dim`` to count from the first dimension after the batch size of the environment.
         in_keys: observations, rewards and done entries.
-        out_keys: where the results go, one for each; by default the same keys.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
-        out_keys_inv: keys that the caller writes for them; by default the same.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
-        SpecError: ``dim`` counts from the front, or is out of range, or there are no keys, or an action or state has
-            another size than 1 there.
+        SpecError: ``dim`` is not negative or out of range, there are no keys, or the size of an action or state in this
+            dimension is not 1.
     """
 
     @property
     def squeeze_dim(self) -> int:
-        """The same as ``dim``."""
+        """Same as ``dim``."""
         return self.dim
 
     row_kernel = UnsqueezeTransform.row_kernel
-    # Said anew, because it is of the methods below.
+    # Assigned again, because the methods below would otherwise invalidate it.
     shared_key = UnsqueezeTransform.shared_key
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -134,7 +134,7 @@ class SqueezeTransform(UnsqueezeTransform):
         place = self._place(leaf, batch_dims, 0)
         if leaf.shape[place] != 1:
             raise SpecError(
-                f"SqueezeTransform: what the environment takes has shape {tuple(leaf.shape[batch_dims:])}, whose "
+                f"SqueezeTransform: the environment takes an entry of shape {tuple(leaf.shape[batch_dims:])}, whose "
                 f"dimension {self.given_dim} has not the size 1, so it cannot be left out by the caller."
             )
         return leaf.squeeze(place)

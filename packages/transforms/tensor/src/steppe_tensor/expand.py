@@ -1,4 +1,4 @@
-"""ExpandAs: an entry repeated to the shape of another."""
+"""ExpandAs: expand an entry to the shape of another."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class ExpandAs(PlannedTransform):
-    """Repeats an entry to the right until it has the shape of another: a ``done`` for each agent of a group.
+    """Expands an entry to the shape of another by adding dimensions at the end: a ``done`` for each agent of a group.
 
-    Where a reset lacks the other entry, a reward, its spec says the shape.
+    At a reset, which has no reward, the shape of a reward is read from its spec.
 
     Args:
-        in_key: entry to repeat: an observation, reward or done entry.
-        ref_key: entry with the shape to reach.
-        out_key: where the result goes; by default ``in_key``. What is made of a done entry is an observation and needs
-            a name of its own, because the done entries of a level have one shape.
+        in_key: entry to expand: an observation, reward or done entry.
+        ref_key: entry with the shape of the result.
+        out_key: key of the result. Default: ``in_key``. An expanded done entry is an observation and needs another
+            name, because all done entries of a level have the same shape.
 
     Raises:
-        SpecError: the environment lacks one of the entries, the shape cannot be reached, or a done entry would get it.
+        SpecError: the environment lacks one of the entries, the shapes do not match, or the result would be a done
+            entry of another shape.
     """
 
     def __init__(self, in_key: Any, ref_key: Any, out_key: Any = None) -> None:
@@ -38,38 +39,43 @@ class ExpandAs(PlannedTransform):
 
     @property
     def in_keys(self) -> list[Any]:
-        """The entry that is repeated, in a list."""
+        """The entry to expand, in a list."""
         return [self.in_key]
 
     @property
     def out_keys(self) -> list[Any]:
-        """Where the result goes, in a list."""
+        """The key of the result, in a list."""
         return [self.out_key]
 
-    def _found(self, specs: EnvSpecs, key: Any) -> tuple[Composite, Spec]:
+    def _entry(self, specs: EnvSpecs, key: Any) -> tuple[Composite, Spec]:
         for spec in (specs.observation, specs.reward, specs.done):
             leaf = spec.get(key, None)
             if leaf is not None:
                 return spec, leaf
-        found = [key for spec in (specs.observation, specs.reward, specs.done) for key in spec.keys(True, True)]
-        raise SpecError(f"ExpandAs: the environment has no entry {key!r}. It has {found}.")
+        existing = [key for spec in (specs.observation, specs.reward, specs.done) for key in spec.keys(True, True)]
+        raise SpecError(f"ExpandAs: the environment has no entry {key!r}. It has {existing}.")
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
-        spec, leaf = self._found(specs, self.in_key)
-        like, reference = self._found(specs, self.ref_key)
+        kinds = (specs.observation, specs.reward, specs.done)
+        if self.missing_tolerance and any(
+            all(spec.get(key, None) is None for spec in kinds) for key in (self.in_key, self.ref_key)
+        ):
+            return specs
+        spec, leaf = self._entry(specs, self.in_key)
+        like, reference = self._entry(specs, self.ref_key)
         missing = reference.ndim - leaf.ndim
         for _ in range(missing):
             leaf = leaf.unsqueeze(-1)
         if missing < 0 or any(a not in (1, b) for a, b in zip(leaf.shape, reference.shape, strict=True)):
             raise self._other_shape(leaf.shape, reference.shape)
-        if names_of(self.out_key)[-1] in _FLAGS and reference.shape != self._found(specs, self.in_key)[1].shape:
+        if names_of(self.out_key)[-1] in _FLAGS and reference.shape != self._entry(specs, self.in_key)[1].shape:
             raise SpecError(
                 f"ExpandAs: {self.out_key!r} would get the shape {tuple(reference.shape)}, and the done entries of a "
                 f"level have one shape. Give the result another name, such as out_key={self._other_name()!r}."
             )
-        other = spec is specs.done and names_of(self.out_key)[-1] not in _FLAGS
-        target = specs.observation if other else spec
+        observed = spec is specs.done and names_of(self.out_key)[-1] not in _FLAGS
+        target = specs.observation if observed else spec
         set_beside(target, self.out_key, leaf.expand(reference.shape), like)
         return specs
 
@@ -85,7 +91,7 @@ class ExpandAs(PlannedTransform):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         batch = len(specs.batch_size)
-        tail = tuple(self._found(specs, self.ref_key)[1].shape[batch:])
+        tail = tuple(self._entry(specs, self.ref_key)[1].shape[batch:])
         in_root = specs.reward.get(self.in_key, None) is None
 
         def expand(_: Any, data: TensorDictBase) -> TensorDictBase:
@@ -96,14 +102,14 @@ class ExpandAs(PlannedTransform):
         return Hooks(step=expand, reset=expand if in_root else None, reads_root=False, rows=rows)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Repeat an entry of data that comes from no environment.
+        """Expand an entry of data that comes from no environment.
 
         Args:
-            tensordict: data of any batch size with both entries. Changed in place, tensors excepted.
+            tensordict: data of any batch size with both entries. Its entries are replaced; tensors are not changed.
 
         Raises:
-            KeyError: one of them is not there.
-            SpecError: the shape cannot be reached.
+            KeyError: an entry is missing.
+            SpecError: the shapes do not match.
         """
         for key in (self.in_key, self.ref_key):
             if tensordict.get(key, None) is None:
@@ -125,12 +131,12 @@ class ExpandAs(PlannedTransform):
 
 
 def _expanded(value: torch.Tensor, shape: Any) -> torch.Tensor:
-    # A tensor of its own: what is written into one element must not be seen in others.
+    # Expanded views share memory, so a write to one element would change others.
     return value.reshape(value.shape + (1,) * (len(shape) - value.ndim)).expand(shape).contiguous()
 
 
 class _Kernel:
-    """The same on blocks of rows."""
+    """Does the same on blocks of rows, in numpy."""
 
     def __init__(self, in_key: Any, out_key: Any, tail: tuple[int, ...]) -> None:
         self.in_key, self.out_key, self.tail = in_key, out_key, tail
@@ -138,7 +144,7 @@ class _Kernel:
     def _pair(self, arrays: Any) -> tuple[Any, Any] | None:
         source, target = arrays.before.get(self.in_key), arrays.get(self.out_key)
         if source is None or target is None:
-            return None  # a root has no rewards
+            return None  # the root has no rewards
         return target, source.reshape(source.shape + (1,) * (target.ndim - source.ndim))
 
     def __call__(self, root: Any, following: Any) -> Any:

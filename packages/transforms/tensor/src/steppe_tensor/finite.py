@@ -1,4 +1,4 @@
-"""FiniteTensorDictCheck: an error where a value is not finite."""
+"""FiniteTensorDictCheck: raise an error if a value is not finite."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ __all__ = ["FiniteTensorDictCheck"]
 
 
 class FiniteTensorDictCheck(PlannedTransform):
-    """Raises where a value that the environment returns is NaN or infinite.
+    """Raises an error if the environment returns a value that is NaN or infinite.
 
-    All floats of a reset or step are looked at: observations, rewards, and what transforms before it have added. The
-    data stays as it is. Called on data from elsewhere, it looks at all of its floats.
+    It checks all floating-point entries of a reset or step: observations and rewards, including those that transforms
+    before it have added. On data that comes from no environment, it checks all floating-point entries. It never changes
+    data.
 
     Raises:
-        SpecError: at the step in question; says which entries hold what, and in which rows.
+        SpecError: during the step with such a value; the text names the entries and the rows.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class FiniteTensorDictCheck(PlannedTransform):
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Look at data that is there already, and return it as it is."""
+        """Check data that comes from no environment, and return it unchanged."""
         return _checked(tensordict)
 
     def shared_key(self) -> Any:
@@ -77,7 +78,7 @@ def _error(bad: list[str]) -> SpecError:
 
 
 class _Kernel:
-    """The same on blocks of rows."""
+    """Does the same on blocks of rows, in numpy."""
 
     def __init__(self, keys: list[Any]) -> None:
         self.keys = keys

@@ -1,4 +1,4 @@
-"""FlattenObservation: adjacent dimensions as one."""
+"""FlattenObservation: flatten adjacent dimensions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["FlattenObservation"]
 
 
 class FlattenObservation(EntryTransform):
-    """Joins adjacent dimensions: ``[*B, 3, 4, 5]`` becomes ``[*B, 3, 20]`` with ``FlattenObservation(-2, -1)``.
+    """Flattens adjacent dimensions: ``[*B, 3, 4, 5]`` becomes ``[*B, 3, 20]`` with ``FlattenObservation(-2, -1)``.
 
     Args:
-        first_dim: the first of the dimensions, counted from the back.
-        last_dim: the last of them, counted from the back.
-        in_keys: entries to flatten; ``["pixels"]`` by default.
-        out_keys: where the results go, one for each; by default the same keys.
-        allow_positive_dim: the dimensions may count from the front, behind the batch dimensions of the environment.
+        first_dim: the first dimension to flatten; negative.
+        last_dim: the last dimension to flatten; negative.
+        in_keys: entries to flatten. Default: ``["pixels"]``.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        allow_positive_dim: allow dimensions to count from the first one after the batch size of the environment.
 
     Raises:
-        SpecError: a dimension counts from the front, or is out of range, or they are in the wrong order.
+        SpecError: a dimension is not negative or out of range, or they are in the wrong order.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class FlattenObservation(EntryTransform):
 
     @property
     def first_dim(self) -> int:
-        """The first dimension, behind those of the environment's batch where it counts from the front."""
+        """The first dimension; if it is not negative, the batch dimensions of the environment are added."""
         return self._behind_batch(self.given_dims[0])
 
     @property
     def last_dim(self) -> int:
-        """The last dimension, likewise."""
+        """The last dimension; if it is not negative, the batch dimensions of the environment are added."""
         return self._behind_batch(self.given_dims[1])
 
     def _behind_batch(self, dim: int) -> int:
@@ -68,12 +68,12 @@ class FlattenObservation(EntryTransform):
         return partial(np.copyto, target, source.reshape(target.shape))
 
     def transform_leaf(self, leaf: Spec, batch_dims: int) -> Spec:
-        own = leaf.ndim - batch_dims
+        ndim = leaf.ndim - batch_dims
         first, last = self.given_dims
-        if not (-own <= first < own and -own <= last < own and first % own <= last % own):
+        if not (-ndim <= first < ndim and -ndim <= last < ndim and first % ndim <= last % ndim):
             raise SpecError(
                 f"FlattenObservation: first_dim={first} and last_dim={last} are no range of the dimensions of an entry "
-                f"of shape {tuple(leaf.shape[batch_dims:])}; give them from {-own} to -1, the first one first."
+                f"of shape {tuple(leaf.shape[batch_dims:])}; give them from {-ndim} to -1, the first one first."
             )
         return leaf.flatten(*(dim if dim < 0 else dim + batch_dims for dim in (first, last)))
 

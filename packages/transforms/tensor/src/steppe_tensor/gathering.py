@@ -1,4 +1,4 @@
-"""Gathering: a kernel for blocks of rows that copies entries to their places in one."""
+"""Gathering: copy entries of rows into parts of one entry."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Gathering"]
 
 
 class Gathering:
-    """What CatTensors and Stack do to blocks of rows: ``bind`` of their RowHooks.
+    """Implements CatTensors and Stack on blocks of rows: the ``bind`` of their RowHooks.
 
     Args:
-        copies: given the arrays of the root or of ``next``, pairs of a place in the result and what is copied there.
+        copies: function of the arrays of the root or of ``next`` that returns pairs of arrays: target and source.
     """
 
     def __init__(self, copies: Callable[[Any], list[tuple[Any, Any]]]) -> None:

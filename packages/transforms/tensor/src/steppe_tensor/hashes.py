@@ -1,4 +1,4 @@
-"""Hash: values as numbers of a fixed size, and back."""
+"""Hash: hash values, and look hashed values up."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ __all__ = ["Hash"]
 
 
 class Hash(PlannedTransform):
-    """Hashes tensors, text and objects: each datum becomes a tensor of a fixed size.
+    """Hashes tensors, text and objects to tensors of a fixed size.
 
-    By default that is SHA-256, ``[*B, 32]`` uint8: of the text in UTF-8, of the bytes of a tensor, or of what ``str``
-    makes of another object. Every row of a batch is hashed for itself.
+    The default hash is SHA-256, ``[*B, 32]`` uint8: of the UTF-8 text, of the bytes of a tensor, or of ``str(object)``.
+    Each row of a batch is hashed separately.
 
-    The inverse looks up what a hash was made of, among what this transform has hashed, or what ``repertoire`` holds.
+    The inverse looks up the value of a hash in ``repertoire``, which holds all values that were hashed.
 
     Args:
         in_keys: observations to hash.
-        out_keys: where the hashes go, one for each.
+        out_keys: keys to write, as many as ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
-        out_keys_inv: keys at which the caller writes hashes of them.
-        hash_fn: function of a value, and of the seed where there is one, that returns a tensor, of one shape and dtype
+        out_keys_inv: keys of the hashes that the caller writes instead.
+        hash_fn: function of a value, and of ``seed`` if it is set, that returns a tensor, of the same shape and dtype
             for all values.
-        seed: what ``hash_fn`` is given beside the value. The default one puts it in front of the value.
-        use_raw_nontensor: give ``hash_fn`` the TensorDict entry of a datum (NonTensorData) instead of its object.
-        repertoire: from hashes, as tuples of numbers (a number, for a hash without dimensions), to values. It is
-            filled, not copied. By default there is one where ``in_keys_inv`` are given.
+        seed: second argument of ``hash_fn``. The default hash is that of the seed followed by the value.
+        use_raw_nontensor: pass the TensorDict entry (NonTensorData) to ``hash_fn`` instead of its object.
+        repertoire: dict from hashes, as tuples of numbers (or a number), to values. It is filled in place. Default: an
+            empty one if ``in_keys_inv`` are passed, else None.
 
     Raises:
-        SpecError: there are not as many ``out_keys`` as ``in_keys``, or the environment has no such entry, or
-            ``hash_fn`` returns something else than a tensor.
+        SpecError: the numbers of ``in_keys`` and ``out_keys`` differ, the environment has no such entry, or ``hash_fn``
+            returns no tensor.
     """
 
     invertible = True
@@ -70,10 +70,10 @@ class Hash(PlannedTransform):
         self.hash_fn, self.seed, self.use_raw_nontensor = hash_fn, seed, use_raw_nontensor
         self.repertoire = {} if repertoire is None and self.given_inv else repertoire
 
-    in_keys = property(lambda self: list(self.read), doc="The entries that are hashed.")
-    out_keys = property(lambda self: list(self.written), doc="Where the hashes go.")
-    in_keys_inv = property(lambda self: list(self.given_inv), doc="What the environment reads.")
-    out_keys_inv = property(lambda self: list(self.asked_inv), doc="Where the caller writes hashes of it.")
+    in_keys = property(lambda self: list(self.read), doc="The entries to hash.")
+    out_keys = property(lambda self: list(self.written), doc="The keys of the hashes.")
+    in_keys_inv = property(lambda self: list(self.given_inv), doc="The entries that the environment reads.")
+    out_keys_inv = property(lambda self: list(self.asked_inv), doc="The keys of the hashes that the caller writes.")
 
     # -- one value ------------------------------------------------------------------------------------------------
 
@@ -82,8 +82,8 @@ class Hash(PlannedTransform):
         """Return the SHA-256 of a value, ``[32]`` uint8: the same in every process.
 
         Args:
-            value: text, a tensor or array, None (which is the empty text), or an object that ``str`` says all of.
-            seed: is put in front of it.
+            value: text, a tensor or array, None (hashed as empty text), or an object (hashed as its ``str``).
+            seed: prefix of the value.
         """
         digest = hashlib.sha256()
         if seed is not None:
@@ -92,43 +92,43 @@ class Hash(PlannedTransform):
         return torch.from_numpy(np.frombuffer(digest.digest(), np.uint8).copy())
 
     def call_hash_fn(self, value: Any) -> torch.Tensor:
-        """Hash one value, and remember it where there is a repertoire."""
+        """Hash one value, and add it to the repertoire, if there is one."""
         function = self.reproducible_hash if self.hash_fn is None else self.hash_fn
-        found = function(value) if self.seed is None else function(value, self.seed)
-        if not isinstance(found, torch.Tensor):
-            raise SpecError(f"Hash: hash_fn returns a tensor, found {type(found).__name__}: torch.tensor(...).")
+        result = function(value) if self.seed is None else function(value, self.seed)
+        if not isinstance(result, torch.Tensor):
+            raise SpecError(f"Hash: hash_fn returns a tensor, found {type(result).__name__}: torch.tensor(...).")
         if self.repertoire is not None:
-            self.repertoire[self.hash_to_repertoire_key(found)] = (
+            self.repertoire[self.hash_to_repertoire_key(result)] = (
                 value.clone() if isinstance(value, torch.Tensor) else copy(value)
             )
-        return found
+        return result
 
     @classmethod
     def hash_to_repertoire_key(cls, hash_tensor: Any) -> Any:
-        """Return a hash as tuples of numbers, the key at which the repertoire has its value."""
+        """Return a hash as tuples of numbers: its key in the repertoire."""
         values = hash_tensor.tolist() if isinstance(hash_tensor, torch.Tensor) else hash_tensor
         return tuple(cls.hash_to_repertoire_key(value) for value in values) if isinstance(values, list) else values
 
     def get_input_from_hash(self, hash_tensor: torch.Tensor) -> Any:
-        """Return the value that a hash was made of.
+        """Return the value of a hash.
 
         Raises:
             SpecError: there is no repertoire, or the hash is not in it.
         """
         if self.repertoire is None:
-            raise SpecError("Hash: it remembers nothing to look up. Give repertoire={}, or in_keys_inv.")
+            raise SpecError("Hash: it has no repertoire to look hashes up in. Pass repertoire={}, or in_keys_inv.")
         key = self.hash_to_repertoire_key(hash_tensor)
         if key not in self.repertoire:
             raise SpecError(
-                f"Hash: nothing with the hash {str(key)[:60]} is among the {len(self.repertoire)} values that were "
-                "hashed. Give those that may come as repertoire={...}."
+                f"Hash: no value with the hash {str(key)[:60]} is among the {len(self.repertoire)} values that were "
+                "hashed. Pass the values that may occur as repertoire={...}."
             )
         return self.repertoire[key]
 
     # -- data -----------------------------------------------------------------------------------------------------
 
     def _hashed(self, value: Any, lead: torch.Size) -> torch.Tensor:
-        """The hashes of an entry with the leading dimensions ``lead``."""
+        """Return the hashes of an entry with the leading dimensions ``lead``."""
         hashes = [self.call_hash_fn(datum) for datum in self._each(value, lead)]
         if not lead:
             return hashes[0]
@@ -176,10 +176,10 @@ class Hash(PlannedTransform):
         """Hash entries of data that comes from no environment.
 
         Args:
-            tensordict: data of any batch size. Changed in place, tensors excepted.
+            tensordict: data of any batch size. Its entries are replaced; tensors are not changed.
 
         Raises:
-            KeyError: an entry is not there.
+            KeyError: an entry is missing.
         """
         return self._forward(tensordict)
 
@@ -189,7 +189,7 @@ class Hash(PlannedTransform):
     # -- environments ---------------------------------------------------------------------------------------------
 
     def _leaf(self, leaf: Spec, specs: EnvSpecs) -> Spec:
-        """The spec of hashes, found by hashing an example, which is not remembered."""
+        """Return the spec of hashes, from the hash of an example, which is not added to the repertoire."""
         kept, self.repertoire = self.repertoire, None
         try:
             example = self._hashed(leaf.zero(), specs.batch_size)
@@ -203,6 +203,8 @@ class Hash(PlannedTransform):
         specs = specs.copy()
         for key, out_key in zip(self.read, self.written, strict=True):
             leaf = specs.observation.get(key, None)
+            if leaf is None and self.missing_tolerance:
+                continue
             if leaf is None or isinstance(leaf, Composite):
                 found = list(specs.observation.keys(include_nested=True, leaves_only=True))
                 raise SpecError(f"Hash: the environment has no observation {key!r}. It has {found}.")
@@ -230,17 +232,17 @@ class Hash(PlannedTransform):
         return hooks
 
     def shared_key(self) -> Any:
-        # What is remembered, and other functions, are of one environment.
+        # The repertoire and a function of the user belong to one environment.
         if self.repertoire is not None or self.hash_fn is not None:
             return None
         return (type(self), tuple(self.read), tuple(self.written), repr(self.seed))
 
     def get_extra_state(self) -> Any:
-        """The repertoire, for ``state_dict``."""
+        """Return the repertoire, for ``state_dict``."""
         return {"repertoire": self.repertoire}
 
     def set_extra_state(self, state: Any) -> None:
-        """Take over a repertoire."""
+        """Set the repertoire."""
         self.repertoire = state["repertoire"]
 
     def _repr_keys(self) -> Any:
@@ -259,7 +261,7 @@ def _bytes(value: Any) -> bytes:
 
 
 class _Kernel:
-    """SHA-256 of blocks of rows."""
+    """Computes SHA-256 of blocks of rows."""
 
     def __init__(self, pairs: list[tuple[Any, Any]], seed: Any) -> None:
         self.pairs = pairs

@@ -1,4 +1,4 @@
-"""Arguments that several transforms check alike."""
+"""Checks of arguments that several transforms have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["checked_dim", "some_keys"]
 
 
 def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
-    """A dimension that is counted from the back, or from the front where that is allowed."""
+    """Return a dimension if it is a negative number, or any number if ``allow_positive``."""
     if isinstance(dim, bool) or not isinstance(dim, int):
         raise SpecError(f"{owner}: {name} is a whole number, found {dim!r}.")
     if dim >= 0 and not allow_positive:
@@ -22,6 +22,6 @@ def checked_dim(owner: str, name: str, dim: Any, allow_positive: bool) -> int:
 
 
 def some_keys(owner: str, *keys: Any) -> None:
-    """Raise where no key is given."""
+    """Raise an error if no key was passed."""
     if not any(keys):
         raise SpecError(f"{owner}: it has no entries to work on. Give in_keys=[...], or in_keys_inv=[...] for actions.")

@@ -1,4 +1,4 @@
-"""PermuteTransform: dimensions in another order."""
+"""PermuteTransform: permute dimensions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["PermuteTransform"]
 
 
 class PermuteTransform(EntryTransform):
-    """Puts the last dimensions in another order: ``(-1, -3, -2)`` makes ``[*B, C, H, W]`` of ``[*B, H, W, C]``.
+    """Permutes the last dimensions: ``(-1, -3, -2)`` makes ``[*B, C, H, W]`` of ``[*B, H, W, C]``.
 
-    The inverse puts those of what the caller writes back.
+    The inverse restores their order in the entries that the caller writes.
 
     Args:
         dims: the last n dimensions, ``-n`` to ``-1``, in their new order.
         in_keys: observations, rewards and done entries.
-        out_keys: where the results go, one for each; by default the same keys.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
-        out_keys_inv: keys that the caller writes for them; by default the same.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
-        SpecError: ``dims`` are not these, or an entry has fewer dimensions, or there are no keys.
+        SpecError: ``dims`` is no permutation, an entry has fewer dimensions, or there are no keys.
     """
 
     invertible = True
@@ -52,7 +52,7 @@ class PermuteTransform(EntryTransform):
             )
         some_keys("PermuteTransform", in_keys, in_keys_inv)
         self.dims = dims
-        # Where each dimension has gone.
+        # The inverse permutation.
         self._back = [dims.index(dim) - len(dims) for dim in range(-len(dims), 0)]
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""PinMemoryTransform: data in page-locked memory."""
+"""PinMemoryTransform: copy data to page-locked memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["PinMemoryTransform"]
 
 
 class PinMemoryTransform(PlannedTransform):
-    """Puts what resets and steps return into page-locked memory, from which copies to a GPU are faster.
+    """Copies the data of resets and steps to page-locked memory, for faster transfers to a GPU.
 
-    The environment is then stepped on TensorDicts, because rows of arrays lie in memory of their own. Rollouts and
-    collectors stack what they return, which is not page-locked. Where there is no GPU it does nothing, and says so once
-    with an IgnoredArgumentWarning.
+    The environment is then stepped on TensorDicts, because rows of arrays are in memory of their own. Rollouts and
+    collectors stack the data in memory that is not page-locked. Without a GPU, the transform does nothing and warns
+    once (IgnoredArgumentWarning).
     """
 
     def __init__(self) -> None:
         super().__init__()
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
-        if not self._there_is_a_gpu():
+        if not self._has_gpu():
             return Hooks()
         return Hooks(
             step=lambda _, following: following.pin_memory(),
@@ -36,9 +36,9 @@ class PinMemoryTransform(PlannedTransform):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return the data in page-locked memory."""
-        return tensordict.pin_memory() if self._there_is_a_gpu() else tensordict
+        return tensordict.pin_memory() if self._has_gpu() else tensordict
 
-    def _there_is_a_gpu(self) -> bool:
+    def _has_gpu(self) -> bool:
         if torch.cuda.is_available():
             return True
         ignored_argument("PinMemoryTransform", "memory", "there is no GPU to copy to", kind="page-locked")

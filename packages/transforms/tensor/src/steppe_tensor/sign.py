@@ -1,4 +1,4 @@
-"""SignTransform: the signs of values."""
+"""SignTransform: replace values by their signs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["SignTransform"]
 
 
 class SignTransform(EntryTransform):
-    """Makes values -1, 0 or 1, by their signs.
+    """Replaces values by their signs: -1, 0 or 1.
 
-    Shape and dtype stay; the spec is bounded by the signs of the bounds that it had. The inverse takes the signs of
-    what the caller writes, whose spec stays as it is.
+    Shape and dtype stay the same, and the new bounds are the signs of the old ones. The inverse replaces the entries
+    that the caller writes by their signs, and keeps their specs.
 
     Args:
         in_keys: observations, rewards and done entries.
-        out_keys: where the results go, one for each; by default the same keys.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
         in_keys_inv: actions and states that the environment reads.
-        out_keys_inv: keys that the caller writes for them; by default the same.
+        out_keys_inv: keys that the caller writes instead. Default: ``in_keys_inv``.
 
     Raises:
         SpecError: there are no keys.
@@ -49,7 +49,7 @@ class SignTransform(EntryTransform):
         above, below = np.empty(source.shape, bool), np.empty(source.shape, bool)
 
         def sign() -> None:
-            # As torch has it: 0 for NaN, which np.sign keeps.
+            # Like torch.sign, 0 for NaN; np.sign returns NaN.
             np.greater(source, 0, out=above)
             np.less(source, 0, out=below)
             np.subtract(above, below, out=target, dtype=target.dtype)

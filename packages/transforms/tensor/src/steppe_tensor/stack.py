@@ -1,4 +1,4 @@
-"""Stack: entries, or groups of entries, of one shape in one with a dimension more."""
+"""Stack: stack entries, or groups of entries, along a new dimension."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ __all__ = ["Stack"]
 
 
 class Stack(PlannedTransform):
-    """Stacks entries, or groups of entries, of one shape: agents with keys of their own become a group.
+    """Stacks entries, or groups of entries, of the same shape: agents with keys of their own become one group.
 
-    The inverse takes what the caller writes for the group apart, for the environment.
+    The inverse splits a stacked action or state that the caller writes into the entries of the environment.
 
     Args:
         in_keys: entries or groups to stack: observations, rewards and done entries.
-        out_key: where the stack goes.
-        in_key_inv: what the caller writes, stacked: an action or state, or a group of them.
-        out_keys_inv: where its parts go, for the environment.
-        dim: where the new dimension is, counted from the back: among all dimensions of an entry, among the batch
-            dimensions of a group, so that -1 puts it in front of what the entries of a group have of their own.
-        allow_positive_dim: ``dim`` may count from the front, behind the batch dimensions of the environment.
-        del_keys: leave the parts out of the data.
+        out_key: key of the stack.
+        in_key_inv: key of the stacked action or state, or group of them, that the caller writes.
+        out_keys_inv: keys of its parts, which the environment reads.
+        dim: position of the new dimension; negative. Of a group it counts among the batch dimensions of the group, so
+            that -1 inserts it before the dimensions of the entries.
+        allow_positive_dim: allow ``dim`` to count from the first dimension after the batch size of the environment.
+        del_keys: remove the stacked entries from the data.
 
     Raises:
-        SpecError: only one of ``in_key_inv`` and ``out_keys_inv`` is given, ``dim`` counts from the front, ``out_key``
-            is one of ``in_keys``, or the environment lacks some of the parts.
+        SpecError: only one of ``in_key_inv`` and ``out_keys_inv`` is passed, ``dim`` is not negative, ``out_key`` is
+            one of ``in_keys``, or the environment lacks some of the entries.
     """
 
     invertible = True
@@ -88,30 +88,30 @@ class Stack(PlannedTransform):
 
     @property
     def in_keys_inv(self) -> list[Any]:
-        """What the caller writes, in a list."""
+        """The key that the caller writes, in a list."""
         return [] if self.in_key_inv is None else [self.in_key_inv]
 
     @property
     def out_keys_inv(self) -> list[Any]:
-        """Where its parts go."""
+        """The keys of its parts."""
         return list(self.parts_inv)
 
     @property
     def writes_done(self) -> bool:  # type: ignore[override]
-        """Whether it may change done entries: where it stacks groups, or done entries."""
+        """Whether it stacks done entries."""
         return any(names_of(key)[-1] in ("done", "terminated", "truncated") for key in (*self.parts, self.out_key))
 
     # -- specs ----------------------------------------------------------------------------------------------------
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
         specs = specs.copy()
-        found = False
+        stacked = False
         for kind in SPEC_KINDS:
             outward = kind in ("observation", "reward", "done")
             keys, out_key = (self.parts, self.out_key) if outward else (self.parts_inv, self.in_key_inv)
             if keys:
-                found = self._stack_specs(getattr(specs, kind), keys, out_key, len(specs.batch_size), outward) or found
-        if not found and not self.missing_tolerance and self.parent is not None:
+                stacked |= self._stack_specs(getattr(specs, kind), keys, out_key, len(specs.batch_size), outward)
+        if not stacked and not self.missing_tolerance and self.parent is not None:
             raise self._absent(specs.output)
         return specs
 
@@ -125,8 +125,8 @@ class Stack(PlannedTransform):
         shapes = {tuple(leaf.shape) for leaf in leaves}
         if len(shapes) != 1:
             raise SpecError(
-                f"Stack: {keys} have the shapes {[tuple(leaf.shape[batch:]) for leaf in leaves]}; only what has one "
-                "shape can be stacked."
+                f"Stack: {keys} have the shapes {[tuple(leaf.shape[batch:]) for leaf in leaves]}; only entries of the "
+                "same shape can be stacked."
             )
         stacked = _stacked(leaves, self._place(len(next(iter(shapes))), batch))
         if self.del_keys or not outward:
@@ -137,11 +137,11 @@ class Stack(PlannedTransform):
         return True
 
     def _place(self, ndim: int, batch: int) -> int:
-        """The new dimension counted from the front, of entries that have ``ndim`` dimensions."""
+        """Return the position of the new dimension in entries with ``ndim`` dimensions, counted from the first one."""
         place = self.dim + ndim + 1 if self.dim < 0 else self.dim + batch
         if not batch <= place <= ndim:
             raise SpecError(
-                f"Stack: dim={self.dim} is out of range for what has {ndim - batch} dimensions behind the batch; give "
+                f"Stack: dim={self.dim} is out of range for {ndim - batch} dimensions behind the batch; give "
                 f"one from {batch - ndim - 1} to -1."
             )
         return place
@@ -207,7 +207,7 @@ class Stack(PlannedTransform):
         return data
 
     def _place_of_group(self, value: TensorDictBase, batch: int) -> int:
-        # A group that the caller has made may have the batch size of the data alone: what its specs say counts.
+        # A group that the caller made may only have the batch size of the data, whatever its spec has.
         if self.dim >= 0:
             return self.dim + batch
         return max(self.dim + value.batch_dims, batch) if value.batch_dims > batch else batch
@@ -219,10 +219,10 @@ class Stack(PlannedTransform):
         """Stack entries of data that comes from no environment.
 
         Args:
-            tensordict: data of any batch size with the parts. Changed in place, tensors excepted.
+            tensordict: data of any batch size with the parts. Its entries are replaced; tensors are not changed.
 
         Raises:
-            KeyError: a part is not there.
+            KeyError: a part is missing.
         """
         if all(tensordict.get(key, None) is None for key in self.parts) and not self.missing_tolerance:
             found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
@@ -238,7 +238,7 @@ class Stack(PlannedTransform):
 
 
 def _stacked(leaves: list[Any], place: int) -> Spec:
-    """The spec of stacked data; of numbers with different bounds one with the bounds of each."""
+    """Return the spec of stacked data; different bounds are stacked too."""
     stacked: Any = torch.stack(leaves, place)
     return _plain(stacked, leaves, place)
 
@@ -273,8 +273,8 @@ def _check_size(value: torch.Tensor, place: int, n: int) -> None:
 
 
 def _copies(arrays: Any, keys: list[Any], out_key: Any, place: int) -> list[tuple[Any, Any]]:
-    """Each entry has its place in the stack."""
+    """Return the part of the stack of each entry, and the entry."""
     if out_key not in arrays:
-        return []  # a root has no rewards
+        return []  # the root has no rewards
     out, lead = arrays[out_key], (slice(None),) * (place + 1)
     return [(out[(*lead, i)], arrays.before[key]) for i, key in enumerate(keys)]

@@ -1,4 +1,4 @@
-"""Timer: how long steps, policies and resets take."""
+"""Timer: measure the time of steps, policy calls and resets."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ __all__ = ["Timer"]
 
 
 class Timer(PlannedTransform):
-    """Measures how long each step, policy and reset takes, in seconds.
+    """Measures the time of each step, policy call and reset, in seconds.
 
     Adds three entries of the batch size ``[*B]``, of torch's default dtype:
 
-    * ``time_step``: from the call of a step to its result, in ``next``; 0 after a reset.
-    * ``time_policy``: from the result before a step to its call, in ``next``; 0 after a reset.
-    * ``time_reset``: how long the reset took; 0 in ``next``.
+    * ``time_step``: duration of the step, in ``next``; 0 after a reset.
+    * ``time_policy``: time between the previous result and the call of the step, in ``next``; 0 after a reset.
+    * ``time_reset``: duration of the reset; 0 in ``next``.
 
-    A step is what lies below the transform: the environment and the transforms before it. All rows of a batch have the
-    time of their common call. In a rollout without a policy, actions are known ahead, and ``time_policy`` is what lies
-    between two steps.
+    A step includes the environment and the transforms before this one. All rows of a batch have the time of their
+    common call. In a rollout without a policy, ``time_policy`` is the time between two steps.
 
     Args:
-        out_keys: the keys of the three, in this order.
-        time_key: what their names begin with, where no ``out_keys`` are given.
+        out_keys: the three keys, in this order.
+        time_key: prefix of the default keys.
 
     Attributes:
-        clock: the clock, a function that returns seconds; a subclass may have another.
+        clock: function that returns seconds; a subclass may replace it.
 
     Raises:
-        SpecError: there are not three ``out_keys``.
+        SpecError: ``out_keys`` are not three keys.
     """
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
@@ -55,11 +54,11 @@ class Timer(PlannedTransform):
 
     @property
     def out_keys(self) -> list[Any]:
-        """The keys of the times of steps, policies and resets."""
+        """The keys of the times of steps, policy calls and resets."""
         return [self.time_step_key, self.time_policy_key, self.time_reset_key]
 
     def _forget(self) -> None:
-        #: When the last result was returned, the running call began, and how long the policy took before it.
+        #: Times of the last result and of the running call, and duration of the policy call between them.
         self.__dict__.update(_returned=None, _called=None, _policy=0.0)
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
@@ -125,7 +124,7 @@ class Timer(PlannedTransform):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the clock of one process says means nothing in another.
+        # Clocks of different processes cannot be compared.
         return {**super().__getstate__(), "_returned": None, "_called": None, "_policy": 0.0}
 
     def shared_key(self) -> Any:

@@ -1,9 +1,11 @@
-"""Transforms over time for steppe: stacks of frames, repeated actions, ends of episodes."""
+"""Transforms over time for steppe: stacks of frames, repeated and skipped steps, ends of episodes."""
 
 from __future__ import annotations
 
+from .auto_reset import AutoResetTransform
 from .burn_in import BurnInTransform
 from .cat_frames import CatFrames
+from .conditional_skip import ConditionalSkip
 from .frame_skip import FrameSkipTransform
 from .gsde import gSDENoise
 from .max_pool import TimeMaxPool
@@ -13,8 +15,10 @@ from .terminate import TerminateTransform
 from .traj_counter import TrajCounter
 
 __all__ = [
+    "AutoResetTransform",
     "BurnInTransform",
     "CatFrames",
+    "ConditionalSkip",
     "FrameSkipTransform",
     "NoopResetEnv",
     "RandomTruncationTransform",

@@ -1,4 +1,4 @@
-"""BurnInTransform: memories of recurrent modules, worked out anew from the first steps of stored data."""
+"""BurnInTransform: recompute the hidden states of recurrent modules from the first steps of stored data."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ __all__ = ["BurnInTransform"]
 
 
 class BurnInTransform(Transform):
-    """Runs recurrent modules over the first steps of stored data, and returns the rest with the memory at its start.
+    """Runs recurrent modules over the first steps of stored data, and returns the other steps with new hidden states.
 
-    The memory in a buffer is that of the policy that made the data, and is old. Here it is what the modules make of the
-    first ``burn_in`` steps now, without gradients. For samples of slices, not for environments.
+    The hidden states in a replay buffer are those of an older policy. This transform replaces them at the first
+    returned step by the result of the current modules on the first ``burn_in`` steps, without gradients. It is for
+    samples of slices, not for environments.
 
     Args:
-        modules: one, or several that run one after the other, which take data ``[*B, T]``.
+        modules: one module, or several to run one after the other, which take data ``[*B, T]``.
         burn_in: number of steps.
-        out_keys: memories, without ``"next"``; by default all that the modules write below ``"next"``.
+        out_keys: keys of the hidden states, without ``"next"``. Default: all that the modules write below ``"next"``.
 
     Raises:
         SpecError: one of the modules is no TensorDictModule, or ``burn_in`` not a whole number >= 0.
     """
 
     def __init__(self, modules: Any, burn_in: int, out_keys: Any = None) -> None:
-        found = list(modules) if isinstance(modules, Sequence) else [modules]
-        for module in found:
+        parts = list(modules) if isinstance(modules, Sequence) else [modules]
+        for module in parts:
             if not isinstance(module, TensorDictModuleBase):
                 raise SpecError(
                     f"BurnInTransform: modules are TensorDictModules, found {type(module).__name__}. Wrap it: "
@@ -41,15 +42,15 @@ class BurnInTransform(Transform):
         if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
             raise SpecError(f"BurnInTransform: burn_in is a whole number >= 0, found {burn_in!r}.")
         if out_keys is None:
-            out_keys = [key for module in found for key in module.out_keys if names_of(key)[0] == "next"]
+            out_keys = [key for module in parts for key in module.out_keys if names_of(key)[0] == "next"]
         elif isinstance(out_keys, (str, tuple)):
             out_keys = [out_keys]
         memories = dict.fromkeys(_without_next(key) for key in out_keys)
-        super().__init__(list(dict.fromkeys(as_key(key) for module in found for key in module.in_keys)))
+        super().__init__(list(dict.fromkeys(as_key(key) for module in parts for key in module.in_keys)))
         self.out_keys = list(memories)
         self.burn_in = burn_in
-        #: The modules; not as parts of this one, which has no parameters of its own to train.
-        self.__dict__["recurrent"] = found
+        #: The modules; no submodules, because their parameters are not those of this transform.
+        self.__dict__["recurrent"] = parts
 
     def hooks(self, specs: EnvSpecs) -> Any:
         raise NotSupported(
@@ -58,17 +59,17 @@ class BurnInTransform(Transform):
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the steps behind the first ``burn_in``, with the memory that the modules have there.
+        """Return the steps after the first ``burn_in``, with the hidden states that the modules have there.
 
         Args:
             tensordict: data ``[*B, T]``, time last.
 
         Returns:
-            Data ``[*B, T - burn_in]``; ``tensordict`` itself where ``burn_in`` is 0.
+            Data ``[*B, T - burn_in]``; ``tensordict`` itself if ``burn_in`` is 0.
 
         Raises:
-            SpecError: the data has no more steps than are burnt in.
-            KeyError: no module has written a memory.
+            SpecError: the data has at most ``burn_in`` steps.
+            KeyError: no module wrote a hidden state.
         """
         if self.burn_in == 0:
             return tensordict

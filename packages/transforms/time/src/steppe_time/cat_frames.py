@@ -1,4 +1,4 @@
-"""CatFrames: the last observations of an episode, one behind the other."""
+"""CatFrames: concatenate the last observations of an episode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Bounded, Spec, Unbounded
-from steppe.transforms import Compose, EnvSpecs, ExcludeTransform, as_key, names_of
+from steppe.transforms import Compose, EnvSpecs, Transform, as_key, names_of
 
 from .history import OverHistory
 from .windows import episode_windows, time_dim_of
@@ -21,35 +21,35 @@ _PADDING = ("same", "constant")
 
 
 class CatFrames(OverHistory):
-    """Concatenates each observation and the ``N - 1`` before it, the oldest first.
+    """Concatenates each observation with the ``N - 1`` before it, the oldest first.
 
-    An observation ``[*B, *F]`` becomes one whose size along ``dim`` is ``N`` times as large, of the same dtype. At the
-    beginning of an episode what is missing is the first observation, or ``padding_value``. Rows that are reset begin
-    anew, whichever they are.
+    The size of an observation ``[*B, *F]`` along ``dim`` becomes ``N`` times as large; the dtype stays. At the start of
+    an episode, missing observations are replaced by the first one, or by ``padding_value``. A reset of some rows
+    restarts these rows only.
 
-    On stored data, see :meth:`unfolding`: so frames can be stored once, and be stacked where they are sampled.
+    :meth:`unfolding` does the same with stored data, so that a buffer stores each frame once and stacks its samples.
 
     Args:
-        N: how many observations.
-        dim: along which dimension; negative, so that it means the same for any batch size.
-        in_keys: observations to read; ``["pixels"]`` by default.
-        out_keys: where the stacks go, one for each; by default in their places.
+        N: number of observations.
+        dim: dimension to concatenate along; negative, so that it means the same for any batch size.
+        in_keys: observations to read. Default: ``["pixels"]``.
+        out_keys: where the stacks go, one for each; default: ``in_keys``.
         padding: ``"same"`` or ``"constant"``.
-        padding_value: what there is before the first observation, with ``padding="constant"``.
+        padding_value: value before the first observation, with ``padding="constant"``.
         as_inverse: stack in ``inv``, which a buffer calls when it is extended, instead of in ``forward``. Not for
             environments.
-        reset_key: the mask that decides which rows begin anew, where that of the level of an observation is not meant.
-        done_key: the done entry below ``"next"`` at which episodes in stored data end; ``"done"`` by default.
-        future: each observation and the ``N - 1`` after it, in stored data alone. Behind the end of an episode, its
-            last observation is repeated (or ``padding_value``).
-        mask_key: where ``[*B, N]`` bool goes, True for what is padding, in stored data alone.
+        reset_key: mask of the rows that are reset, if it is not that of the level of the observation.
+        done_key: the done entry below ``"next"`` that ends episodes in stored data. Default: ``"done"``.
+        future: concatenate each observation with the ``N - 1`` after it, in stored data only. After the end of an
+            episode, its last observation is repeated (or ``padding_value``).
+        mask_key: key of a mask ``[*B, N]``, bool, True for padding, in stored data only.
 
     Raises:
-        SpecError: ``N`` is not a whole number >= 1, ``dim`` not negative, or ``padding`` neither of the two.
+        SpecError: ``N`` is not a whole number >= 1, ``dim`` is not negative, or ``padding`` is unknown.
         NotSupported: ``future``, ``mask_key`` or ``as_inverse`` in an environment.
     """
 
-    memory_name = "_frames"
+    memory_name = "__frames"
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class CatFrames(OverHistory):
         for name in ("future", "mask_key", "as_inverse"):
             if getattr(self, name):
                 raise NotSupported(
-                    f"CatFrames({name}={getattr(self, name)!r}) works on stored data alone, such as samples of a "
-                    "buffer: an environment knows neither what comes nor how a buffer keeps it. Leave it out here."
+                    f"CatFrames({name}={getattr(self, name)!r}) works on stored data only, such as samples of a "
+                    "buffer. Leave it out for an environment."
                 )
         return super().transform_specs(specs)
 
@@ -118,7 +118,7 @@ class CatFrames(OverHistory):
         try:
             wide = leaf.unsqueeze(at).expand(*leaf.shape[:at], self.N, *leaf.shape[at:])
             return wide.flatten(at, at + 1)
-        except SpecError:  # stacks of one-hot vectors, for example, are none
+        except SpecError:  # a stack of one-hot vectors, for example, is not one-hot
             return Unbounded(shape, device=leaf.device, dtype=leaf.dtype)
 
     def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
@@ -136,8 +136,8 @@ class CatFrames(OverHistory):
         size = value.shape[self.dim]
         return result, result.narrow(self.dim, size, size * (self.N - 1))
 
-    def kernel(self, one: dict[str, Any]) -> Any:
-        value, result, memory = one["value"], one["result"], one["memory"]
+    def kernel(self, arrays: dict[str, Any]) -> Any:
+        value, result, memory = arrays["value"], arrays["result"], arrays["memory"]
         size, n, dim, copy = value.shape[self.dim], self.N, self.dim, np.copyto
         constant = self.padding == "constant"
 
@@ -147,23 +147,23 @@ class CatFrames(OverHistory):
             return array[tuple(index)]
 
         if memory is None:
-            first_value, first_result = one["first_value"], one["first_result"]
+            first_value, first_result = arrays["first_value"], arrays["first_result"]
 
             def copy_first(row: int) -> None:
                 first_result[row] = first_value[row]
 
             return (lambda: copy(result, value, casting="unsafe")), copy_first
         older, newest, later = part(result, 0, n - 1), part(result, n - 1, n), part(result, 1, n)
-        kept = one["next_memory"]
+        kept = arrays["next_memory"]
 
         def step() -> None:
             copy(older, memory, casting="unsafe")
             copy(newest, value, casting="unsafe")
             copy(kept, later, casting="unsafe")
 
-        first_value, first_memory = one["first_value"], one["first_memory"]
-        places = [part(one["first_result"], i, i + 1) for i in range(n)]
-        first_later = part(one["first_result"], 1, n)
+        first_value, first_memory = arrays["first_value"], arrays["first_memory"]
+        places = [part(arrays["first_result"], i, i + 1) for i in range(n)]
+        first_later = part(arrays["first_result"], 1, n)
         padding = self.padding_value
 
         def reset(row: int) -> None:
@@ -177,37 +177,38 @@ class CatFrames(OverHistory):
     # -- on stored data --------------------------------------------------------------------------------------------
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """:meth:`unfolding`, unless it is ``as_inverse``."""
+        """Call :meth:`unfolding`, unless ``as_inverse`` is set."""
         return tensordict if self.as_inverse else self.unfolding(tensordict)
 
     def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """:meth:`unfolding` of a copy, where it is ``as_inverse``."""
+        """Call :meth:`unfolding` on a copy, if ``as_inverse`` is set."""
         return self.unfolding(tensordict.copy()) if self.as_inverse else tensordict
 
     def unfolding(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Stack the observations of stored steps, as an environment would have.
+        """Stack the observations of stored steps, as in an environment.
 
-        Time is the batch dimension of that name, or the last one. Episodes end where ``("next", done_key)`` is True;
-        the first step of the data counts as the first of an episode. Where an observation and the same below ``"next"``
-        are both among ``in_keys``, the stacks below ``"next"`` continue those of the root.
+        The time dimension is the batch dimension of that name, or the last one. Episodes end where
+        ``("next", done_key)`` is True; the first step of the data counts as the start of an episode. If an observation
+        and its entry below ``"next"`` are both among ``in_keys``, the stacks below ``"next"`` continue those of the
+        root.
 
         Args:
-            tensordict: data ``[*B, T]`` with the entries ``in_keys``. Changed in place, tensors excepted.
+            tensordict: data ``[*B, T]`` with the entries ``in_keys``; changed in place.
 
         Returns:
             ``tensordict`` with the stacks at ``out_keys``, and ``[*B, T, N]`` bool at ``mask_key``.
 
         Raises:
             SpecError: the data has no batch dimension.
-            KeyError: one of ``in_keys`` is missing, or the done entry is (which ``future`` can do without).
-            NotSupported: ``future`` with an observation and the same below ``"next"``.
+            KeyError: one of ``in_keys`` or the done entry is missing (``future`` does not need the latter).
+            NotSupported: ``future`` with an observation and its entry below ``"next"``.
         """
         time = time_dim_of(tensordict, "CatFrames")
         done = tensordict.get(("next", *names_of(self.done_key)), None)
         if done is None and not self.future:
             raise KeyError(
                 f"CatFrames: there is no {('next', *names_of(self.done_key))} in the data, at which episodes end. Keep "
-                f"it in the buffer, or name another with done_key. Found {_found(tensordict)}."
+                f"it in the buffer, or name another with done_key. Found {_keys_of(tensordict)}."
             )
         size = tensordict.batch_size
         if done is not None:
@@ -219,12 +220,12 @@ class CatFrames(OverHistory):
             tensordict.set(self.mask_key, padded.transpose(time, -2))
         last = len(size) - 1
         roots: dict[Any, torch.Tensor] = {}
-        pairs = list(zip(self.in_keys, self.out_keys, strict=True))
-        # Roots first: what is below "next" continues them.
+        pairs = self.key_pairs
+        # Roots first, because the stacks below "next" continue them.
         for key, out_key in sorted(pairs, key=lambda pair: names_of(pair[0])[0] == "next"):
             value = tensordict.get(key, None)
             if value is None:
-                raise KeyError(f"CatFrames: there is no {key!r} in the data. Found {_found(tensordict)}.")
+                raise KeyError(f"CatFrames: there is no {key!r} in the data. Found {_keys_of(tensordict)}.")
             value = value.transpose(time, last)
             names = names_of(key)
             root = roots.get(as_key(names[1:])) if len(names) > 1 and names[0] == "next" else None
@@ -233,14 +234,14 @@ class CatFrames(OverHistory):
                 roots[key] = frames
             elif self.future:
                 raise NotSupported(
-                    f"CatFrames(future=True): {key!r} and the same at the root are both among in_keys; what comes "
-                    "after the last observation is known for one of them alone. Use one transform for each."
+                    f"CatFrames(future=True): {key!r} and its entry at the root are both among in_keys, but only one "
+                    "of them can know the observations that follow. Use one transform for each."
                 )
             else:
                 frames = torch.cat(
                     [root[(slice(None),) * (last + 1) + (slice(1, None),)], value.unsqueeze(last + 1)], last + 1
                 )
-            # [*B, T, N, *F]: the windows go in front of the dimension that they are joined along.
+            # [*B, T, N, *F]: the dimension of the windows moves in front of the one to concatenate along.
             joined = frames.movedim(last + 1, self.dim - 1).flatten(self.dim - 1, self.dim)
             tensordict.set(out_key, joined.transpose(time, last))
         return tensordict
@@ -257,19 +258,19 @@ class CatFrames(OverHistory):
         return frames
 
     def make_rb_transform_and_sampler(self, batch_size: int, *, sampler: Any = None, **sampler_kwargs: Any) -> Any:
-        """Make what a replay buffer needs that stores frames once and stacks them in its samples.
+        """Make a transform and a sampler for a replay buffer that stores each frame once and stacks its samples.
 
         Args:
-            batch_size: stacks in a sample; the buffer itself is asked for ``batch_size * N`` frames.
-            sampler: a class of samplers of slices that takes ``slice_len``, such as ``SliceSampler`` of your buffer's
-                library.
-            **sampler_kwargs: for the sampler.
+            batch_size: stacks in a sample; sample ``batch_size * N`` frames of the buffer.
+            sampler: sampler class with an argument ``slice_len``, such as ``SliceSampler`` of the library of your
+                buffer.
+            **sampler_kwargs: arguments of the sampler.
 
         Returns:
             The transform for the buffer, and the sampler of slices of ``N`` steps.
 
         Raises:
-            SpecError: no ``sampler`` is given.
+            SpecError: no ``sampler`` was passed.
         """
         if sampler is None:
             raise SpecError(
@@ -294,7 +295,7 @@ class CatFrames(OverHistory):
             lambda data: data.reshape(-1, self.N),
             stacked,
             lambda data: data[:, -1],
-            ExcludeTransform(*stacked.out_keys, inverse=True),
+            _NotStored(stacked.out_keys),
         )
         return transform, slices
 
@@ -302,5 +303,24 @@ class CatFrames(OverHistory):
         return ("N", "dim", "in_keys", "out_keys")
 
 
-def _found(tensordict: TensorDictBase) -> list[str]:
+class _NotStored(Transform):
+    """Leaves entries out of data on its way into a replay buffer, and changes nothing on the way out.
+
+    Args:
+        keys: the entries.
+    """
+
+    def __init__(self, keys: list[Any]) -> None:
+        super().__init__()
+        self.keys = keys
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict.exclude(*self.keys)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the data as it is."""
+        return tensordict
+
+
+def _keys_of(tensordict: TensorDictBase) -> list[str]:
     return sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))

@@ -1,4 +1,4 @@
-"""FrameSkipTransform: the same action several times in one step."""
+"""FrameSkipTransform: repeat the action several times in one step."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["FrameSkipTransform"]
 
 
 class FrameSkipTransform(SteppingTransform):
-    """Takes the same action ``frame_skip`` times in one step, and adds up the rewards.
+    """Repeats the action ``frame_skip`` times in one step, and sums up the rewards.
 
-    A row stops where its episode ends: nothing acts in an episode that is over. Transforms before this one run on each
-    of the steps (a StepCounter counts them all), those after it on the last one. All rewards of the environment are
-    added up, those of groups of agents too. A reset is left as it is.
+    A row stops when its episode ends. Transforms before this one run on each repeated step (a StepCounter counts them
+    all), those after it only once. All rewards of the environment are summed up, including those of groups of agents.
+    Resets are unchanged.
 
     Args:
-        frame_skip: how often, >= 1.
+        frame_skip: number of repetitions, >= 1.
 
     Raises:
-        SpecError: it is not a whole number >= 1.
+        SpecError: ``frame_skip`` is not a whole number >= 1.
     """
 
     writes_done = True
@@ -46,8 +46,8 @@ class FrameSkipTransform(SteppingTransform):
         env = self.env
         groups, following = env.done_groups, next_tensordict
         rewards = {key: following.get(key) for key in env.reward_keys}
-        given: Any = tensordict.pop("_step", None)
-        running = None if given is None else step_mask(tensordict, given)
+        mask: Any = tensordict.pop("_step", None)
+        running = None if mask is None else step_mask(tensordict, mask)
         actions = {key: tensordict.get(key) for key in env.action_keys}
         root = tensordict
         for _ in range(self.frame_skip - 1):

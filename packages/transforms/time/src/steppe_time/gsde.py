@@ -12,18 +12,18 @@ __all__ = ["gSDENoise"]
 
 
 class gSDENoise(TensorDictPrimer):
-    """Adds ``_eps_gSDE`` at each reset, from a normal distribution, and carries it through the episode.
+    """Draws ``_eps_gSDE`` at each reset, from a normal distribution, and keeps it through the episode.
 
-    It is what a module for generalized state-dependent exploration (gSDE) multiplies with its features: one matrix
-    ``[*shape, action_dim, state_dim]`` for each episode. Without one of the sizes it is ``[*shape, 1]`` of zeros, which
-    such a module fills at its first call. The name begins with an underscore: policies see it, batches of data leave it
-    out.
+    A module for generalized state-dependent exploration (gSDE) multiplies this matrix
+    ``[*shape, action_dim, state_dim]`` with its features. If one of the sizes is None, the entry is ``[*shape, 1]`` of
+    zeros, which such a module fills at its first call. Rollouts and collectors keep it, because losses need the noise
+    that the policy acted with.
 
     Args:
         state_dim: number of features.
         action_dim: number of actions.
-        shape: batch size in front of the matrix; that of the environment by default.
-        **kwargs: of :class:`~steppe.transforms.TensorDictPrimer`.
+        shape: batch size of the matrix. Default: that of the environment.
+        **kwargs: arguments of :class:`~steppe.transforms.TensorDictPrimer`.
 
     Raises:
         SpecError: a size is not a whole number >= 1.

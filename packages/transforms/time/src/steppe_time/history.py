@@ -1,4 +1,4 @@
-"""What CatFrames and TimeMaxPool have in common: the last observations of each row, which stand in the data."""
+"""OverHistory: the base class of CatFrames and TimeMaxPool, which keeps the last observations of each row."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["OverHistory"]
 
 
 class OverHistory(PlannedTransform):
-    """A transform of each observation and those before it in its episode.
+    """Base class of transforms of an observation and those before it in the episode.
 
-    What it remembers is beside each of ``in_keys`` in the data, under a name that begins with an underscore: so it
-    follows each row through partial steps, resets of some rows, batches and copies. Nothing is remembered of an
-    episode in the next one.
+    The last observations are private entries of the data, at the level of each of ``in_keys``. Their names begin with
+    two underscores. So they follow each row through partial steps, resets of some rows, batches and copies. A reset
+    clears them.
 
     Args:
         in_keys: observations to read.
-        out_keys: where the results go, one for each; by default in their places.
-        reset_key: the mask that decides which rows begin anew, where that of the level of an observation is not meant.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        reset_key: mask of the rows that are reset, if it is not that of the level of the observation.
     """
 
-    #: How the names of what is remembered begin.
+    changed_kinds = ("observation",)
+    #: Prefix of the names of the private entries.
     memory_name: str
 
     def __init__(self, in_keys: Any, out_keys: Any, reset_key: Any) -> None:
@@ -42,37 +43,36 @@ class OverHistory(PlannedTransform):
 
     @property
     def reset_key(self) -> Any:
-        """The mask that decides which rows begin anew: the given one, or the first of the environment's."""
-        given = self._reset_key
-        if given is not None:
-            return given
+        """Key of the mask of the rows that are reset: the argument, or the first one of the environment."""
+        if self._reset_key is not None:
+            return self._reset_key
         env = self.parent
         return "_reset" if env is None else env.reset_keys[0]
 
-    # -- what a subclass writes ------------------------------------------------------------------------------------
+    # -- methods to override ----------------------------------------------------------------------------------------
 
     def remembered(self, shape: tuple[int, ...], batch_dims: int) -> tuple[int, ...] | None:
-        """The shape of what is remembered of an observation; None for nothing."""
+        """Return the shape of the private entry of an observation; None if it needs none."""
         raise NotImplementedError
 
     def result_spec(self, leaf: Spec) -> Spec:
-        """The spec of the result for that of an observation."""
+        """Return the spec of the result for the spec of an observation."""
         raise NotImplementedError
 
     def following(self, value: torch.Tensor, memory: torch.Tensor | None, dims: int) -> Any:
-        """The result of a step, and what is remembered then; ``dims`` are those of an observation without a batch."""
+        """Return the result of a step and the new private entry; ``dims`` does not count batch dimensions."""
         raise NotImplementedError
 
     def first(self, value: torch.Tensor, dims: int) -> Any:
-        """The same after a reset."""
+        """Return the same after a reset."""
         raise NotImplementedError
 
-    def kernel(self, one: dict[str, Any]) -> Any:
-        """The same for blocks of rows: functions of nothing, and of a row that was reset.
+    def kernel(self, arrays: dict[str, Any]) -> Any:
+        """Return functions for blocks of rows: of a step, without arguments, and of the index of a reset row.
 
         Args:
-            one: arrays ``value, memory, next_memory, result`` of a step, ``first_value, first_memory, first_result`` of
-                a reset, and ``dims``.
+            arrays: ``value, memory, next_memory, result`` of a step, ``first_value, first_memory, first_result`` of a
+                reset, and ``dims``.
         """
         raise NotImplementedError
 
@@ -81,9 +81,9 @@ class OverHistory(PlannedTransform):
     def _leaf(self, specs: EnvSpecs, key: Any) -> Spec:
         leaf: Spec | None = specs.observation.get(key, None)
         if leaf is None:
-            found = list(specs.observation.keys(include_nested=True, leaves_only=True))
+            existing = list(specs.observation.keys(include_nested=True, leaves_only=True))
             raise SpecError(
-                f"{type(self).__name__}: the environment has no observation {key!r}. It has {found}; choose "
+                f"{type(self).__name__}: the environment has no observation {key!r}. It has {existing}; choose "
                 "among these with in_keys."
             )
         if leaf.dtype is None:
@@ -91,16 +91,16 @@ class OverHistory(PlannedTransform):
         return leaf
 
     def _memories(self, specs: EnvSpecs) -> list[tuple[Any, Any, Any, Any]]:
-        """For each observation its key, that of the result, that of the memory, and the shape of the latter."""
-        found = []
-        for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
+        """Return for each observation its key, that of the result, that of the memory, and the memory's shape."""
+        memories: list[tuple[Any, Any, Any, Any]] = []
+        for key, out_key in self.key_pairs:
             leaf = self._leaf(specs, key)
             shape = self.remembered(tuple(leaf.shape), len(specs.batch_size))
             memory = replace_last(key, f"{self.memory_name}_{names_of(key)[-1]}")
-            while specs.observation.get(memory, None) is not None:  # of another one, before this
+            while specs.observation.get(memory, None) is not None:  # that of an earlier transform
                 memory = replace_last(memory, f"{names_of(memory)[-1]}_")
-            found.append((key, out_key, None if shape is None else memory, shape))
-        return found
+            memories.append((key, out_key, None if shape is None else memory, shape))
+        return memories
 
     def memory_spec(self, specs: EnvSpecs) -> Composite | None:
         spec = Composite({}, shape=specs.batch_size, device=specs.device)
@@ -126,12 +126,11 @@ class OverHistory(PlannedTransform):
             for key, out_key, memory, _ in self._memories(specs)
         ]
         masks = [group.reset_key for group in specs.groups]
-        given = self._reset_key
-        if given is not None and given not in masks:
+        if self._reset_key is not None and self._reset_key not in masks:
             raise SpecError(
-                f"{type(self).__name__}: {given!r} is no reset mask of the environment, which takes {masks}."
+                f"{type(self).__name__}: {self._reset_key!r} is no reset mask of the environment, which takes {masks}."
             )
-        own_mask = given if len(masks) > 1 else None
+        own_mask = self._reset_key if len(masks) > 1 else None
 
         def step(td: TensorDictBase, data: TensorDictBase) -> TensorDictBase:
             for key, out_key, memory, dims in plan:
@@ -179,18 +178,18 @@ class OverHistory(PlannedTransform):
                 )
                 for key, out_key, memory, dims in plan
             ]
-            steps: list[Callable[[], None]] = [one for one, _ in pairs]
-            resets: list[Callable[[int], None]] = [one for _, one in pairs]
+            steps: list[Callable[[], None]] = [run for run, _ in pairs]
+            resets: list[Callable[[int], None]] = [run for _, run in pairs]
 
             def step() -> bool:
-                for one in steps:
-                    one()
+                for run in steps:
+                    run()
                 return False
 
             def reset(at: Any) -> None:
-                for one in resets:
+                for run in resets:
                     for row in at:
-                        one(row)
+                        run(row)
 
             return step, reset
 
@@ -203,7 +202,7 @@ class OverHistory(PlannedTransform):
 
     def _no_memory(self, key: Any, td: TensorDictBase) -> StateError:
         return StateError(
-            f"{type(self).__name__}: there is no {key!r} in the data given to step, where the last observations are. "
+            f"{type(self).__name__}: there is no {key!r}, the last observations, in the data given to step. "
             "Step what reset, step_mdp or step_and_maybe_reset returned, with an action added to it. Found "
             f"{sorted(map(str, td.keys(include_nested=True, leaves_only=True)))}."
         )

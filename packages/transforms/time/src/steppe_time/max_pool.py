@@ -1,4 +1,4 @@
-"""TimeMaxPool: the largest of the last observations."""
+"""TimeMaxPool: the maximum over the last observations."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["TimeMaxPool"]
 
 
 class TimeMaxPool(OverHistory):
-    """Takes the largest value at each place of the last ``T`` observations of the episode, or of as many as there are.
+    """Takes the elementwise maximum over the last ``T`` observations of the episode, or over all if there are fewer.
 
-    Shape, dtype and bounds stay as they are. After a reset it is the observation itself.
+    Shape, dtype and bounds stay the same. After a reset, the result is the observation itself.
 
     Args:
-        in_keys: observations to read; ``["observation"]`` by default.
-        out_keys: where the results go, one for each; by default in their places.
-        T: how many observations.
-        reset_key: the mask that decides which rows begin anew, where that of the level of an observation is not meant.
+        in_keys: observations to read. Default: ``["observation"]``.
+        out_keys: keys to write, as many as ``in_keys``. Default: ``in_keys``.
+        T: number of observations.
+        reset_key: mask of the rows that are reset, if it is not that of the level of the observation.
 
     Raises:
         SpecError: ``T`` is not a whole number >= 1.
     """
 
-    memory_name = "_pooled"
+    memory_name = "__pooled"
 
     def __init__(self, in_keys: Any = None, out_keys: Any = None, T: int = 1, reset_key: Any = None) -> None:
         if isinstance(T, bool) or not isinstance(T, int) or T < 1:
@@ -63,9 +63,9 @@ class TimeMaxPool(OverHistory):
         shape[at] = self.T - 1
         return value, wide.expand(shape).clone()
 
-    def kernel(self, one: dict[str, Any]) -> Any:
-        value, result, memory, kept = one["value"], one["result"], one["memory"], one["next_memory"]
-        first_value, first_result, first_memory = one["first_value"], one["first_result"], one["first_memory"]
+    def kernel(self, arrays: dict[str, Any]) -> Any:
+        value, result, memory, kept = arrays["value"], arrays["result"], arrays["memory"], arrays["next_memory"]
+        first_value, first_result, first_memory = arrays["first_value"], arrays["first_result"], arrays["first_memory"]
 
         def reset(row: int) -> None:
             if first_memory is not None:
@@ -88,7 +88,7 @@ class TimeMaxPool(OverHistory):
         def step() -> None:
             np.copyto(newest, value)
             np.copyto(newer, older)
-            # The oldest one is in ``memory`` alone, the others in ``kept`` too.
+            # The oldest observation is only in ``memory``, the others are in ``kept`` too.
             np.maximum.reduce(memory, 1, out=most)
             np.maximum(newest, most, out=result, casting="unsafe")
 

@@ -1,4 +1,4 @@
-"""NoopResetEnv: random actions at the beginning of an episode."""
+"""NoopResetEnv: random actions at the start of each episode."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from steppe.transforms import RowGenerators, SteppingTransform
 
 __all__ = ["NoopResetEnv"]
 
-#: So often an episode that ends under the random actions is begun anew.
+#: How often an episode that ends during the random actions is restarted.
 _TRIALS = 10
 
 
 class NoopResetEnv(SteppingTransform):
-    """Takes random actions when an episode begins, so that episodes begin in different states.
+    """Takes random actions after each reset, so that episodes start in different states.
 
-    Each row that is reset takes a number of its own of random actions, others none. A row whose episode ends under them
-    is reset, and begins them anew. What these steps return is left out, but for the last observation.
+    Each row that is reset takes its own number of random actions; other rows take none. If the episode of a row ends
+    during these actions, the row is reset and starts again. Only the last observation of these steps is returned.
 
     Args:
-        noops: the largest number of actions.
-        random: draw the number from 0 to ``noops``; otherwise it is always ``noops``.
+        noops: maximum number of actions.
+        random: whether to draw the number from 0 to ``noops``; otherwise it is always ``noops``.
 
     Raises:
         SpecError: ``noops`` is not a whole number >= 0.
-        StateError: at a reset, where the episode ends under the random actions again and again.
+        StateError: at a reset, if the episode repeatedly ends during the random actions.
     """
 
     writes_done = False
@@ -43,7 +43,7 @@ class NoopResetEnv(SteppingTransform):
 
     @property
     def base_env(self) -> Any:
-        """The environment that acts: the one with the transforms before this one."""
+        """The environment with the transforms before this one."""
         return self.parent
 
     def _set_seed(self, seed: int | None) -> None:
@@ -57,21 +57,21 @@ class NoopResetEnv(SteppingTransform):
         beginning = torch.stack(begins).any(0) if begins else torch.ones(size, dtype=torch.bool, device="cpu")
         rows = beginning.flatten().tolist()
         draws = self._draws.of(len(rows))
-        wanted = [self._number(draw) if begin else 0 for begin, draw in zip(rows, draws, strict=True)]
-        left, trials = list(wanted), [0] * len(rows)
+        totals = [self._number(draw) if begin else 0 for begin, draw in zip(rows, draws, strict=True)]
+        remaining, trials = list(totals), [0] * len(rows)
         data = tensordict_reset.copy()
-        actions = _Actions(env, draws, size) if any(left) else None
-        while any(left):
+        actions = _Actions(env, draws, size) if any(remaining) else None
+        while any(remaining):
             assert actions is not None
-            acting = [n > 0 for n in left]
+            acting = [n > 0 for n in remaining]
             partial = not all(acting)
-            data.update(actions.of(left, wanted))
+            data.update(actions.of(remaining, totals))
             if partial:
                 data.set("_step", torch.tensor(acting, device=data.device or "cpu").reshape(size))
             data = env.step_mdp(env.step(data))
             if partial:
                 data.pop("_step", None)
-            left = [max(n - 1, 0) for n in left]
+            remaining = [max(n - 1, 0) for n in remaining]
             if not env.any_done(data):
                 continue
             for group in groups:
@@ -79,10 +79,10 @@ class NoopResetEnv(SteppingTransform):
             ended = rows_ended(data, groups).flatten().tolist()
             over = [row for row, at_work in enumerate(acting) if at_work and ended[row]]
             for row in over:
-                left[row], trials[row] = wanted[row], trials[row] + 1
+                remaining[row], trials[row] = totals[row], trials[row] + 1
                 if trials[row] > _TRIALS:
                     raise StateError(
-                        f"NoopResetEnv: in row {row} the episode ended {trials[row]} times before {wanted[row]} random "
+                        f"NoopResetEnv: in row {row} the episode ended {trials[row]} times before {totals[row]} random "
                         f"actions were taken. Choose noops below {self.noops}."
                     )
             if over:
@@ -98,54 +98,56 @@ class NoopResetEnv(SteppingTransform):
 
 
 class _Actions:
-    """Random actions of rows, each from a generator of its own, as many as the row takes at once.
+    """Draws the random actions of rows, each from its own generator.
 
     Args:
-        env: whose actions they are.
+        env: the environment.
         draws: the generator of each row.
         size: batch size of the data.
     """
 
     def __init__(self, env: Any, draws: list[Any], size: torch.Size) -> None:
         self.env, self.draws, self.size = env, draws, size
-        #: Of each row what it takes next, the last one first.
+        #: The drawn actions of each row, in reverse order.
         self.drawn: list[list[TensorDictBase]] = [[] for _ in draws]
         self.ahead = draws_in_blocks(env)
         self.rows = self._specs()
 
     def _specs(self) -> list[Any] | None:
-        """The spec of each row; None for one row, or for an environment of any batch size."""
+        """Return the spec of each row; None for a single row, or for an environment of any batch size."""
         spec = self.env.full_action_spec
         if spec.shape != self.size or not self.size:
             return None
         return [spec[index] for index in _indices(self.size)]
 
-    def of(self, left: list[int], wanted: list[int]) -> TensorDictBase:
-        """The actions of a step.
+    def of(self, remaining: list[int], totals: list[int]) -> TensorDictBase:
+        """Return the actions of a step.
 
         Args:
-            left: how many actions each row is still to take; 0 for those that do not act.
-            wanted: how many it takes in all.
+            remaining: remaining number of actions of each row; 0 for rows that do not act.
+            totals: total number of actions of each row.
         """
         if not self.ahead:
-            self.rows = self._specs()  # which actions are allowed may have changed
+            self.rows = self._specs()  # masks of actions may have changed
         if self.rows is None:
             spec = self.env.full_action_spec
             if spec.shape != self.size:
                 return spec.rand(self.size, generator=self.draws[0])  # type: ignore[no-any-return]
-            return self._next(0, spec, left[0], begins=left[0] == wanted[0])
+            return self._next(0, spec, remaining[0], begins=remaining[0] == totals[0])
         parts = [
-            self._next(row, spec, left[row], begins=left[row] == wanted[row]) if left[row] else spec.zero()
+            self._next(row, spec, remaining[row], begins=remaining[row] == totals[row])
+            if remaining[row]
+            else spec.zero()
             for row, spec in enumerate(self.rows)
         ]
         actions: Any = torch.stack(parts)
         return actions.reshape(self.size)  # type: ignore[no-any-return]
 
-    def _next(self, row: int, spec: Any, left: int, *, begins: bool) -> TensorDictBase:
+    def _next(self, row: int, spec: Any, remaining: int, *, begins: bool) -> TensorDictBase:
         if not self.ahead:
             return spec.rand(generator=self.draws[row])  # type: ignore[no-any-return]
         if begins:
-            self.drawn[row] = list(spec.rand((left,), generator=self.draws[row]).unbind(0))[::-1]
+            self.drawn[row] = list(spec.rand((remaining,), generator=self.draws[row]).unbind(0))[::-1]
         return self.drawn[row].pop()
 
 

@@ -1,4 +1,4 @@
-"""RandomTruncationTransform: episodes of different lengths, so that rows do not end at the same step."""
+"""RandomTruncationTransform: truncate episodes at random lengths, so that rows do not end at the same step."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class RandomTruncationTransform(PlannedTransform):
-    """Truncates episodes after a number of steps that is drawn for each row.
+    """Truncates episodes after a random number of steps, drawn for each row.
 
-    Environments that are begun together and end after as many steps all end at once, and their data is of one phase of
-    an episode at a time. The first episode of a row has a length drawn from 1 to ``max_horizon``; a later one, with a
-    probability, one drawn from ``min_horizon`` to ``max_horizon``, and otherwise ``max_horizon``. An episode may end
-    before. :class:`~steppe.transforms.StepCounter` comes before it: its count is what the length is compared with.
+    If all rows of a batch start together and have episodes of the same length, each batch of data covers the same phase
+    of the episodes. To prevent this, the length of the first episode of a row is drawn from 1 to ``max_horizon``. With
+    a probability, the length of a later one is drawn from ``min_horizon`` to ``max_horizon``; otherwise it is
+    ``max_horizon``. Episodes may end earlier. Put a :class:`~steppe.transforms.StepCounter` before this transform,
+    which compares its count with the length.
 
-    The length stands in the data, under a name that begins with an underscore. ``set_seed`` begins the episodes anew.
+    The length is a private entry of the data, whose name begins with two underscores. ``set_seed`` restarts the
+    counting of episodes.
 
     Args:
-        min_horizon: least steps of an episode that is cut.
-        max_horizon: most steps of any episode; usually the limit that the environment has.
-        prob: how probable it is that an episode is cut.
-        first_episode_prob: the same for the second episode of a row, which is the first one after the spread at the
-            beginning; ``prob`` by default.
-        step_count_key: the count: a name at whichever level it is, or a whole key.
-        truncated_key: what is written: a name beside the count, or a whole key. Added where there is none.
-        done_key: the same for ``done``.
+        min_horizon: minimum length of a truncated episode, in steps.
+        max_horizon: maximum length of all episodes; usually the time limit of the environment.
+        prob: probability of drawing the length of an episode.
+        first_episode_prob: the same for the second episode of a row, the first one after the initial spread. Default:
+            ``prob``.
+        step_count_key: the count: a name at any level, or a key.
+        truncated_key: the entry to set: a name at the level of the count, or a key. Added if it does not exist.
+        done_key: ``done`` to set, in the same way.
 
     Raises:
-        SpecError: a probability outside 0 to 1, horizons that are not ``1 <= min_horizon <= max_horizon``, or no count
-            in the environment.
+        SpecError: a probability is not between 0 and 1, the horizons are not ``1 <= min_horizon <= max_horizon``, or
+            the environment has no count.
     """
 
     writes_done = True
@@ -79,7 +81,7 @@ class RandomTruncationTransform(PlannedTransform):
         self.prob, self.first_episode_prob = prob, first_episode_prob
         self.step_count_key, self.truncated_key, self.done_key = map(as_key, (step_count_key, truncated_key, done_key))
         self._draws = RowGenerators()
-        #: How many episodes each row has begun: as the state of the generators, which numbers come next.
+        #: Number of episodes that each row has started, which decides how the next length is drawn.
         self._begun: list[int] = []
 
     def _set_seed(self, seed: int | None) -> None:
@@ -91,23 +93,27 @@ class RandomTruncationTransform(PlannedTransform):
         twin._draws, twin._begun = RowGenerators(), []
         return twin
 
+    needs_all_rows = True  # it knows of each row how many episodes it has begun
+
     # -- specs -----------------------------------------------------------------------------------------------------
 
     def _count_key(self, specs: EnvSpecs) -> Any:
-        found = list(specs.observation.keys(include_nested=True, leaves_only=True))
-        wanted = self.step_count_key
-        if wanted in found:
-            return wanted
-        for key in found:
-            if isinstance(wanted, str) and names_of(key)[-1] == wanted:
+        observed = list(specs.observation.keys(include_nested=True, leaves_only=True))
+        count = self.step_count_key
+        if count in observed:
+            return count
+        for key in observed:
+            if isinstance(count, str) and names_of(key)[-1] == count:
                 return key
+        if self.missing_tolerance:
+            return count
         raise SpecError(
-            f"RandomTruncationTransform: there is no count {wanted!r} before it. Put StepCounter() before it in the "
-            f"chain, or name the count with step_count_key. Found {found}."
+            f"RandomTruncationTransform: there is no count {count!r} before it. Put StepCounter() before it in the "
+            f"chain, or name the count with step_count_key. Found {observed}."
         )
 
     def _keys(self, specs: EnvSpecs) -> tuple[Any, Any, Any, Any]:
-        """The keys of the count, of ``truncated``, of ``done`` and of the length."""
+        """Return the keys of the count, of ``truncated``, of ``done`` and of the length."""
         count = self._count_key(specs)
         truncated, done = (
             key if isinstance(key, tuple) else replace_last(count, key) for key in (self.truncated_key, self.done_key)
@@ -117,15 +123,15 @@ class RandomTruncationTransform(PlannedTransform):
                 f"RandomTruncationTransform: the environment has no done entry {done!r} beside the count {count!r}. "
                 f"Name one of {list(specs.done.keys(include_nested=True, leaves_only=True))} with done_key."
             )
-        return count, truncated, done, replace_last(count, "_horizon")
+        return count, truncated, done, replace_last(count, "__horizon")
 
     def memory_spec(self, specs: EnvSpecs) -> Composite:
         count, _, _, horizon = self._keys(specs)
         leaf = specs.observation[count]
         spec = Composite({}, shape=specs.batch_size, device=specs.device)
         most = torch.iinfo(torch.int64).max
-        own = Bounded(0, most, shape=leaf.shape, device=leaf.device, dtype=torch.int64)
-        set_beside(spec, horizon, own, specs.observation)
+        length = Bounded(0, most, shape=leaf.shape, device=leaf.device, dtype=torch.int64)
+        set_beside(spec, horizon, length, specs.observation)
         return spec
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
@@ -174,7 +180,7 @@ class RandomTruncationTransform(PlannedTransform):
         return Hooks(step=step, reset=reset, rows=self._row_hooks(count_key, horizon_key, shape) if plain else None)
 
     def _draw(self, row: int, rows: int, shape: tuple[int, ...]) -> torch.Tensor:
-        """The length of the next episode of a row."""
+        """Draw the length of the next episode of a row."""
         begun: list[int] = self._begun
         begun += [0] * (rows - len(begun))
         number, generator = begun[row], self._draws.of(rows)[row]

@@ -1,4 +1,4 @@
-"""TerminateTransform: episodes end where a condition holds."""
+"""TerminateTransform: terminate episodes by a condition."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ __all__ = ["TerminateTransform"]
 
 
 class TerminateTransform(PlannedTransform):
-    """Terminates an episode after the step in which a condition holds.
+    """Terminates an episode if a condition holds after a step.
 
-    ``terminated``, and ``done``, become True where it does, at each level that has them; ``truncated`` stays as it is.
-    A reset is left as it is.
+    ``terminated`` and ``done`` become True at each level that has them; ``truncated`` and resets stay unchanged.
 
     Args:
-        stop: given the data of a step (``next``), says what terminates: a bool, or a bool tensor that broadcasts to the
-            done entries from the front, such as ``[*B]`` or ``[*B, 1]``.
-        write_done: write ``done`` too. Without it the environment is not reset.
+        stop: function of the data of a step (``next``) that returns which episodes terminate: a bool, or a bool tensor
+            whose leading dimensions match those of the done entries, such as ``[*B]`` or ``[*B, 1]``.
+        write_done: set ``done`` too. Otherwise the environment is not reset.
 
     Raises:
-        SpecError: ``stop`` is no function, or, at a step, returns something of another shape.
+        SpecError: ``stop`` is no function, or, at a step, returns a tensor of another shape.
     """
 
     writes_done = True

@@ -1,4 +1,4 @@
-"""TrajCounter: a number for each episode, of all environments together."""
+"""TrajCounter: number the episodes of all environments."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _MANY = torch.iinfo(torch.int64).max
 
 
 class TrajCounter(PlannedTransform):
-    """Numbers the episodes of all environments that hold clones of it, in other processes too.
+    """Numbers the episodes of all environments with a clone of this transform, in other processes too.
 
-    Adds ``traj_count``, int64 of the shape of ``done`` (``[*B, 1]``): 0 in the first episode that is begun, and one
-    more in each that follows, whichever row it is in. It is an observation, and a state: a step reads it from the root.
-    To number the episodes of several environments, make one and give each a clone::
+    It adds ``traj_count``, int64 of the shape of ``done`` (``[*B, 1]``): 0 in the first episode, and one more in each
+    episode that starts later, in any row. The number is an observation and a state, because a step reads it from the
+    root. To number the episodes of several environments, give each a clone of the same transform::
 
         counter = TrajCounter()
         env = ParallelEnv(8, lambda: TransformedEnv(make_env("gym:CartPole-v1"), counter.clone()))
 
-    How many there were is in the state dict, as ``traj_count``.
+    The state dict has the number of episodes as ``traj_count``.
 
     Args:
-        out_key: where the number goes. Of a group of agents that ends on its own, an entry beside its ``done``.
-        repeats: has no effect.
+        out_key: key of the number, at the level of a ``done`` entry: the root, or a group of agents.
+        repeats: no effect.
 
     Raises:
         SpecError: there is no done entry at the level of ``out_key``.
@@ -101,7 +101,7 @@ class TrajCounter(PlannedTransform):
         return step, reset
 
     def _take(self, n: int) -> torch.Tensor:
-        """The next ``n`` numbers."""
+        """Return the next ``n`` numbers."""
         with self._lock:
             first = int(self.traj_count)
             self.traj_count += n

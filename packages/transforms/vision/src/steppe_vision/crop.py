@@ -71,7 +71,7 @@ class Crop(_Cropped):
 
     Raises:
         SpecError: a size is no whole number or below 1, a place is no whole number, or an image has fewer than two
-            dimensions.
+            dimensions, or its channels at the end (``[*, H, W, 3]``).
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class CenterCrop(_Cropped):
         out_keys: where the results go, one for each; by default in place of the images.
 
     Raises:
-        SpecError: a size is no whole number or below 1, or an image has fewer than two dimensions.
+        SpecError: a size is no whole number or below 1, or an image has fewer than two dimensions, or its
+            channels at the end (``[*, H, W, 3]``).
     """
 
     def __init__(self, w: int, h: int | None = None, in_keys: Any = None, out_keys: Any = None) -> None:

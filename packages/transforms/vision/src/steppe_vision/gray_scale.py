@@ -29,7 +29,7 @@ class GrayScale(ImageTransform):
         out_keys: where the results go, one for each; by default in place of the images.
 
     Raises:
-        SpecError: an image has neither 3 channels nor 1.
+        SpecError: an image has neither 3 channels nor 1, or its channels at the end.
     """
 
     def settings(self) -> tuple[Any, ...]:
@@ -41,9 +41,8 @@ class GrayScale(ImageTransform):
         if channels == 1:
             return value
         if channels != 3:
-            hint = " Channels come first: put ToTensorImage() before it." if value.shape[-1] in (1, 3) else ""
             raise SpecError(
-                f"GrayScale takes images [*, 3, H, W] or [*, 1, H, W], found the shape {tuple(value.shape)}.{hint}"
+                f"GrayScale takes images [*, 3, H, W] or [*, 1, H, W], found the shape {tuple(value.shape)}."
             )
         # Integers are multiplied as floats.
         return _gray(*value.unbind(-3)).to(value.dtype).unsqueeze(-3)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 
 from steppe.errors import SpecError
 from steppe.specs import Bounded, Composite, Spec, Unbounded
-from steppe.transforms import ObservationTransform
+from steppe.transforms import ObservationTransform, takes_leaf
 
-__all__ = ["ImageTransform", "size_of"]
+__all__ = ["ImageTransform", "channels_last", "size_of"]
 
 
 class ImageTransform(ObservationTransform):
@@ -48,6 +49,7 @@ class ImageTransform(ObservationTransform):
     def shared_key(self) -> Any:
         return (type(self), *self.settings(), tuple(self.in_keys), tuple(self.out_keys))
 
+    @takes_leaf
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         for key, out_key in zip(self.in_keys, self.out_keys, strict=True):
             leaf = observation_spec.get(key, None)
@@ -80,9 +82,23 @@ class ImageTransform(ObservationTransform):
         return type(self).__name__
 
     def _check(self, image: torch.Tensor, *, layout: str = "C, H, W") -> None:
-        """Raise where there are too few dimensions for an image."""
+        """Raise where there are too few dimensions for an image, or the channels are on the other side."""
         if image.ndim < len(layout.split(",")):
             raise SpecError(f"{self._name} takes images [*, {layout}], found the shape {tuple(image.shape)}.")
+        if image.ndim > 2 and layout != "H, W, C" and channels_last(image.shape):
+            raise SpecError(
+                f"{self._name} takes images [*, {layout}], found the shape {tuple(image.shape)}. Channels come first: "
+                "put ToTensorImage() before it."
+            )
+
+
+def channels_last(shape: Sequence[int]) -> bool:
+    """Whether an image of this shape has its channels at the end: it would be 1, 3 or 4 pixels wide otherwise.
+
+    Shapes that may be either are none: ``[3, 3, 3]``, square ones such as ``[64, 1, 1]``.
+    """
+    first, middle, last = shape[-3:]
+    return last in (1, 3, 4) and first not in (1, 3, last) and middle != last
 
 
 def size_of(owner: str, **sizes: Any) -> list[int]:

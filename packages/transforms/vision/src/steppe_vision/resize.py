@@ -37,7 +37,7 @@ class Resize(ImageTransform):
 
     Raises:
         SpecError: a size is no whole number or below 1, the interpolation is unknown, or an image has fewer than three
-            dimensions.
+            dimensions, or its channels at the end (``[*, H, W, 3]``).
     """
 
     by_blocks = False  # the weights of a size are worked out at each call, by torch

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from steppe.errors import SpecError
+from steppe.specs import Bounded, Spec
 from steppe_vision.image import ImageTransform
 
 __all__ = ["ToTensorImage"]
@@ -17,10 +19,11 @@ __all__ = ["ToTensorImage"]
 class ToTensorImage(ImageTransform):
     """Puts the channels of images first, and scales 0..255 to 0..1.
 
-    ``[*, H, W, C]`` becomes ``[*, C, H, W]``, floats.
+    ``[*, H, W, C]`` becomes ``[*, C, H, W]``, floats. With ``dtype=torch.uint8`` values stay 0..255: nothing is scaled
+    where the result is of integers, which hold nothing between 0 and 1.
 
     Args:
-        from_int: divide by 255. None, the default, does so for integers alone.
+        from_int: divide by 255. None, the default, does so for integers that become floats.
         unsqueeze: add a dimension of size 1 in front of the channels: ``[*, 1, C, H, W]``.
         dtype: of the result; torch's default dtype by default.
         in_keys: images to read; by default ``"pixels"``, or ``"pixels"`` of each group of agents.
@@ -28,7 +31,8 @@ class ToTensorImage(ImageTransform):
         shape_tolerant: leave the dimensions as they are where the last one is not 3.
 
     Raises:
-        SpecError: an image has fewer than three dimensions.
+        SpecError: an image has fewer than three dimensions, or its channels first; ``from_int=True`` with a dtype of
+            integers; or images of floats from 0 to 1 would become integers.
     """
 
     def __init__(
@@ -46,6 +50,11 @@ class ToTensorImage(ImageTransform):
         self.unsqueeze = unsqueeze
         self.dtype = torch.get_default_dtype() if dtype is None else dtype
         self.shape_tolerant = shape_tolerant
+        if from_int and not self.dtype.is_floating_point:
+            raise SpecError(
+                f"ToTensorImage(from_int=True, dtype={self.dtype}): divided by 255, integers are 0 or 1. Leave "
+                "from_int out, which keeps 0..255, or give a dtype of floats."
+            )
 
     def settings(self) -> tuple[Any, ...]:
         return (self.from_int, self.unsqueeze, self.dtype, self.shape_tolerant)
@@ -53,15 +62,35 @@ class ToTensorImage(ImageTransform):
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         self._check(value, layout="H, W, C")
         if not self.shape_tolerant or value.shape[-1] == 3:
+            if value.shape[-3] in (1, 3) and min(value.shape[-2:]) > 4:
+                raise SpecError(
+                    f"ToTensorImage takes images [*, H, W, C], found the shape {tuple(value.shape)}. Channels come "
+                    "first already: leave it out, or keep the dimensions with shape_tolerant=True."
+                )
             value = value.movedim(-1, -3)
-        if not value.is_floating_point() and self.from_int is not False:
+        if self._divides(value.is_floating_point()):
             # Into the order of the result at once, which divides and copies faster from then on.
-            floats = torch.get_default_dtype()
-            value = value.to(floats, memory_format=torch.contiguous_format).div_(255)
-        elif self.from_int:
-            value = value.div(255)
+            if not value.is_floating_point():
+                floats = torch.get_default_dtype()
+                value = value.to(floats, memory_format=torch.contiguous_format).div_(255)
+            else:
+                value = value.div(255)
         value = value.to(self.dtype)
         return value.unsqueeze(-4) if self.unsqueeze else value
+
+    def _divides(self, of_floats: bool) -> bool:
+        """Whether images, of floats or of integers, are divided by 255."""
+        return not of_floats and self.dtype.is_floating_point if self.from_int is None else self.from_int
+
+    def _leaf(self, key: Any, leaf: Spec) -> Spec:
+        of_floats = leaf.dtype is not None and leaf.dtype.is_floating_point
+        cuts = of_floats and not self.dtype.is_floating_point and isinstance(leaf, Bounded)
+        if cuts and bool((leaf.space.high <= 1).all()):
+            raise SpecError(
+                f"ToTensorImage(dtype={self.dtype}): {key!r} is of floats up to 1, which integers do not hold. Leave "
+                "dtype out."
+            )
+        return super()._leaf(key, leaf)
 
     def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
         whole = source.dtype.kind in "iub"

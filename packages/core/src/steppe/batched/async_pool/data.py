@@ -13,7 +13,8 @@ from steppe.batched.async_pool.jobs import Job, Order
 from steppe.batched.async_pool.rows import stack_as
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP
 from steppe.batched.rows import BatchRows
-from steppe.envs import ActionRule, EnvBase, missing_action
+from steppe.batched.unbuffered import sent
+from steppe.envs import ActionRule, EnvBase, missing_action, written_by_policy
 from steppe.errors import ActionError
 from steppe.specs import CPU
 
@@ -28,12 +29,19 @@ class PoolData:
         actions: the rules for the actions of each environment.
         masks: where each row's reset masks are in storage.
         stack: how rows become one TensorDict, see :class:`~steppe.batched.AsyncEnvPool`.
+        passed_through: states that environments pass through, see :attr:`EnvBase.passed_through_keys`.
     """
 
     def __init__(
-        self, rows: BatchRows | None, actions: list[list[ActionRule]], masks: list[torch.Tensor], stack: str
+        self,
+        rows: BatchRows | None,
+        actions: list[list[ActionRule]],
+        masks: list[torch.Tensor],
+        stack: str,
+        passed_through: tuple[Any, ...],
     ) -> None:
         self._rows, self._actions, self._masks, self._stack = rows, actions, masks, stack
+        self._passed_through = passed_through
 
     # -- what an environment is given -----------------------------------------------------------------------------
 
@@ -52,7 +60,7 @@ class PoolData:
 
     def write(self, op: int, row: int, td: Any) -> Order:
         """Write a row into storage; what to order, and the message where storage does not do."""
-        by_message: tuple[Any, dict[str, Any]] = (td.exclude("next") if td is not None else None), {}
+        by_message: tuple[Any, dict[str, Any]] = (sent(td, self._passed_through) if td is not None else None), {}
         own = self._rows
         if own is None:
             return op, by_message
@@ -94,32 +102,40 @@ class PoolData:
         index = torch.tensor(rows, device=device or CPU)
         empty = TensorDict({}, [], device=device)
         # Copies, because the rows stay as they are where they cannot be stacked.
-        sent = [(job.data if job.data is not None else empty).copy() for job in jobs.values()]
+        given = [(job.data if job.data is not None else empty).copy() for job in jobs.values()]
         if op == RESET:
             fresh = self._fresh(jobs, device)
-            data = stack_as(self._stack, [td.update(new) for td, new in zip(sent, fresh, strict=True)])
+            data = stack_as(self._stack, [td.update(new) for td, new in zip(given, fresh, strict=True)])
             return data.set("env_index", index)
         outcomes = [job.outcome for job in jobs.values()]
         if own is not None:
             at = np.asarray(rows)
             flat = own.next_out.take(at)
+            self._put_written(given, flat)
             following = own.next_out.some(at, flat)
-        if own is None or any("next" in td.keys() for td in sent):
+        if own is None or any("next" in td.keys() for td in given):
             # Entries that the environment does not write, such as the state that a policy hands on, stay.
             parts = following.unbind(0) if own is not None else [_placed(outcome[0], device) for outcome in outcomes]
-            data = stack_as(self._stack, [EnvBase.put_next(td, part) for td, part in zip(sent, parts, strict=True)])
+            data = stack_as(self._stack, [EnvBase.put_next(td, part) for td, part in zip(given, parts, strict=True)])
         else:
-            data = stack_as(self._stack, sent).set("next", following)
+            data = stack_as(self._stack, given).set("next", following)
         data.set("env_index", index)
         if op == STEP:
             return data
         if own is not None:
             return data, _root_after(own, step_mdp(data), flat, at)
         roots = []
-        for row, td, outcome in zip(rows, sent, outcomes, strict=True):
+        for row, td, outcome in zip(rows, given, outcomes, strict=True):
             kept = td.select(*(rule.key for rule in self._actions[row]))  # as step_mdp does
             roots.append(kept.update(_placed(outcome[1], device)))
         return data, stack_as(self._stack, roots).set("env_index", index.clone())
+
+    def _put_written(self, given: list[TensorDictBase], flat: dict[Any, torch.Tensor]) -> None:
+        """Put into ``flat`` the states that a policy has written, which environments only pass through."""
+        for row, td in enumerate(given):
+            written = written_by_policy(td, self._passed_through)
+            for key in written.keys(True, True) if written is not None else ():
+                flat[key][row] = written.get(key)  # type: ignore[union-attr]
 
     def _fresh(self, jobs: dict[int, Job], device: torch.device | None) -> list[TensorDictBase]:
         """The first data of each row."""

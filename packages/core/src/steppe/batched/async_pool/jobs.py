@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from tensordict import TensorDictBase
 
 from steppe.batched.backends.base import AsyncBackend
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
+from steppe.batched.turn import Turn
 from steppe.errors import StateError, WorkerTimeout
-from steppe.workers import uninterrupted
+from steppe.workers import AFTER_AN_ERROR, uninterrupted
 
 __all__ = ["NAMES", "AsyncWork", "Job", "Order"]
 
@@ -53,9 +53,9 @@ class AsyncWork:
 
     Attributes:
         jobs: what each environment at work was sent, by row.
-        change: held by whoever reads or writes ``jobs``; told when something has ended.
+        change: its lock is held by whoever reads or writes ``jobs``; told when something has ended.
         failure: the first error of an environment that nobody was told yet.
-        stopped_by: the error that has ended it, by name; empty while it goes on.
+        stopped: what has ended it; empty while it goes on.
         backend: steps the environments; there from the start of the pool on.
     """
 
@@ -64,10 +64,9 @@ class AsyncWork:
     def __init__(self, step_timeout: float | None) -> None:
         self.step_timeout = step_timeout
         self.jobs: dict[int, Job] = {}
-        # Reentrant, because making environments asks for specs, which makes environments.
-        self.change = threading.Condition(threading.RLock())
+        self.change = Turn()
         self.failure: BaseException | None = None
-        self.stopped_by = ""
+        self.stopped = ""
 
     def check_free(self, rows: Iterable[int], what: str) -> None:
         """Raise StateError where one of the environments is at work, or its result was not received."""
@@ -151,10 +150,20 @@ class AsyncWork:
             failure = self.backend.wait(self.jobs, limit)  # lets go of what is held meanwhile
             self.failure = self.failure or failure
 
+    def put_back(self, jobs: dict[int, Job]) -> None:
+        """Keep jobs that have ended and were not delivered after all."""
+        with self.change.lock:
+            if not self.stopped:
+                self.jobs.update(jobs)
+
     def stop(self, error: BaseException) -> None:
         """Forget everything, after an error."""
-        with self.change:
-            self.stopped_by, self.failure = type(error).__name__, None
+        with self.change.lock:
+            after_error = isinstance(error, Exception)
+            self.stopped = (
+                f"{AFTER_AN_ERROR} ({type(error).__name__})" if after_error else "interrupted while it sent work"
+            )
+            self.failure = None
             self.jobs.clear()
             self.change.notify_all()
 

@@ -8,7 +8,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from steppe.batched.async_pool.data import PoolData
-from steppe.batched.async_pool.jobs import NAMES, AsyncWork
+from steppe.batched.async_pool.jobs import NAMES, AsyncWork, Job
 from steppe.batched.async_pool.rows import indices_of, rows_of, stack_as
 from steppe.batched.attributes import HAS
 from steppe.batched.base import BatchedEnv
@@ -18,7 +18,7 @@ from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.envs import action_rules
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import Composite
-from steppe.workers import PATIENCE_AFTER_FAILURE
+from steppe.workers import PATIENCE_AFTER_FAILURE, exclusive, uninterrupted
 
 __all__ = ["AsyncEnvPool"]
 
@@ -50,7 +50,7 @@ class AsyncEnvPool(BatchedEnv):
     with batch size ``[n]`` and the data of a :class:`SerialEnv`, when no environment is at work.
 
     Several threads may send and receive at the same time, each for environments of its own (``start`` the pool first);
-    all other calls, ``close`` too, need no other thread in one.
+    all other calls need no other thread in one. ``close`` ends the waits of other threads with a ClosedError.
 
     Args:
         env_makers: ids, callables or environments, one for each row; one alone makes a pool of one. An environment is
@@ -249,13 +249,15 @@ class AsyncEnvPool(BatchedEnv):
         if tensordict is not None and not isinstance(tensordict, TensorDictBase):
             raise SpecError(f"{what} takes a TensorDict, found {type(tensordict).__name__}.")
         rows, data = rows_of(tensordict, env_index, self.num_workers, what)
-        with work.change:
+        with uninterrupted(), work.change.lock:
             self._check_usable(what)
+            self.in_use.check(what)
             work.check_free(rows, what)
             sent = dict(zip(rows, data, strict=True))
             if op != RESET:
                 for row, td in sent.items():
                     self._data.check_action(row, td)
+            self.base_state.uses.note()
             failure = work.begin(op, sent, self._data.write)
         self._raise(failure)
 
@@ -269,14 +271,20 @@ class AsyncEnvPool(BatchedEnv):
             raise SpecError(f"{what}: max_get must not be below min_get, found {max_get} and {least}.")
         self._check_usable(what)
         asked = None if env_index is None else set(indices_of(env_index, self.num_workers, what))
-        with work.change:
-            self._check_usable(what)
-            rows = work.wait_for(op, asked, least=least, most=max_get, timeout=timeout, check=self._check_usable)
-            if rows is not None:
-                data = self._data.gather(op, {row: work.jobs[row] for row in rows}, self.device, self.step_mdp)
-                for row in rows:
-                    del work.jobs[row]
-                return data
+        taken: dict[int, Job] = {}
+        try:
+            with uninterrupted(), work.change.lock:  # Ctrl-C comes while it waits, or at the end
+                self._check_usable(what)
+                rows = work.wait_for(op, asked, least=least, most=max_get, timeout=timeout, check=self._check_usable)
+                if rows is not None:
+                    taken = {row: work.jobs[row] for row in rows}
+                    data = self._data.gather(op, taken, self.device, self.step_mdp)
+                    for row in rows:
+                        del work.jobs[row]
+                    return data
+        except BaseException:
+            work.put_back(taken)
+            raise
         self._raise(work.failure)
 
     def _raise(self, failure: BaseException | None) -> None:
@@ -295,7 +303,7 @@ class AsyncEnvPool(BatchedEnv):
 
     def start(self) -> AsyncEnvPool:
         """Make the environments, unless they are there."""
-        with self._work.change:
+        with self._work.change.lock:
             super().start()
         return self
 
@@ -305,19 +313,19 @@ class AsyncEnvPool(BatchedEnv):
         if own is not None and self._layout.masked:
             masks = [own.storage.tensors[group.reset_key] for group in self.done_groups]
         self._work.backend = self._backend
-        self._data = PoolData(own, self._row_actions, masks, self.stack)
+        self._data = PoolData(own, self._row_actions, masks, self.stack, self._layout.passed_through)
 
     def check_open(self, what: str) -> None:
         # Every call that is not asynchronous comes by here before it touches data.
         self._check_usable(what)
         work = self._work
-        with work.change:
+        with work.change.lock:
             work.check_free(sorted(work.jobs), what)
 
     def _check_usable(self, what: str) -> None:
-        error = self._work.stopped_by
-        if error and not self.is_closed:
-            raise ClosedError(f"{what}: this pool was stopped after an error ({error}): close it, make a new one.")
+        stopped = self._work.stopped
+        if stopped and not self.is_closed:
+            raise ClosedError(f"{what}: this pool was {stopped}: close it, make a new one.")
         super().check_open(what)
 
     def _adopt(self, reports: list[EnvReport]) -> Composite | None:
@@ -339,6 +347,9 @@ class AsyncEnvPool(BatchedEnv):
         return super()._adopt(reports)
 
     def _stop(self, patience: float | None = None) -> None:
+        change = self._work.change
+        with change.lock:
+            change.notify_all()  # other threads that wait for a result learn that there will be none
         super()._stop(patience)
         vars(self).pop("_data", None)  # it holds storage
 
@@ -355,21 +366,35 @@ class AsyncEnvPool(BatchedEnv):
 
     # -- as any environment ---------------------------------------------------------------------------------------
 
+    @property
+    def row_problem(self) -> str | None:
+        return f"{type(self).__name__} steps its environments one by one."
+
+    # Another thread may have sent something since these calls were checked first.
+
+    @exclusive("step")
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.check_open("step")
         return self._as_stack(super()._step(tensordict))
 
+    @exclusive("reset")
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        self.check_open("reset")
         return self._as_stack(super()._reset(tensordict, **kwargs))
 
+    @exclusive("step_and_maybe_reset")
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        self.check_open("step_and_maybe_reset")
         tensordict, root = super().step_and_maybe_reset(tensordict)
         return tensordict, self._as_stack(root)
 
+    @exclusive("set_seed")
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         self.start()
         self.check_open("set_seed")
         return super().set_seed(seed, static_seed)
 
+    @exclusive("reading an attribute")
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
         if path[0] == HAS and self._work.jobs:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
+from steppe.batched.backends.base import Backend
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
@@ -22,7 +23,7 @@ __all__ = ["CallersShare", "InProcess"]
 _T = TypeVar("_T")
 
 
-class InProcess:
+class InProcess(Backend):
     """All environments of a batch; see :class:`~steppe.batched.backends.base.Backend`.
 
     What an environment raises arrives as it was raised, with a note that says which one it was.
@@ -49,7 +50,7 @@ class InProcess:
         """Write rows of this storage from now on."""
         self.share = Share(self.envs, storage, flags)
 
-    def check(self, user: object) -> None:
+    def check(self, name: str) -> None:
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
@@ -59,9 +60,15 @@ class InProcess:
             raised = self._told(error)
         raise raised
 
-    def act(self, natives: list[Any]) -> int:
-        """Step all rows with actions that the decoder of the share has decoded, and reset what ended; how many did."""
-        return self._telling(lambda: self.share.step(reset=True, natives=natives))
+    def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
+        return self.share.decoder()
+
+    def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
+        try:
+            return self.share.step(rows, reset=reset, natives=actions)
+        except SubjectError as error:
+            raised = self._told(error)
+        raise raised
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         return self._telling(lambda: run_rows(op, self._rows, data))
@@ -71,6 +78,9 @@ class InProcess:
 
     def seed(self, seeds: dict[int, Any]) -> None:
         self._telling(lambda: seed_rows(self._rows, seeds))
+
+    def kill(self) -> None:
+        pass  # an environment of this process comes back by itself or not at all
 
     def stop(self, patience: float) -> None:
         self.stopped = True

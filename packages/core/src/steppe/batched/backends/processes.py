@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import cloudpickle
 
+from steppe.batched.backends.base import AsyncBackend, Backend, stopped_batch
 from steppe.batched.backends.in_process import CallersShare
 from steppe.batched.backends.serving import ENTRY, ShareOfRows
 from steppe.batched.flags import Flags
 from steppe.batched.operations import has_arguments
-from steppe.errors import ClosedError, WorkerError
+from steppe.batched.turn import Turn
+from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
-from steppe.workers import PATIENCE_AFTER_FAILURE, Pool, Ticket, other_process
+from steppe.workers import (
+    AFTER_AN_ERROR,
+    PATIENCE,
+    PATIENCE_AFTER_FAILURE,
+    Pool,
+    Ticket,
+    interrupted,
+    other_process,
+    uninterrupted,
+)
 
 __all__ = ["AsyncProcesses", "Processes"]
 
@@ -23,7 +34,7 @@ __all__ = ["AsyncProcesses", "Processes"]
 _PRELOAD = ("steppe.batched",)
 
 
-class Processes:
+class Processes(Backend):
     """The workers of a batch; see :class:`~steppe.batched.backends.base.Backend`.
 
     Args:
@@ -60,9 +71,17 @@ class Processes:
         self._bounds = bounds
         self._step_timeout, self._patience = step_timeout, patience
         self._share: CallersShare | None = None
-        self.stopped = False
+        self.stopped, self._why = False, AFTER_AN_ERROR
         rows = [range(first, end) for first, end in bounds]
-        self.pool = Pool(len(bounds), ENTRY, method=method, preload=_PRELOAD, noun="environment", subjects=rows)
+        self.pool = Pool(
+            len(bounds),
+            ENTRY,
+            method=method,
+            preload=_PRELOAD,
+            noun="environment",
+            subjects=rows,
+            grace=patience if step_timeout is None else min(patience, step_timeout),
+        )
         try:
             shares = [ShareOfRows(first, factories[first:end]) for first, end in bounds]
             self.pool.begin(shares, num_threads=num_threads)
@@ -86,11 +105,11 @@ class Processes:
             self._share.use(storage, self._flags)
         return storage, self._flags
 
-    def check(self, user: object) -> None:
+    def check(self, name: str) -> None:
         if self.stopped:
-            raise ClosedError(f"This {type(user).__name__} was stopped after an error: close it, and make a new one.")
+            raise stopped_batch(name, self._why)
         if not self.pool.is_ours:
-            raise other_process(user, self.pool.owner)
+            raise other_process(name, self.pool.owner)
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
@@ -104,10 +123,24 @@ class Processes:
             active[rows] = True
             only = [bool(active[first:end].any()) for first, end in self._bounds]
             return self.pool.round(op, True, only=only, timeout=self._step_timeout, meanwhile=meanwhile)
-        except BaseException:
+        except WorkerError:
             # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
             self.stop(PATIENCE_AFTER_FAILURE)
             raise
+        except BaseException:
+            # Ctrl-C: the workers finish the step, whose data is dropped, and the batch goes on.
+            self._stop_unless(self.pool.settle)
+            raise
+
+    def _stop_unless(self, settled: Callable[[], bool]) -> None:
+        """Stop after an interrupt, unless the workers have finished what they were at; a second one stops at once."""
+        usable = False
+        try:
+            usable = settled()
+        finally:
+            if not usable:
+                self._why = interrupted(self.pool.noun, self.pool.grace)
+                self.stop(PATIENCE_AFTER_FAILURE)
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         try:
@@ -116,9 +149,12 @@ class Processes:
             messages = {w: ("rows", op, part) for w, part in parts.items()}
             for answer in self.pool.ask(messages, self._step_timeout).values():
                 found.update(answer)
-        except BaseException:
+        except WorkerError:
             if not (self.pool.in_step and has_arguments(op, data)):
                 self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+        except BaseException:
+            self._stop_unless(lambda: self.pool.in_step)
             raise
         return found
 
@@ -146,19 +182,26 @@ class Processes:
     def _answers(self, messages: dict[int, Any]) -> dict[int, Any]:
         try:
             return self.pool.ask(messages)
-        except BaseException:
+        except WorkerError:
             if not self.pool.in_step:
                 self.stop(PATIENCE_AFTER_FAILURE)
             raise
+        except BaseException:
+            self._stop_unless(lambda: self.pool.in_step)
+            raise
+
+    def kill(self) -> None:
+        self.pool.kill()
 
     def stop(self, patience: float | None = None) -> None:
         if self.stopped:
             return
         self.stopped = True
-        self.pool.stop(self._patience if patience is None else patience)
-        # The environments of a forked child are copies of those of its parent.
-        if self._share is not None and self.pool.is_ours:
-            self._share.stop(0.0)
+        with uninterrupted():  # it is bounded, and whoever presses Ctrl-C again would leave processes behind
+            self.pool.stop(self._patience if patience is None else patience)
+            # The environments of a forked child are copies of those of its parent.
+            if self._share is not None and self.pool.is_ours:
+                self._share.stop(0.0)
 
 
 def _both(work: Callable[[], object], stepper: Callable[[], int] | None) -> Callable[[], int]:
@@ -172,19 +215,19 @@ def _both(work: Callable[[], object], stepper: Callable[[], int] | None) -> Call
     return run
 
 
-class AsyncProcesses(Processes):
+class AsyncProcesses(Processes, AsyncBackend):
     """Workers with one environment each, which work while the caller does something else.
 
     Args:
-        change: held by whoever calls; let go while this waits.
+        change: its lock is held by whoever calls, and let go of while this waits.
         factories: one for each row.
         **settings: for :class:`Processes`.
     """
 
-    def __init__(self, change: threading.Condition, factories: list[Callable[[], Any]], **settings: Any) -> None:
-        super().__init__(factories, n_processes=len(factories), **settings)
+    def __init__(self, change: Turn, factories: list[Callable[[], Any]], **settings: Any) -> None:
         self._change = change
         self._leading = False
+        super().__init__(factories, n_processes=len(factories), **settings)
 
     def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Ticket:
         if message is None:
@@ -198,6 +241,15 @@ class AsyncProcesses(Processes):
         found = self.pool.result(ticket)
         return found[ticket.worker] if ticket.order is None else None
 
+    def stop(self, patience: float | None = None) -> None:
+        end = time.monotonic() + PATIENCE
+        with self._change.lock:
+            while self._leading and time.monotonic() < end:
+                # A thread waits for the workers; what it waits with is closed below.
+                self.pool.rouse()
+                self._change.wait(0.1)
+        super().stop(patience)
+
     def wait(self, jobs: dict[int, Any], timeout: float | None) -> BaseException | None:
         pool = self.pool
         if self._leading:
@@ -207,11 +259,9 @@ class AsyncProcesses(Processes):
         if pool.words is not None and pool.gate.spin(lambda: _some_order_ended(pool, jobs)):
             return None
         self._leading = True
-        self._change.release()
         try:
-            heard = pool.wait_any(timeout)
+            heard = self._change.let_go(pool.wait_any, timeout)
         finally:
-            self._change.acquire()
             self._leading = False
             self._change.notify_all()
         for row in heard:

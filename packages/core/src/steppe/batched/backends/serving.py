@@ -34,7 +34,7 @@ def serve(worker: Worker, share: ShareOfRows) -> None:
     """Make environments, say what they are, and serve them until the caller is done."""
     envs = make_envs(share.factories, share.first_row)
     try:
-        worker.say(([report(env) for env in envs], worker.new_modules() if worker.index == 0 else []))
+        worker.say(([report(env) for env in envs], worker.new_modules()))
         worker.serve(_Rows(envs, share.first_row))
     finally:
         for env in envs:

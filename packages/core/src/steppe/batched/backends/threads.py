@@ -12,24 +12,34 @@ from functools import partial
 from typing import Any, ClassVar
 
 from steppe.batched.attributes import ask_row
+from steppe.batched.backends.base import AsyncBackend, stopped_batch
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
 from steppe.batched.share import Share
+from steppe.batched.turn import Turn
 from steppe.batched.unbuffered import run_rows
-from steppe.errors import ClosedError, WorkerTimeout
+from steppe.errors import WorkerError, WorkerTimeout
 from steppe.specs import Composite
 from steppe.storage import Storage
-from steppe.workers import PATIENCE, PATIENCE_AFTER_FAILURE, Failure, other_process
+from steppe.workers import (
+    AFTER_AN_ERROR,
+    PATIENCE,
+    PATIENCE_AFTER_FAILURE,
+    Failure,
+    interrupted,
+    other_process,
+    uninterrupted,
+)
 
 __all__ = ["Threads"]
 
 
-class Threads:
+class Threads(AsyncBackend):
     """A thread for each environment; see :class:`~steppe.batched.backends.base.AsyncBackend`.
 
     Args:
-        change: held by whoever calls; told when an environment has done something.
+        change: its lock is held by whoever calls; told when an environment has done something.
         factories: one for each row.
         step_timeout: seconds that a step or reset may take, or None.
 
@@ -40,9 +50,7 @@ class Threads:
     outlives: ClassVar[bool] = True
     meanwhile: Callable[[], object] | None = None
 
-    def __init__(
-        self, change: threading.Condition, factories: list[Callable[[], Any]], *, step_timeout: float | None = None
-    ) -> None:
+    def __init__(self, change: Turn, factories: list[Callable[[], Any]], *, step_timeout: float | None = None) -> None:
         n = len(factories)
         self._change, self._step_timeout = change, step_timeout
         # Executors end idle threads when they are forgotten, and before the interpreter does.
@@ -52,7 +60,8 @@ class Threads:
         self._idents: set[int] = set()
         self._closing: dict[int, Future[Any]] | None = None
         self._owner = os.getpid()
-        self.stopped = False
+        self.stopped, self._why = False, AFTER_AN_ERROR
+        self._grace = PATIENCE if step_timeout is None else min(PATIENCE, step_timeout)
         self.hung: list[int] = []
         try:
             self._make(factories)
@@ -87,11 +96,11 @@ class Threads:
         self._shares = [Share([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
         return storage, self._flags
 
-    def check(self, user: object) -> None:
+    def check(self, name: str) -> None:
         if self.stopped:
-            raise ClosedError(f"This {type(user).__name__} was stopped after an error: close it, and make a new one.")
+            raise stopped_batch(name, self._why)
         if self._owner != os.getpid():
-            raise other_process(user, self._owner)
+            raise other_process(name, self._owner)
 
     # -- one environment ------------------------------------------------------------------------------------------
 
@@ -114,7 +123,7 @@ class Threads:
         change = self._change
 
         def ended(_: Any) -> None:
-            with change:
+            with change.lock:
                 change.notify_all()
 
         future.add_done_callback(ended)
@@ -145,7 +154,8 @@ class Threads:
         """Have environments do something, and wait for all; after an error all is over, unless it ``survives`` one."""
         futures: dict[int, Future[Any]] = {}
         try:
-            futures.update((row, self._submit(row, call)) for row, call in calls.items())
+            with uninterrupted():
+                futures.update((row, self._submit(row, call)) for row, call in calls.items())
             if self.meanwhile is not None:
                 self.meanwhile()
             until = ALL_COMPLETED if survives else FIRST_EXCEPTION
@@ -161,9 +171,20 @@ class Threads:
                 if future.done():
                     future.result()
             return {row: future.result() for row, future in futures.items()}
-        except BaseException:
+        except WorkerError:
             if not (survives and all(future.done() for future in futures.values())):
                 self.stop(PATIENCE_AFTER_FAILURE)
+            raise
+        except BaseException:
+            # Ctrl-C: the environments finish the step, whose data is dropped, and the batch goes on.
+            usable = False
+            try:
+                pending = wait(futures.values(), self._grace).not_done
+                usable = not pending and not any(future.exception() for future in futures.values())
+            finally:
+                if not usable:
+                    self._why = interrupted("environment", self._grace)
+                    self.stop(PATIENCE_AFTER_FAILURE)
             raise
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
@@ -182,6 +203,9 @@ class Threads:
         return [future.result() for future in futures]
 
     # -- the end --------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        pass  # a thread comes back by itself or not at all
 
     def stop(self, patience: float = PATIENCE) -> None:
         self.stopped = True

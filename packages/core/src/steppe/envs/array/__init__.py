@@ -6,9 +6,9 @@ from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv
 from steppe.envs.array.layout import RowLayout, layout_problem
 from steppe.envs.array.loop import Loop
+from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
-from steppe.envs.array.td_steps import RowSteps, overlaid, overlay_reset
-from steppe.envs.array.writer import BoundWriter, EnvRows, RowWriter, writer_of_one
+from steppe.envs.array.writer import BoundWriter, EnvInfos, EnvRows, RowWriter, writer_of_one
 
 __all__ = [
     "ActionCodec",
@@ -16,6 +16,7 @@ __all__ = [
     "Arrays",
     "BoundWriter",
     "Ended",
+    "EnvInfos",
     "EnvRows",
     "Loop",
     "Progress",
@@ -24,7 +25,6 @@ __all__ = [
     "RowWriter",
     "Rows",
     "layout_problem",
-    "overlaid",
-    "overlay_reset",
+    "row_steps_of",
     "writer_of_one",
 ]

@@ -243,36 +243,41 @@ class ActionCodec:
 
         return of_few
 
-    def fit(self, block: dict[Any, Any]) -> dict[Any, Any]:
-        """Return rows ``{key: [k, *shape]}`` as the spec has them, converted where their dtype is another.
+    def fit(self, block: dict[Any, Any], batch_size: torch.Size = _NO_BATCH) -> dict[Any, Any]:
+        """Return steps ``{key: [k, *batch_size, *shape]}`` as the spec has them, in its dtypes.
 
         Raises:
             ActionError: one does not fit; see :mod:`steppe.envs.action_rules`.
         """
-        return {key: rule.fit(block[key], block[key].shape[:1]) for key, rule in self.rules.items()}
+        dims = 1 + len(batch_size)
+        return {key: rule.fit(block[key], block[key].shape[:dims]) for key, rule in self.rules.items()}
 
-    def fit_steps(self, steps: dict[Any, list[Any]], *, first: int = 0) -> dict[Any, torch.Tensor]:
+    def fit_steps(
+        self, steps: dict[Any, list[Any]], batch_size: torch.Size = _NO_BATCH, *, first: int = 0
+    ) -> dict[Any, torch.Tensor]:
         """Put the actions of ``k`` steps, given one by one, together as :meth:`fit` returns them.
 
         Args:
-            steps: for each key a list of actions ``[*shape]``, None where there is none.
+            steps: for each key a list of actions ``[*batch_size, *shape]``, None where there is none.
+            batch_size: of each action: none for one environment.
             first: what the first of these steps is called in errors.
 
         Raises:
             ActionError: one does not fit; the text says in which step.
         """
         try:
-            return self.fit({key: torch.stack(values) for key, values in steps.items()})
+            return self.fit({key: torch.stack(values) for key, values in steps.items()}, batch_size)
         except (ActionError, RuntimeError, TypeError):
-            return {key: torch.stack(self._fit_each(key, values, first)) for key, values in steps.items()}
+            each = {key: self._fit_each(key, values, batch_size, first) for key, values in steps.items()}
+            return {key: torch.stack(values) for key, values in each.items()}
 
-    def _fit_each(self, key: Any, values: list[Any], first: int) -> list[torch.Tensor]:
+    def _fit_each(self, key: Any, values: list[Any], batch_size: torch.Size, first: int) -> list[torch.Tensor]:
         fitted = []
         for step, value in enumerate(values, first):
             if value is None:
                 raise ActionError(f"Step {step}: there is no action at {key!r}. Write one for each step.")
             try:
-                fitted.append(self.rules[key].fit(value))
+                fitted.append(self.rules[key].fit(value, batch_size))
             except ActionError as error:
                 raise ActionError(f"Step {step}: {error}") from None
         return fitted

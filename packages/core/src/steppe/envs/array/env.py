@@ -9,7 +9,7 @@ import numpy as np
 from tensordict import TensorDictBase
 
 from steppe.envs.array.layout import RowLayout, layout_problem
-from steppe.envs.array.td_steps import RowSteps
+from steppe.envs.array.row_steps import RowSteps
 from steppe.envs.array.writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.env_info import native_info
@@ -100,6 +100,13 @@ class ArrayEnv(EnvBase):
         """
         return self.step_into
 
+    def place_of_call(self, method: str) -> str:
+        """Say where an error about a value happened: the environment and the call, ``"step"`` or ``"reset"``.
+
+        To be overridden by a wrapper that knows more: which step of the episode it was. Called for errors alone.
+        """
+        return f"{self!r}.{method}"
+
     # -- which way ------------------------------------------------------------------------------------------------
 
     @property
@@ -156,15 +163,15 @@ class ArrayEnv(EnvBase):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in _METHODS:
-            self.forget_way()
+            self.row_writer_changed()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         if name in _METHODS:
-            self.forget_way()
+            self.row_writer_changed()
 
-    def forget_way(self) -> None:
-        super().forget_way()
+    def row_writer_changed(self) -> None:
+        super().row_writer_changed()
         cache = self.base_state.cache
         if cache is not None:
             cache.pop("row_writer", None)
@@ -193,12 +200,12 @@ class ArrayEnv(EnvBase):
                 "reset(env_info={...}) is given, as env_info_spec describes it."
             )
         info = tensordict.get("env_info", None) if tensordict is not None else None
-        fresh = self._forced_steps().reset(None, env_info=native_info(info))
+        fresh = self._forced_steps().reset(env_info=native_info(info))
         return fresh.to(self.device) if self._elsewhere() else fresh
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         source = tensordict.select(*self.action_keys).to("cpu") if self._elsewhere() else tensordict
-        following = self._forced_steps().step(source)[0]
+        following = self._forced_steps().step(source)
         return following.to(self.device) if self._elsewhere() else following
 
     def _elsewhere(self) -> bool:
@@ -208,4 +215,4 @@ class ArrayEnv(EnvBase):
 def refuse_seed(kwargs: dict[str, Any]) -> None:
     """Raise a TypeError where a reset was given a seed, which is not among what an environment's ``_reset`` takes."""
     if "seed" in kwargs:
-        raise TypeError("reset takes no seed: env.set_seed(seed) gives one to the next reset.")
+        raise TypeError("reset takes no seed: env.set_seed(seed) sets the seed of the next reset.")

@@ -72,18 +72,19 @@ class RowLayout:
         self.device = device
 
     @classmethod
-    def of(cls, env: Any, carried: tuple[Key, ...] = ()) -> RowLayout:
-        """The layout of an environment, or of each row of a batch ``(n,)`` whose rows are alike.
+    def of(cls, env: Any, **reads: Any) -> RowLayout:
+        """Return the layout of an environment, or of each row of a batch ``(n,)`` whose rows are alike.
 
         Args:
             env: anything with ``full_observation_spec`` and its siblings, a batch size and a device.
-            carried: keys of the root that a step reads beside the action.
+            **reads: what a step reads of the root: ``carried``, ``handed_on``, ``reads_root`` and
+                ``flags_every_step`` of the class.
         """
         kinds = ("observation", "reward", "done", "action")
         specs = {kind: getattr(env, f"full_{kind}_spec") for kind in kinds}
         for _ in env.batch_size:
             specs = {kind: spec[0] for kind, spec in specs.items()}
-        return cls(**specs, carried=carried, device=env.device)
+        return cls(**specs, device=env.device, **reads)
 
     @property
     def root_keys(self) -> list[Key]:

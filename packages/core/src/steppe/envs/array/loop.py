@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from steppe.envs.array.rows import Progress, Rows
 from steppe.envs.array.writer import RowWriter
 
@@ -28,11 +30,22 @@ class Loop:
         self.step = bound.step
         #: Begin episodes in rows, and write their roots.
         self.reset = bound.reset
+        #: Both, for all rows.
+        self.step_and_reset = bound.step_and_reset
         layout = writer.layout
         keys = (*layout.carried, *(layout.done_keys if layout.flags_every_step else ()))
         self._carried = [(rows.root[key], rows.next[key]) for key in keys]
 
-    def carry(self) -> None:
-        """Write what the next step reads from its root, from the ``next`` of this one."""
+    def carry(self, began: Sequence[int] = ()) -> None:
+        """Write what the next step reads from its root, from the ``next`` of this one.
+
+        Args:
+            began: rows that have begun an episode since; their root stays.
+        """
         for root, following in self._carried:
+            if not began:
+                root[...] = following
+                continue
+            kept = root[began]
             root[...] = following
+            root[began] = kept

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from tensordict import TensorDict
 
 from steppe.envs.array.layout import Key, RowLayout, fields_of
@@ -46,10 +45,6 @@ class Rows:
         self.done = {name: (root[name], following[name]) for name in layout.done_keys}
         #: The data that a single step was called with, where its caller has one: whoever reads the root may look there.
         self.given: TensorDict | None = None
-        #: Makes what a single step returns of ``next``, in memory of its own; None where no caller wants that.
-        self.copy_next: Callable[[], dict[Key, torch.Tensor]] | None = None
-        #: What it has made in this step, where somebody has looked at that and nobody has written rows since.
-        self.copied: dict[Key, torch.Tensor] | None = None
         #: Whether some done entry of ``next`` may be True.
         self.flagged = True
 

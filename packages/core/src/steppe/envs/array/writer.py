@@ -1,4 +1,4 @@
-"""Row writers: what steps environments and writes their rows. The only place where ``step_into`` is called."""
+"""Row writers: step environments and write their rows. The only module that calls ``step_into``."""
 
 from __future__ import annotations
 
@@ -10,65 +10,125 @@ import torch
 
 from steppe.envs.array.layout import Key, RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
+from steppe.envs.array.write_row import as_flag, name_place
 from steppe.errors import SpecError
+from steppe.workers import InUse
 
-__all__ = ["BoundWriter", "EnvRows", "Overheard", "RowWriter", "StepsInto", "writer_of_one"]
+__all__ = ["BoundWriter", "EnvInfos", "EnvRows", "Overheard", "RowWriter", "StepsInto", "writer_of_one"]
+
+#: What rows are given at a reset, one entry for each; None if nobody has said anything.
+EnvInfos = Sequence[dict[str, Any] | None] | None
 
 
-class BoundWriter(Protocol):
-    """A writer and the rows that it writes."""
+class BoundWriter:
+    """A writer and the rows that it writes.
+
+    Subclasses define ``step`` and ``reset``; the other members have defaults.
+
+    Attributes:
+        resets_in_step: whether ``step_and_reset`` begins episodes in the same round trip as the step, so that the root
+            of a row that ended is written before ``step_and_reset`` returns control to what stands behind this writer.
+    """
+
+    resets_in_step: bool = False
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         """Act, and write observations, rewards and done entries of ``next``.
 
         Args:
-            actions: what ``RowWriter.decode`` made of the actions of the rows in ``at``.
+            actions: what ``RowWriter.decode`` returned for the rows in ``at``.
             at: which rows, in order; all of them by default.
 
         Returns:
             The rows that ended.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not define step(actions, at).")
 
-    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         """Begin episodes, and write observations and done entries of the root.
 
         Args:
             at: which rows.
-            env_info: for each of them what the caller passed for this reset; None for nothing.
+            env_info: what the caller passed for this reset, for each of them: a dict, or None for nothing. None instead
+                of the list: what these rows were given at their last reset.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not define reset(at, env_info).")
+
+    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
+        """Act in all rows, and begin episodes in the rows that ended.
+
+        By default a step, and then a reset; a writer over workers does both in one round trip.
+
+        Args:
+            actions: as in ``step``.
+            env_info: what each row is given if it is reset, as in ``reset``, for all rows.
+
+        Returns:
+            The rows that ended, and now hold the first data of an episode at their root.
+        """
+        ended = self.step(actions)
+        if ended:
+            at = [row for row, _, _ in ended]
+            self.reset(at, None if env_info is None else [env_info[row] for row in at])
+        return ended
 
 
-class RowWriter(Protocol):
-    """Steps n environments and writes their data into rows that the caller owns.
+class RowWriter:
+    """Steps n environments and writes their data into rows.
 
-    What an environment has as its array way: ``env.row_writer``. One environment without a batch is one row; one whose
-    batch size is ``(n,)`` is n. A plugin whose library is a batch itself writes its own.
+    An environment *has* a row writer, ``env.row_writer``, if its data has a fixed layout. An environment without a
+    batch size is one row; one of batch size ``(n,)`` is n rows. Rollouts, single steps, transforms, batches and
+    collectors all drive environments through this class, so a plugin whose library is a batch itself derives from it.
+
+    Subclasses define ``decode`` and ``bind`` and set ``n`` and ``layout``; the other members have defaults.
 
     Attributes:
         n: how many rows it writes.
         layout: what each row holds.
         inverts: whether ``decode`` does more than ``layout.actions`` does.
-        on_arrays: whether a step is numpy alone, so that it is worth its while for a single TensorDict too.
+        on_arrays: whether a step runs no torch code, so that rows are faster for a single step with a TensorDict too.
+        own_rows: the rows in memory of this writer, if it can write no others (workers write shared memory); None if it
+            writes whatever rows it is bound to.
+        in_use: which thread uses the environments, if one at a time may; None if steps are not guarded.
     """
 
     n: int
     layout: RowLayout
-    inverts: bool
-    on_arrays: bool
+    inverts: bool = False
+    on_arrays: bool = False
+    own_rows: Rows | None = None
+    in_use: InUse | None = None
 
     def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> Any:
-        """Turn actions ``{key: [k, *shape]}`` of rows or steps into ``k`` native ones, a list or an array.
+        """Turn actions ``{key: [k, *shape]}`` of rows or steps into ``k`` library actions, a list or an array.
 
         Raises:
             ActionError: one is outside its spec.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not define decode(actions).")
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
-        """Prepare to write these rows, noting in ``progress`` which one is at work."""
-        ...
+        """Prepare to write these rows, noting in ``progress`` which one is being stepped."""
+        raise NotImplementedError(f"{type(self).__name__} does not define bind(rows, progress).")
+
+    def new_rows(self) -> Rows:
+        """Return rows that this writer can be bound to: ``own_rows``, or else new ones."""
+        return Rows.new(self.layout, self.n) if self.own_rows is None else self.own_rows
+
+    def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
+        """Return a function that checks and decodes the only action of the only row, a tensor ``[*shape]``.
+
+        None, the default, if there are more actions or rows; ``decode`` then serves.
+        """
+        return None
+
+    def decoder_of_rows(self) -> Callable[[torch.Tensor], Any] | None:
+        """Return a function that decodes the only action of all rows, a tensor ``[n, *shape]``, as ``decode`` does.
+
+        The function returns None for an action that does not fit, or only after a conversion. None, the default, if
+        ``decode`` is as fast.
+        """
+        return None
 
 
 def writer_of_one(env: Any) -> RowWriter | None:
@@ -91,7 +151,7 @@ class StepsInto(Protocol):
     def take_seed(self) -> int | None: ...
 
 
-class EnvRows:
+class EnvRows(RowWriter):
     """Writes the rows of array environments, one after another.
 
     Args:
@@ -99,11 +159,12 @@ class EnvRows:
         layout: what each of their rows holds.
     """
 
+    on_arrays = True
+
     def __init__(self, envs: Sequence[StepsInto], layout: RowLayout) -> None:
         self.envs = list(envs)
         self.n = len(self.envs)
         self.layout = layout
-        self.inverts, self.on_arrays = False, True
 
     def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> list[Any]:
         """Turn actions ``{key: [k, *shape]}`` into ``k`` native ones."""
@@ -122,7 +183,7 @@ class EnvRows:
         return _BoundEnvs(self, rows, progress) if self.n > 1 else _BoundEnv(self, rows, progress)
 
 
-class _BoundEnvs:
+class _BoundEnvs(BoundWriter):
     def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
         written = [key for key, _, _ in writer.layout.written]
         observed = [key for key, _, _ in writer.layout.observations]
@@ -142,30 +203,31 @@ class _BoundEnvs:
                 for row, (action, (step_into, out)) in enumerate(zip(actions, self.steppers, strict=True)):
                     words[word] = base + row
                     terminated, truncated = step_into(action, out)
-                    if terminated or truncated:
-                        ended.append((row, terminated, truncated))
+                    if terminated is not False or truncated is not False:
+                        _note_end(ended, row, terminated, truncated)
             else:
                 for action, row in zip(actions, at, strict=True):
                     words[word] = base + row
                     step_into, out = self.steppers[row]
                     terminated, truncated = step_into(action, out)
-                    if terminated or truncated:
-                        ended.append((row, terminated, truncated))
+                    if terminated is not False or truncated is not False:
+                        _note_end(ended, row, terminated, truncated)
         except (TypeError, ValueError) as error:
-            _check_flags(error, self.envs[row])
+            _explain_step(error, self.envs[row])
             raise
         if ended or self.rows.flagged:
             self.rows.write_done(ended, at)
         return ended
 
-    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         row = 0
         try:
             for i, row in enumerate(at):
                 self.words[self.at] = self.base + row
                 env, out = self.resetters[row]
                 env.reset_into(out, env.take_seed(), None if env_info is None else env_info[i])
-        except TypeError as error:
+        except (TypeError, SpecError) as error:
+            name_place(error, _own_env(self.envs[row]), "reset")
             _check_arguments(error, self.envs[row], "reset_into(out, seed, env_info)")
             raise
         self.rows.begin(at)
@@ -182,9 +244,11 @@ class _BoundEnv(_BoundEnvs):
         self.words[self.at] = self.base
         try:
             terminated, truncated = self.step_into(actions[0], self.out)
-            ended = [(0, terminated, truncated)] if terminated or truncated else []
+            ended: Ended = []
+            if terminated is not False or truncated is not False:
+                _note_end(ended, 0, terminated, truncated)
         except (TypeError, ValueError) as error:
-            _check_flags(error, self.envs[0])
+            _explain_step(error, self.envs[0])
             raise
         if ended or self.rows.flagged:
             self.rows.write_done(ended)
@@ -224,6 +288,39 @@ class Overheard:
         return flags
 
 
+class _NoFlags(ValueError):
+    """What ``step_into`` returned is not two flags."""
+
+
+def _note_end(ended: Ended, row: int, terminated: Any, truncated: Any) -> None:
+    """Note an episode that has ended, where one of the flags of a step is not False itself."""
+    if type(terminated) is not bool or type(truncated) is not bool:
+        try:
+            terminated, truncated = as_flag("terminated", terminated), as_flag("truncated", truncated)
+        except SpecError:
+            several = any(isinstance(flag, np.ndarray) and flag.size > 1 for flag in (terminated, truncated))
+            raise _NoFlags("an array of several" if several else repr((terminated, truncated))) from None
+    if terminated or truncated:
+        ended.append((row, terminated, truncated))
+
+
+def _own_env(env: Any) -> Any:
+    """The environment itself, also where it is overheard."""
+    return env.env if isinstance(env, Overheard) else env
+
+
+def _explain_step(error: Exception, env: Any) -> None:
+    """Say where an error of a step happened, or raise a SpecError where it is about what ``step_into`` returned."""
+    if isinstance(error, _NoFlags):
+        problem = _two_bools(env, str(error))
+        name_place(problem, _own_env(env), "step")
+        raise problem from None
+    if isinstance(error, SpecError):
+        name_place(error, _own_env(env), "step")
+    else:
+        _check_flags(error, env)
+
+
 def _check_flags(error: Exception, env: Any) -> None:
     """Raise a SpecError where an error of a step is about what ``step_into`` returned, and not from inside it."""
     _check_arguments(error, env, "step_into(action, out)")
@@ -232,12 +329,16 @@ def _check_flags(error: Exception, env: Any) -> None:
         return
     found = next((said for part, said in _FLAGS if part in str(error)), None)
     if found is not None:
-        env = env.env if isinstance(env, Overheard) else env
         kind = str(error).partition("non-iterable ")[2].partition(" object")[0]
-        raise SpecError(
-            f"{type(env).__name__}.step_into must return two bools, terminated and truncated, found "
-            f"{found.format(kind)}. Write: return terminated, False"
-        ) from None
+        raise _two_bools(env, found.format(kind)) from None
+
+
+def _two_bools(env: Any, found: str) -> SpecError:
+    """The error of a step that did not return two flags."""
+    return SpecError(
+        f"{type(_own_env(env)).__name__}.step_into must return two bools, terminated and truncated, found {found}. "
+        "Write: return terminated, False"
+    )
 
 
 def _check_arguments(error: Exception, env: Any, method: str) -> None:
@@ -246,7 +347,7 @@ def _check_arguments(error: Exception, env: Any, method: str) -> None:
     while here is not None and here.tb_next is not None and here.tb_next.tb_frame.f_globals is globals():
         here = here.tb_next  # an environment that is overheard is called from here too
     if here is not None and here.tb_next is None and " argument" in str(error):
-        env = env.env if isinstance(env, Overheard) else env
+        env = _own_env(env)
         raise SpecError(f"{type(env).__name__} must take {method}: {error}.") from None
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
-from steppe.envs.array.writer import writer_of_one
 from steppe.envs.rollout.loop import RolloutPlan, rollout_on_tensordicts
 from steppe.envs.rollout.on_rows import rollout_on_rows
 from steppe.envs.rollout.random_actions import draws_in_blocks
@@ -26,16 +25,25 @@ def run_rollout(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
 
 def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     """Say why a rollout cannot go through rows, or return None where it can."""
-    writer, start = writer_of_one(env), plan.start
+    writer, start = env.row_writer, plan.start
     assert start is not None
     if writer is None:
-        return "it is a batch itself." if env.batch_size else env.row_problem
+        return env.row_problem
+    if env.batch_size:
+        if env.row_steps is None:
+            return "TensorDicts are as fast as rows."
+        if not env.is_validated("step"):
+            return "the first step of a batch is checked against the specs."
+        if plan.break_all:
+            return "rows that have ended are left out of steps."
+        if env.allow_done_after_reset:
+            return "an episode may have ended when it begins."
     if plan.callback is not None:
         return "there is a callback, which is given the TensorDict of each step."
     if plan.policy_device is not None:
         return "each step is moved to the policy's device and back."
-    if start.batch_size:
-        return "the data to start from has a batch size."
+    if start.batch_size != env.batch_size:
+        return "the data to start from has another batch size."
     if env.run_type_checks:
         return "each step is checked against the specs (run_type_checks)."
     known = set(writer.layout.root_spec.keys(include_nested=True, leaves_only=True))

@@ -10,11 +10,12 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.done import any_done
+from steppe.envs.kept_entries import DeclaredKeys, declared_keys, without_private
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
 from steppe.envs.rollout.stacking import Frames
 from steppe.errors import SpecError
-from steppe.specs import CPU, StackedComposite, below_next, is_private
+from steppe.specs import CPU, StackedComposite
 from steppe.storage import build_td, entries
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RolloutPlan:
     policy_device: torch.device | None
     batch_dims: int
     truncated_keys: list[tuple[Any, Any]] = field(default_factory=list)
-    private_keys: list[Any] = field(default_factory=list)
+    declared: DeclaredKeys = frozenset()
 
 
 def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
@@ -95,7 +96,7 @@ def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
         policy_device=_policy_device(policy) if given["auto_cast_to_device"] else None,
         batch_dims=start.batch_dims,
         truncated_keys=truncated_keys,
-        private_keys=[key for key in env.observation_keys if is_private(key)],
+        declared=declared_keys(env, policy),
     )
 
 
@@ -140,9 +141,7 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
             root = env.step_mdp(frame) if following is None else following
     finally:
         env.meanwhile(None)
-    result = frames.stacked(contiguous=plan.contiguous)
-    private = plan.private_keys
-    return result.exclude(*private, *(below_next(key) for key in private)) if private else result
+    return without_private(frames.stacked(contiguous=plan.contiguous), plan.declared)
 
 
 def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +11,16 @@ import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.array.loop import Loop
-from steppe.envs.array.rows import Ended, Rows
+from steppe.envs.array.rows import Ended
 from steppe.envs.array.writer import RowWriter
+from steppe.envs.kept_entries import is_kept
 from steppe.envs.rollout.loop import RolloutPlan, out_of_actions
 from steppe.envs.rollout.policies import Policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK, RandomActions, write_actions
 from steppe.errors import PolicyError
-from steppe.specs import Composite, is_private
+from steppe.specs import Composite
 from steppe.storage import Storage, TensorDictBuilder, build_td, entries
+from steppe.workers import InUse, exclusive
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -49,7 +51,7 @@ def _idle_loop(env: EnvBase, writer: RowWriter) -> Loop:
     state = env.base_state
     # One that raised, or is still running, does not put it back.
     loop, state.idle_loop = state.idle_loop, None
-    return loop if loop is not None and loop.writer is writer else Loop(writer, Rows.new(writer.layout))
+    return loop if loop is not None and loop.writer is writer else Loop(writer, writer.new_rows())
 
 
 def _random_blocks(env: EnvBase) -> Iterator[dict[Any, torch.Tensor]]:
@@ -71,12 +73,18 @@ def _given_blocks(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Iterato
             columns = {key: [entry.get(key, None) for entry in entries_] for key in writer.layout.action_keys}
         else:
             columns = {env.action_key: entries_}
-        yield writer.layout.actions.fit_steps(columns, first=plan.max_steps - left - len(entries_))
+        first = plan.max_steps - left - len(entries_)
+        yield writer.layout.actions.fit_steps(columns, env.batch_size, first=first)
 
 
 class _Rollout:
     def __init__(self, env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> None:
         self.writer, self.layout, self.plan = writer, writer.layout, plan
+        self.in_use = writer.in_use or InUse(type(env).__name__)
+        self.size = env.batch_size
+        # Where the data of a row, or of all rows of a batch, is in arrays of rows; and where time is in the result.
+        self.part: Any = (...,) if self.size else (0, ...)
+        self.dim = len(self.size)
         # A rollout that may end early starts small and grows, so that max_steps may be generous.
         self.stop_at_done = plan.break_any or plan.break_all
         self.capacity = min(plan.max_steps, _FIRST) if self.stop_at_done else plan.max_steps
@@ -84,15 +92,15 @@ class _Rollout:
         self.rows = self.loop.rows
         self.observed: list[Any] = [key for key, _, _ in self.layout.observations]
         #: What the result holds of these.
-        self.kept = [key for key in self.observed if not is_private(key)]
+        self.kept = [key for key in self.observed if is_kept(key, plan.declared)]
         # What the root of a step has from the step before: done entries too, unless each of them ends an episode.
         self.moved = [*self.kept, *(self.layout.done_keys if self.layout.flags_every_step else ())]
         self.root_spec, self.next_spec = (
-            spec.exclude(*(key for key in self.observed if is_private(key)))
+            spec.exclude(*(key for key in self.observed if key not in self.kept))
             for spec in (self.layout.root_spec, self.layout.next_spec)
         )
-        self.root = self._storage(self.root_spec, self.capacity)
-        self.next = self._storage(self.next_spec, self.capacity)
+        self.root = _Steps(self.root_spec, self.size, self.capacity, self.kept)
+        self.next = _Steps(self.next_spec, self.size, self.capacity, self.kept)
         self.columns: dict[Any, list[Any]] = {}
         self.action_blocks: list[dict[Any, torch.Tensor]] = []
         self.steps = 0
@@ -102,10 +110,6 @@ class _Rollout:
         self.stretch = max(1, min(CHUNK, _NEAR // max(row, 1)))
         self._write_start()
         self._bind()
-
-    def _storage(self, spec: Composite, capacity: int) -> Storage:
-        """Memory for these steps. Observations, of which each row is written, need not begin as zeros."""
-        return Storage(spec, (capacity,), unset=self.kept)
 
     def _write_start(self) -> None:
         start = self.plan.start
@@ -120,15 +124,15 @@ class _Rollout:
                     f"There is no {key!r} in the data to start from, which each step reads. Start from what reset, "
                     f"step_mdp or step_and_maybe_reset returned. Found {sorted(map(str, start.keys(True, True)))}."
                 )
-            row[0] = 0 if value is None else value.detach().numpy()
+            row[self.part] = 0 if value is None else value.detach().numpy()
             if key in self.root.arrays:
-                self.root.arrays[key][0] = row[0]
+                self.root.arrays[key][0] = row[self.part]
 
     def _bind(self) -> None:
-        arrays, rows = self.next.arrays, self.rows
-        self.copies = [(arrays[key], rows.next[key][0, ...]) for key, _, _ in self.layout.written if key in arrays]
-        self.root_copies = [(self.root.arrays[key], rows.root[key][0, ...]) for key in self.moved]
-        self.done_copies = [(arrays[name], following[0, ...]) for name, (_, following) in rows.done.items()]
+        arrays, rows, part = self.next.arrays, self.rows, self.part
+        self.copies = [(arrays[key], rows.next[key][part]) for key, _, _ in self.layout.written if key in arrays]
+        self.root_copies = [(self.root.arrays[key], rows.root[key][part], rows.next[key][part]) for key in self.moved]
+        self.done_copies = [(arrays[name], following[part]) for name, (_, following) in rows.done.items()]
         if self.layout.flags_every_step:
             self.copies += self.done_copies
 
@@ -136,25 +140,35 @@ class _Rollout:
         capacity = min(self.capacity * 2, self.plan.max_steps)
         for name, spec in (("root", self.root_spec), ("next", self.next_spec)):
             old = getattr(self, name)
-            new = self._storage(spec, capacity)
+            new = _Steps(spec, self.size, capacity, self.kept)
             for key, array in old.arrays.items():
                 new.arrays[key][: self.capacity] = array
             setattr(self, name, new)
         self.capacity = capacity
         self._bind()
 
-    def _ended(self, t: int) -> bool:
-        """Write the done entries of step ``t``; True where the rollout stops."""
+    def _ended(self, t: int, ended: Ended) -> bool:
+        """Write the done entries of step ``t``, and the root of the next one; True if the rollout stops."""
         for array, flag in self.done_copies:
             array[t] = flag
         if self.stop_at_done or t + 1 == self.plan.max_steps:
             return True
         self._fill_roots(t + 1)
         self.filled = t + 2
-        self.loop.reset((0,))
-        for array, row in self.root_copies:
-            array[t + 1] = row
+        if not self.size:
+            for array, row, _ in self.root_copies:
+                array[t + 1] = row
+            return False
+        began = [row for row, _, _ in ended]
+        for array, start, following in self.root_copies:
+            array[t + 1] = following
+            array[t + 1][began] = start[began]
         return False
+
+    def _step_of(self, t: int) -> Callable[[Any], Ended]:
+        """What takes step ``t``: nothing is reset where the rollout stops."""
+        stops = self.stop_at_done or t + 1 == self.plan.max_steps
+        return self.loop.step if stops else self.loop.step_and_reset
 
     def _fill_roots(self, end: int) -> None:
         """Write the roots before ``end`` that a reset did not: each is the ``next`` of the step before."""
@@ -164,33 +178,44 @@ class _Rollout:
                 self.root.arrays[key][start:end] = self.next.arrays[key][start - 1 : end - 1]
             self.filled = end
 
+    @exclusive("rollout")
     def with_blocks(self, blocks: Iterator[dict[Any, torch.Tensor]]) -> None:
         """Actions that are known ahead, decoded a block at a time."""
         limit = self.plan.max_steps
-        step, carry = self.loop.step, self.loop.carry if self.layout.carried else None
+        step, carry = self._step_of(0), self.loop.carry if self.layout.carried else None
+        batched, decode = bool(self.size), self.writer.decode
         t = 0
         running = True
         while running and t < limit:
             block = next(blocks)
             self.action_blocks.append(block)
             arrays = {key: value.numpy() for key, value in block.items()}
-            natives = self.writer.decode(arrays)
-            read = [(self.rows.root[key], arrays[key], t) for key in arrays] if self.layout.reads_root else []
-            if t + len(natives) > self.capacity and self.capacity < limit:
+            n_steps = len(next(iter(arrays.values())))
+            # A batch decodes the actions of its rows step by step, and one environment those of all steps at once.
+            natives = range(n_steps) if batched else decode(arrays)
+            read = (
+                [(self.rows.root[key][self.part], arrays[key], t) for key in arrays] if self.layout.reads_root else []
+            )
+            if t + n_steps > self.capacity and self.capacity < limit:
                 self._grow()
             copies, stretch = self.copies, self.stretch
             todo = natives[: limit - t]
             for first in range(0, len(todo), stretch):
                 for action in todo[first : first + stretch]:
-                    for row, given, begun in read:
-                        row[0] = given[t - begun]
-                    ended: Ended = step((action,))
+                    for row, given, first_of_block in read:
+                        row[...] = given[t - first_of_block]
+                    if t + 1 == limit:
+                        step = self._step_of(t)
+                    if batched:
+                        ended: Ended = step(decode({key: array[action] for key, array in arrays.items()}))
+                    else:
+                        ended = step((action,))
                     for array, written in copies:
                         array[t] = written
                     t += 1
                     if carry is not None:
-                        carry()
-                    if ended and self._ended(t - 1):
+                        carry([row for row, _, _ in ended])
+                    if ended and self._ended(t - 1, ended):
                         running = False
                         break
                 self._fill_roots(t)
@@ -198,19 +223,21 @@ class _Rollout:
                     break
         self.steps = t
 
+    @exclusive("rollout")
     def with_policy(self, policy: Policy) -> None:
         """A policy: each step's root is a TensorDict of views of its row."""
         plan, layout, loop = self.plan, self.layout, self.loop
         device, root_spec = layout.device, self.root_spec
-        read = [key for key in layout.carried if not is_private(key)]
+        read = [key for key in layout.carried if key in self.root.tensors]
         rows_of, decode, carry = self.layout.actions.rows_of, self.writer.decode, loop.carry
-        builder = TensorDictBuilder(root_spec, (), device=device)
+        builder = TensorDictBuilder(root_spec, self.size, device=device)
+        size, part = self.size, self.part
         flat = not any(isinstance(child, Composite) for child in root_spec.values())
         t = 0
         carried: dict[Any, Any] = {}
         while True:
             rows = {key: torch.from_numpy(array[t, ...]) for key, array in self.root.arrays.items()}
-            root: TensorDictBase = build_td(dict(rows), torch.Size([]), device) if flat else builder(rows)
+            root: TensorDictBase = build_td(dict(rows), size, device) if flat else builder(rows)
             for key, value in carried.items():
                 root.set(key, value)
             try:
@@ -218,21 +245,21 @@ class _Rollout:
             except Exception as error:
                 note_policy(error, policy, root)
                 raise
-            actions = rows_of(root)
+            actions = rows_of(root, size)
             natives = decode(actions)
             for key in read:
-                self.rows.root[key][0] = root.get(key).detach().numpy()
+                self.rows.root[key][part] = root.get(key).detach().numpy()
             for key in layout.action_keys if layout.reads_root else ():
                 self.rows.root[key][...] = actions[key]
             self._keep(root, rows)
             carried = self._carried(root, rows)
-            ended = loop.step(natives)
+            ended = self._step_of(t)(natives)
             for array, row in self.copies:
                 array[t] = row
             t += 1
             self.steps = t
-            carry()
-            if ended and self._ended(t - 1):
+            carry([row for row, _, _ in ended])
+            if ended and self._ended(t - 1, ended):
                 break
             if t == plan.max_steps:
                 break
@@ -264,15 +291,13 @@ class _Rollout:
         for key, value in source.items():
             if key in rows:
                 self._keep_own(key, value, rows)
-            elif key[0] == "_":
-                continue
             elif isinstance(value, TensorDictBase):
                 for path, leaf in _leaves(key, value):
                     if path in rows:
                         self._keep_own(path, leaf, rows)
-                    else:
+                    elif is_kept(path, self.plan.declared):
                         self.columns.setdefault(path, []).append(leaf)
-            else:
+            elif key[0] != "_" or is_kept(key, self.plan.declared):
                 self.columns.setdefault(key, []).append(value)
 
     def _keep_own(self, key: Any, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
@@ -284,7 +309,7 @@ class _Rollout:
             self.columns[key] = [*self.root.tensors[key][: self.steps].unbind(0), value]
 
     def result(self) -> TensorDictBase:
-        """All steps as one TensorDict ``[T]``."""
+        """All steps as one TensorDict ``[*B, T]``."""
         steps = self.steps
         whole = steps == self.capacity
         mostly_unused = steps * 2 <= self.capacity  # a slice would keep all of it alive
@@ -292,14 +317,15 @@ class _Rollout:
         def cut(column: torch.Tensor) -> torch.Tensor:
             if whole:
                 return column
-            return column[:steps].clone() if mostly_unused else column[:steps]
+            used = column.narrow(self.dim, 0, steps)
+            return used.clone() if mostly_unused else used
 
         device = self.layout.device
         root, following = (
-            TensorDictBuilder(storage.spec, (steps,), device=device)(
-                {key: cut(tensor) for key, tensor in storage.tensors.items()}
+            TensorDictBuilder(kept.storage.spec, (*self.size, steps), device=device)(
+                {key: cut(tensor) for key, tensor in kept.storage.tensors.items()}
             )
-            for storage in (self.root, self.next)
+            for kept in (self.root, self.next)
         )
         if self.action_blocks:
             columns = {}
@@ -307,15 +333,38 @@ class _Rollout:
                 blocks = [block[key] for block in self.action_blocks]
                 # numpy, because torch would take threads for it, from environments that are still running elsewhere.
                 joined = np.concatenate([block.numpy() for block in blocks]) if len(blocks) > 1 else None
-                columns[key] = (blocks[0] if joined is None else torch.from_numpy(joined))[:steps]
+                actions = (blocks[0] if joined is None else torch.from_numpy(joined))[:steps]
+                columns[key] = actions.movedim(0, self.dim).contiguous() if self.size else actions
             spec = self.layout.actions.spec
-            write_actions(root, TensorDictBuilder(spec, (steps,), device=device)(columns), spec)
+            write_actions(root, TensorDictBuilder(spec, (*self.size, steps), device=device)(columns), spec)
         root.set("next", following)
         for key, column in self.columns.items():
             if len(column) != steps:
                 raise PolicyError(f"The policy wrote {key!r} in {len(column)} of {steps} steps; write it in each.")
-            root.set(key, torch.stack(column))
+            root.set(key, torch.stack(column, self.dim))
         return root
+
+
+class _Steps:
+    """Memory for steps ``[*B, T]``, with views in which time comes first.
+
+    Args:
+        spec: of one row.
+        size: batch size of the environment.
+        capacity: how many steps.
+        unset: keys of entries of which each step is written: their memory need not begin as zeros.
+
+    Attributes:
+        arrays, tensors: views ``[T, *B, *shape]`` by key.
+    """
+
+    def __init__(self, spec: Composite, size: torch.Size, capacity: int, unset: list[Any]) -> None:
+        self.storage = Storage(spec, (*size, capacity), unset=unset)
+        dim = len(size)
+        self.arrays, self.tensors = dict(self.storage.arrays), dict(self.storage.tensors)
+        if dim:
+            self.arrays = {key: np.moveaxis(array, dim, 0) for key, array in self.arrays.items()}
+            self.tensors = {key: tensor.movedim(dim, 0) for key, tensor in self.tensors.items()}
 
 
 _TD = type(build_td({}))

@@ -18,7 +18,7 @@ from steppe.storage import entries
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
-__all__ = ["Policy", "RandomPolicy", "as_policy", "note_policy", "with_written"]
+__all__ = ["Policy", "RandomPolicy", "as_policy", "called_with", "note_policy", "policy_name", "with_written"]
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -149,18 +149,42 @@ def note_policy(error: Exception, policy: Any, root: TensorDictBase) -> None:
         policy: the policy.
         root: data ``[*B]`` that it was called with.
     """
-    policy = getattr(policy, "_orig_mod", policy)
-    policy = policy.function if isinstance(policy, _ObservationPolicy) else policy
-    name = getattr(policy, "__name__", type(policy).__name__)
+    add_note(error, f"in the policy {policy_name(policy)}, which was called with {called_with(policy, root)}")
+
+
+def policy_name(policy: Any) -> str:
+    """The name of a policy in errors: that of a function, or of the class."""
+    policy = _unwrapped(policy)
+    return str(getattr(policy, "__name__", type(policy).__name__))
+
+
+def called_with(policy: Any, root: TensorDictBase) -> str:
+    """What errors say of the data that a policy was called with: entries, shapes, and ``in_keys`` that are not there.
+
+    Args:
+        policy: the policy.
+        root: data ``[*B]`` that it was called with.
+    """
     found = [key for key in root.keys(True, True) if not is_private(key)]
-    shown = ", ".join(f"{key!r} {list(value.shape)}" for key in found if (value := root.get(key)) is not None)
-    note = f"in the policy {name}, which was called with {shown}"
-    missing = [key for key in getattr(policy, "in_keys", ()) if root.get(key, None) is None]
-    if missing:
-        close = difflib.get_close_matches(str(missing[0]), {str(key): key for key in found}, 1)
-        hint = f": did you mean {close[0]!r}?" if close else ""
-        note += f"; its in_keys {missing} are not there{hint}"
-    add_note(error, note)
+    shown = ", ".join(f"{key!r}{_shape(root, key)}" for key in found)
+    missing = [key for key in getattr(_unwrapped(policy), "in_keys", ()) if key not in root.keys(True)]
+    if not missing:
+        return shown
+    close = difflib.get_close_matches(str(missing[0]), {str(key): key for key in found}, 1)
+    hint = f": did you mean {close[0]!r}?" if close else ""
+    return f"{shown}; its in_keys {missing} are not there{hint}"
+
+
+def _unwrapped(policy: Any) -> Any:
+    policy = getattr(policy, "_orig_mod", policy)
+    return policy.function if isinstance(policy, _ObservationPolicy) else policy
+
+
+def _shape(root: TensorDictBase, key: Any) -> str:
+    try:
+        return f" {list(root.get(key).shape)}"
+    except RuntimeError:  # rows of a lazy stack that differ
+        return ""
 
 
 def _positional(policy: Any) -> list[inspect.Parameter] | None:

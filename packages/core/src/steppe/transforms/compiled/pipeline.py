@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import ArrayEnv, EnvBase
+from steppe.envs import ArrayEnv, EnvBase, written_by_policy
 from steppe.errors import SpecError
 from steppe.specs import every_leaf_key
 from steppe.storage import build_td, copy_names, entries, storage_problem
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks, shallow_copy
-from steppe.transforms.compiled.on_batch import StagesOnBatch
 from steppe.transforms.compiled.row_plan import RowPlan, plan_batch, row_problem
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, shallow_copy
 from steppe.transforms.compose import Compose
-from steppe.transforms.keys import names_of
+from steppe.transforms.transform_keys import names_of
 
 __all__ = ["Pipeline", "leaves", "version"]
 
@@ -50,6 +49,8 @@ class Pipeline:
             that have nothing to do there are left out.
         row_plan: the same for rows of arrays, or None where the base, or one of the transforms, needs TensorDicts.
         row_problem: why there is none.
+        passed_through_keys: what the environment behind all transforms passes through, see
+            :attr:`EnvBase.passed_through_keys`.
         two_trips: the base may not reset by itself, because whether an episode has ended is decided by a transform.
     """
 
@@ -66,22 +67,13 @@ class Pipeline:
         self.base_writer = base.row_writer
         self.row_plan: RowPlan | None = None
         self.row_problem = self._plan_rows(base, list(leaves(transform)), found, before, specs)
-        # A new one for each change of the base's specs.
-        self.base_cache = base.base_state.cache
-        # What changes beside is counted, except where a class looks at more when it is asked for its row writer, and as
-        # long as specs may be edited in place.
-        self.counts_changes = self.base_cache is not None and all(
-            getattr(type(base), name) in (getattr(EnvBase, name), getattr(ArrayEnv, name))
-            for name in ("row_writer", "row_problem")
-        )
-        self.base_changes = base.base_state.changes if self.counts_changes else None
+        self.base_version = base.specs_version
         self.inverses: list[Any] = []
         self.before_resets: list[Any] = []
         self.after_step_mdp = [part._post_step_mdp_hooks for part in parts if part.changes_next_root]
         self.steps: list[tuple[Any, int]] = []
         self.resets: list[tuple[Any, int]] = []
         self.instead_of_reset: Any = None
-        self.on_batch = StagesOnBatch.of(base, list(leaves(transform)))
         for hooks in reversed(found):
             if hooks.inverse is not None:
                 self.inverses.append(hooks.inverse)
@@ -101,19 +93,26 @@ class Pipeline:
                 self.instead_of_reset = hooks.instead_of_reset
         self.plain_step = type(base).step in (EnvBase.step, ArrayEnv.step) and "step" not in vars(base)
         self.writes_step = transform.writes_step
-        self.same_batch = self.specs.batch_size == self.base_specs.batch_size
+        same_batch = self.specs.batch_size == self.base_specs.batch_size
+        #: Whether steps and resets of some rows may take the data of these rows alone through the transforms.
+        self.by_rows = same_batch and not transform.needs_all_rows
         self.may_end = transform.writes_done
         trips_of_its_own = (
             self.writes_step
-            or not self.same_batch
+            or not same_batch
             or bool(self.after_step_mdp)
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
             # Without a trip of its own to save, a plain step is cheaper.
-            or type(base).step_and_maybe_reset in (EnvBase.step_and_maybe_reset, ArrayEnv.step_and_maybe_reset)
+            or (
+                type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
+                and type(base)._step_and_maybe_reset is EnvBase._step_and_maybe_reset
+            )
         )
+        own = [key for hooks in found for key in hooks.passed_through]
+        states = _leaf_keys(self.specs.state)
+        self._passed_by_base = base.passed_through_keys
+        self.passed_through_keys = tuple(key for key in dict.fromkeys((*self._passed_by_base, *own)) if key in states)
         self.two_trips = trips_of_its_own or (transform.writes_done and not transform.only_ends)
-        #: Whether the batch is stepped several times in one step, in its storage.
-        self.repeats = not trips_of_its_own and self.on_batch is not None and self.on_batch.repeats
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
         self._foreign = [*foreign, "next"]
@@ -167,10 +166,10 @@ class Pipeline:
 
     def _keys_of_base(self, parts: list[Transform]) -> list[Any]:
         """Observations that the base may look for in the root without having declared them as states."""
-        if self.base_writer is not None:
-            return []  # it reads what its rows carry, and no more
         undone = _declared(parts, "in_keys_inv")
         known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
+        if self.base_writer is not None:
+            known &= set(self.base_writer.layout.carried)  # it reads no more
         return sorted(known, key=str)
 
     def _is_replaced(self, key: Any, parts: list[Transform]) -> bool:
@@ -198,7 +197,8 @@ class Pipeline:
         if writer is None:
             return base.row_problem
         if base.batch_size:
-            self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts)
+            casts = writer.own_rows is None
+            self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts, casts_in_write=casts)
             return problem
         behind_each = [*before[1:], after] if parts else []  # an empty chain is a chain
         for part, hooks, specs, behind in zip(parts, found, before, behind_each, strict=True):
@@ -258,7 +258,7 @@ class Pipeline:
 
         They are transformed, or not known to the base; those that it reads as states stay.
         """
-        return tensordict.exclude(*self._foreign)
+        return self._with_written(tensordict, tensordict.exclude(*self._foreign))
 
     def base_outputs(self, root: TensorDictBase) -> TensorDictBase:
         """A copy of the observations and done entries of a root that the base has made."""
@@ -274,8 +274,15 @@ class Pipeline:
         return {name: (value, version(value)) for name, value in entries(outputs).items()}
 
     def root(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy without ``next``, and without what the base must not see, for the base to write into."""
-        return self._without(tensordict, ("next", *self.hidden))
+        """A copy without what the base must not see, for the base to write into.
+
+        Of ``next`` it has only what a policy has written there for the base to pass through.
+        """
+        return self._with_written(tensordict, self._without(tensordict, ("next", *self.hidden)))
+
+    def _with_written(self, tensordict: TensorDictBase, root: TensorDictBase) -> TensorDictBase:
+        written = written_by_policy(tensordict, self._passed_by_base) if self._passed_by_base else None
+        return root if written is None else root.set("next", written)
 
     def shown(self, tensordict: TensorDictBase) -> TensorDictBase:
         """What the base may see of the root; not to be written into."""

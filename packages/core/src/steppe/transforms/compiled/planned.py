@@ -6,7 +6,7 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
 from steppe.transforms.unattached import no_environment, not_for_data
 from steppe.transforms.whole_specs import WholeSpecs
 
@@ -22,6 +22,7 @@ class PlannedTransform(WholeSpecs):
 
     writes_done = False
     writes_step = False
+    needs_all_rows = False
 
     _bound_hooks: Hooks | None = None
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from steppe.envs import BoundWriter, Ended
+from steppe.envs import BoundWriter, Ended, EnvInfos
 
 __all__ = ["Repeated"]
 
 _Array = np.ndarray[Any, Any]
 
 
-class Repeated:
+class Repeated(BoundWriter):
     """A bound writer that steps another one several times with the same actions, and adds up the rewards.
 
     A row whose episode ends is left alone from then on. The root is as the caller gave it when a step returns.
@@ -34,7 +34,7 @@ class Repeated:
         carried: Iterable[tuple[_Array, _Array]],
         rewards: Iterable[_Array],
     ) -> None:
-        self._step, self.reset = inner.step, inner.reset
+        self._inner, self._step = inner, inner.step
         self._counts, self._rows = list(counts), range(len(counts))
         self._most, self._alike = max(counts), len(set(counts)) == 1
         self._carried = [(root, following, np.empty_like(root)) for root, following in carried]
@@ -67,6 +67,10 @@ class Repeated:
         for reward, total in self._rewards:
             reward[...] = total
         return ended
+
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        """Begin episodes; see :class:`~steppe.envs.BoundWriter`."""
+        self._inner.reset(at, env_info)
 
     def _go_on(self) -> None:
         """Write what the next of the steps reads from its root, from the ``next`` of the last one."""

@@ -69,7 +69,7 @@ def _bytes_of(plan: RowPlan, i: int) -> int:
     return sum(math.prod(place.shape) * place.dtype.itemsize for place in places)
 
 
-class InBlocks:
+class InBlocks(BoundWriter):
     """A bound writer of all rows that steps some of them after the others.
 
     Args:

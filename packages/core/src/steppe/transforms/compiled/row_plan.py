@@ -10,7 +10,7 @@ from steppe.envs import RowLayout, Rows
 from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
 
 __all__ = ["Memory", "RowPlan", "Value", "plan_batch", "row_problem"]
 
@@ -194,13 +194,24 @@ class RowPlan:
         )
 
     @property
-    def writes_over(self) -> bool:
-        """Whether a transform writes over an entry that it reads, in the memory that this has."""
-        stages = zip(self.hooks, self.values, self.values[1:], strict=False)
-        return any(
-            key in behind and before.get(key) is behind[key]
-            for hook, before, behind in stages
-            for _, key in hook.pairs or ()
+    def written_over(self) -> list[Value]:
+        """The values of the base that a transform writes over, in the memory in which the base has written them."""
+        over: dict[Value, None] = {}
+        base = {value.place: value for value in self.values[0].values()}
+        for part, hook, behind in zip(self.parts, self.hooks, self.values[1:], strict=True):
+            keys = [key for _, key in hook.pairs or ()] if hook.rows is None else list(hook.rows.writes)
+            keys += _DONE if part.writes_done else ()
+            over.update((base[behind[key].place], None) for key in keys if key in behind and behind[key].place in base)
+        return list(over)
+
+    @property
+    def reads_base_root(self) -> bool:
+        """Whether a transform reads, at the root of a step, an entry that the base writes there."""
+        base = {value.place for value in self.values[0].values()}
+        return self.reads_root or any(
+            key in before and before[key].place in base
+            for hook, before in zip(self.hooks, self.values, strict=False)
+            for key in (hook.rows.carried if hook.rows is not None else ())
         )
 
     def rewards_before(self, i: int) -> list[Any]:

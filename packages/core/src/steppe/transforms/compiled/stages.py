@@ -14,8 +14,8 @@ from steppe.errors import SpecError, StateError
 from steppe.specs import Composite, union
 from steppe.storage import TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.hooks import Hooks, RowArrays, shallow_copy
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
+from steppe.transforms.compiled.transform_hooks import Hooks, RowArrays, shallow_copy
 
 __all__ = ["RowByRow", "make_stage"]
 
@@ -243,31 +243,13 @@ class _Asking(_OnTensorDicts):
     # The question is asked as on TensorDicts: with gradients where the caller has them.
     by_torch = False
 
-    def __init__(self, plan: RowPlan, i: int, *arrays: Any) -> None:
-        super().__init__(plan, i, *arrays)
-        last = plan.values[i]
-        #: Whether what it is asked about is what the step returns, unless somebody acts.
-        self._sees_result = not self.takes_rows and all(
-            (hook.asks is not None or hook.does_nothing or hook.only_inverts)
-            and values.keys() == last.keys()
-            and all(values[key] is last[key] for key in last)
-            for hook, values in zip(plan.hooks[i:], plan.values[i + 1 :], strict=True)
-        )
-
     def step(self, at: Sequence[int] | None) -> bool:
         asks, acts = self.hook.asks, self.hook.acts
         assert asks is not None
         assert acts is not None
-        rows, copied = self.rows, None
-        if self._sees_result and rows.copy_next is not None:
-            copied = rows.copied or rows.copy_next()
-            found = asks(self._next.of(copied))
-        else:
-            found = asks(self._next.copied() if at is None or not self.takes_rows else self._next(at)[0])
+        found = asks(self._next.copied() if at is None or not self.takes_rows else self._next(at)[0])
         if found is None:
-            rows.copied = copied if copied is not None and _all_untouched(copied) else None
             return False
-        rows.copied = None
         at = at if self.takes_rows else None
         with torch.no_grad():
             following, given = self._next(at)  # whatever became of the first one
@@ -310,12 +292,8 @@ class _Wrapped:
 
     def copied(self) -> TensorDict:
         """Copies of all rows."""
-        return self.of({key: _from_numpy(array.copy()) for key, array in self._arrays})
-
-    def of(self, values: dict[Any, torch.Tensor]) -> TensorDict:
-        """The data of all rows, of such entries by key."""
-        builder = self._builder
-        return build_td(values.copy(), builder.batch_size, self.device) if self._flat else builder(values)
+        values = {key: _from_numpy(array.copy()) for key, array in self._arrays}
+        return build_td(values, self._builder.batch_size, self.device) if self._flat else self._builder(values)
 
 
 class _Targets:
@@ -337,17 +315,6 @@ class _Targets:
 def _untouched(copy: torch.Tensor) -> bool:
     """Whether nobody has written into a copy that was made for a transform."""
     return not copy.is_inference() and copy._version == 0
-
-
-def _all_untouched(copies: dict[Any, torch.Tensor]) -> bool:
-    """The same of several copies."""
-    try:
-        for copy in copies.values():  # a generator in any() takes twice as long
-            if copy._version:
-                return False
-    except RuntimeError:  # tensors of the inference mode count nothing
-        return False
-    return True
 
 
 def _check(part: Transform, key: Any, value: Any, shape: Any, dtype: torch.dtype, lead: int) -> None:

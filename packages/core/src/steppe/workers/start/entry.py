@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 
+from steppe.systems import name_process
+
 __all__ = ["begin"]
 
 
@@ -13,11 +15,14 @@ def begin(fds: list[int]) -> None:
     """Be a worker, and end with it; never returns."""
     status = 1
     try:
+        # Ctrl-C is for the caller, which then decides what becomes of its workers.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        name_process("steppe-worker")
         import torch
 
         # A child of a process whose OpenMP pool was in use hangs in its first parallel operation otherwise.
         torch.set_num_threads(1)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, which then stops its workers
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         from steppe.workers.worker import work
 

@@ -6,14 +6,14 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from steppe.errors import NotSupported, SpecError, WorkerError
 from steppe.systems import HAS_FORK, HAS_WORKERS
 from steppe.workers.channel import forget_others
+from steppe.workers.interrupts import held_back
 from steppe.workers.start.entry import begin
-from steppe.workers.start.fork_server import fork_server, new_interpreter
+from steppe.workers.start.fork_server import Forking, new_interpreter
 
 __all__ = ["METHODS", "Process", "check_method", "launch"]
 
@@ -71,16 +71,21 @@ def check_method(method: str | None) -> str:
     return chosen
 
 
-def launch(method: str, fds: list[int], preload: Sequence[str] = ()) -> Process:
-    """Start a worker that is handed ``fds``; a fork server has the modules ``preload`` loaded.
+def launch(method: str, fds: list[int], server: Forking | None = None) -> Process:
+    """Start a worker that is handed ``fds``.
+
+    Args:
+        method: one of ``METHODS``.
+        fds: descriptors.
+        server: what forks it, for ``"forkserver"``.
 
     Raises:
-        WorkerError: there is no interpreter to start.
+        WorkerError: there is no interpreter to start, or the server has ended.
     """
     if method == "spawn":
         return _spawn(fds)
-    if method == "forkserver":
-        return Process(fork_server(preload).fork(fds))
+    if server is not None:
+        return Process(server.fork(fds))
     return _fork(fds)
 
 
@@ -95,7 +100,10 @@ def _fork(fds: list[int]) -> Process:
     with warnings.catch_warnings():
         # Python warns of forking beside threads: begin() does the one thing that makes it safe for torch.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+        with held_back():
+            pid = os.fork()
+            if pid == 0:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
     if pid:
         return Process(pid, True)
     forget_others(fds)

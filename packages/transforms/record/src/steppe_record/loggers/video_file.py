@@ -22,15 +22,23 @@ class VideoFileLogger(Logger):
         file: ``.mp4`` or ``.gif``.
         fps: frames per second.
         overwrite: replace a file of this name.
+        pad_to_even: repeat the last row or column of frames whose height or width is odd, which H.264 does not take.
         **kwargs: for :class:`VideoWriter`, which says what is raised.
     """
 
     def __init__(
-        self, file: str | os.PathLike[str], fps: float = 30, *, overwrite: bool = False, **kwargs: Any
+        self,
+        file: str | os.PathLike[str],
+        fps: float = 30,
+        *,
+        overwrite: bool = False,
+        pad_to_even: bool = False,
+        **kwargs: Any,
     ) -> None:
         from ..video import VideoWriter
 
         self._writer = VideoWriter(file, fps, overwrite=overwrite, **kwargs)
+        self._pads = pad_to_even
         super().__init__(Path(file).stem, str(Path(file).parent))
 
     def _create_experiment(self) -> Any:
@@ -43,9 +51,16 @@ class VideoFileLogger(Logger):
 
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
         """Add a video; see :meth:`Logger.log_video`. Name, step and other arguments have no place in the file."""
+        import torch  # here, as looking loggers up does not load it
+
         from ..video import hwc_frames
 
-        for frame in hwc_frames(video):
+        frames = hwc_frames(video)
+        if self._pads:
+            for dim in (1, 2):
+                last = frames.narrow(dim, frames.shape[dim] - 1, frames.shape[dim] % 2)
+                frames = torch.cat([frames, last], dim)
+        for frame in frames:
             self._writer.write(frame)
 
     def log_scalar(self, name: str, value: float, step: int | None = None) -> None:

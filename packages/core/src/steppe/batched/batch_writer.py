@@ -1,0 +1,131 @@
+"""BatchWriter: the environments of a batch as one row writer, wherever they are stepped."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from steppe.batched.backends.base import Backend
+from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
+from steppe.batched.rows import WRITTEN, BatchRows
+from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
+from steppe.specs import below_next
+
+if TYPE_CHECKING:
+    from steppe.batched.base import BatchedEnv
+
+__all__ = ["BatchWriter"]
+
+
+class BatchWriter(RowWriter):
+    """Has the environments of a batch write rows of its storage.
+
+    Args:
+        batch: the batch; it holds this object, and is held weakly, so that a batch that is dropped is freed at once.
+        backend: steps the environments.
+        storage_rows: reads and writes the storage of the batch.
+        layout: what each row holds.
+        on_arrays: whether all environments write rows of arrays themselves.
+    """
+
+    def __init__(
+        self, batch: BatchedEnv, backend: Backend, storage_rows: BatchRows, layout: RowLayout, *, on_arrays: bool
+    ) -> None:
+        self.name, self.backend, self.storage_rows = type(batch).__name__, backend, storage_rows
+        self.in_use, self._batch = batch.in_use, weakref.ref(batch)
+        self.layout, self.on_arrays = layout, on_arrays
+        storage = storage_rows.storage
+        self.n = storage.rows[0]
+        self.own_rows = Rows(
+            layout,
+            {key: storage.arrays[key] for key in layout.root_keys},
+            {
+                key: storage.arrays[below_next(key)]
+                for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
+            },
+        )
+
+    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
+        """Write actions ``{key: [n, *shape]}`` of all rows into storage, where the environments find them."""
+        for key, values in actions.items():
+            self.storage_rows.storage.arrays[key][...] = values
+        return WRITTEN
+
+    def decoder_of_rows(self) -> Callable[[torch.Tensor], Any] | None:
+        """Return a function that decodes the only action of all rows, or else checks it and writes it into storage."""
+        if len(self.storage_rows.actions) != 1:
+            return None
+        decode = None if self.layout.reads_root else self.backend.decoder()
+        return self.storage_rows.write_fitting if decode is None else decode
+
+    def failed(self, error: BaseException) -> None:
+        """Let the batch know that an operation raised: its environments may have been stopped."""
+        batch = self._batch()
+        if batch is not None:
+            batch.after_error(error)
+
+    def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
+        """Prepare to write the rows in storage. Errors of workers name the row themselves."""
+        return _BoundBatch(self, rows)
+
+
+class _BoundBatch(BoundWriter):
+    resets_in_step = True
+
+    def __init__(self, writer: BatchWriter, rows: Rows) -> None:
+        self.name, self.backend, self.n = writer.name, writer.backend, writer.n
+        self.check, self.failed = writer.backend.check, writer.failed
+        self.storage_rows, self.flags = writer.storage_rows, writer.storage_rows.flags
+        # One flag for each row.
+        self.done, self.terminated, self.truncated = (
+            None if array is None else array.reshape(self.n, -1)
+            for array in (rows.next.get(name) for name in ("done", "terminated", "truncated"))
+        )
+
+    def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
+        """Act in some rows, or all."""
+        self.check(self.name)
+        some = None if at is None else list(at)
+        self._run(STEP, some, actions)
+        assert self.done is not None
+        done: Any = self.done.any(-1)
+        rows = done.nonzero()[0].tolist()
+        return self._ended(rows if at is None else [row for row in rows if row in set(at)])
+
+    def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
+        """Act in all rows, and reset those that ended, in one round trip; workers know the ``env_info`` of each."""
+        self.check(self.name)
+        n_reset = self._run(STEP_AND_RESET, None, actions)
+        return self._ended(self.flags.was_reset.nonzero()[0].tolist()) if n_reset else []
+
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
+        """Begin episodes in some rows."""
+        self.check(self.name)
+        if env_info is not None:
+            self.storage_rows.note_infos(at, env_info)
+        self._run(RESET, None if len(at) == self.n else list(at), WRITTEN)
+
+    def _run(self, op: int, rows: list[int] | None, actions: Any) -> int:
+        """Carry out an operation, with actions in storage or decoded ones; returns how many rows were reset."""
+        try:
+            if actions is WRITTEN:
+                return self.backend.run(op, rows)
+            return self.backend.step_decoded(actions, rows, reset=op == STEP_AND_RESET)
+        except BaseException as error:
+            self.failed(error)
+            raise
+
+    def _ended(self, rows: list[int]) -> Ended:
+        terminated, truncated = self.terminated, self.truncated
+        return [
+            (
+                row,
+                terminated is not None and any(terminated[row].tolist()),
+                truncated is not None and any(truncated[row].tolist()),
+            )
+            for row in rows
+        ]

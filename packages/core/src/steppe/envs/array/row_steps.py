@@ -1,0 +1,280 @@
+"""RowSteps: steps and resets through rows, for callers that bring a TensorDict to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs.array.layout import Key
+from steppe.envs.array.loop import Loop
+from steppe.envs.array.rows import Ended
+from steppe.envs.array.writer import RowWriter
+from steppe.envs.env_info import native_info
+from steppe.envs.next_root import FlatRoots, StepPlan, begun, put_next, write_begun
+from steppe.specs import Composite
+from steppe.storage import TensorDictBuilder, build_td, entries, set_array
+from steppe.workers import exclusive
+
+__all__ = ["ExclusiveRowSteps", "RowSteps", "row_steps_of"]
+
+_NO_BATCH = torch.Size([])
+_from_numpy = torch.from_numpy
+_Tensor = torch.Tensor
+
+
+class RowSteps:
+    """Steps all rows of a writer, and makes TensorDicts of copies of them.
+
+    Args:
+        writer: of one environment, or of a batch.
+        batch_size: of the data: none for one environment, ``(n,)`` for a batch of n rows.
+        plan: what ``step_mdp`` of the environment keeps; None if it does more than the specs say.
+
+    Attributes:
+        rows: what the writer writes.
+        loop: the writer, bound to these rows.
+        part: index of the caller's data in an array of rows: all of it, or row 0.
+    """
+
+    def __init__(self, writer: RowWriter, batch_size: torch.Size = _NO_BATCH, plan: StepPlan | None = None) -> None:
+        layout = writer.layout
+        self.writer, self.layout, self.device = writer, layout, layout.device
+        self.batch_size = batch_size
+        self.rows = rows = writer.new_rows()
+        self.loop = Loop(writer, rows)
+        self._step, self._step_and_reset = self.loop.step, self.loop.step_and_reset
+        self._shows_root = layout.reads_root
+        self._all = tuple(range(writer.n))
+        done = layout.done_keys
+        part = self.part = (...,) if batch_size else (0, ...)
+        written = [key for key, _, _ in layout.written if key not in layout.handed_on]
+        self._next = [(key, rows.next[key][part]) for key in (*written, *done)]
+        # Methods looked up once: a step copies all of these.
+        self._copies = [(key, array.copy) for key, array in self._next]
+        self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
+        # A row that was reset has not ended, unless its environment says so in every step.
+        self._begun = [
+            (key, array, None if key in done and not layout.flags_every_step else rows.next[key][part])
+            for key, array in self._root
+        ]
+        # A transform that reads more of the root is shown the caller's data.
+        read = [key for key in layout.read_by_all if key not in layout.handed_on]
+        with torch.inference_mode(False):  # later steps write into these, in any mode
+            self._carried = [(key, rows.root[key][part], _from_numpy(rows.root[key][part])) for key in read]
+            self._handed_on = [(key, _from_numpy(rows.root[key][part])) for key in layout.handed_on]
+        self._carries_at_root = all(type(key) is str for key in layout.read_by_all)
+        self._flat = not any(isinstance(child, Composite) for child in layout.next_spec.values())
+        self._next_builder = TensorDictBuilder(layout.next_spec, batch_size, device=self.device)
+        self._root_builder = TensorDictBuilder(layout.root_spec, batch_size, device=self.device)
+        names = [*written, *done, *layout.handed_on]
+        self._roots = None if plan is None else FlatRoots.of(plan, names, batch_size, self.device)
+        self._action, self._decode = self._only_action()
+
+    # -- actions --------------------------------------------------------------------------------------------------
+
+    def _only_action(self) -> tuple[Any, Callable[[torch.Tensor], Any]]:
+        """Return the key of the only action, and a function that decodes it.
+
+        The key is None, and so is the function's result, if ``natives`` has to decode the action.
+        """
+        keys, codec = self.layout.action_keys, self.layout.actions
+        nothing: tuple[Any, Callable[[torch.Tensor], Any]] = None, lambda action: None
+        if len(keys) != 1 or not isinstance(keys[0], str):
+            return nothing
+        key = keys[0]
+        if self.batch_size:
+            of_rows = self.writer.decoder_of_rows()
+            return nothing if of_rows is None else (key, of_rows)
+        leaf, decoder, rule = codec.spec[key], codec.decoders[key], codec.rules[key]
+        decode = decoder.one
+        if self.writer.inverts:
+            judged = self.writer.decoder_of_one()
+            if judged is None:
+                return nothing
+            decode = judged
+        elif rule.allows is not None and not decoder.judges:
+            return nothing
+        shape, dtype = torch.Size(leaf.shape), leaf.dtype
+
+        def of_one(action: torch.Tensor) -> Any:
+            return (decode(action),) if action.dtype is dtype and action.shape == shape else None
+
+        return key, of_one
+
+    def natives(self, tensordict: TensorDictBase) -> Any:
+        """Return the library actions of all rows. What is of another dtype is converted in ``tensordict`` too.
+
+        Raises:
+            ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
+        """
+        if self._action is not None:
+            find: Any = entries(tensordict).get if type(tensordict) is TensorDict else tensordict.get
+            action = find(self._action, None)
+            decoded = self._decode(action) if type(action) is _Tensor else None
+            if decoded is not None:
+                return decoded
+        codec = self.layout.actions
+        if self.batch_size:
+            return self.writer.decode(codec.rows_of(tensordict, self.batch_size))
+        if not self.writer.inverts:
+            return (codec.from_tensordict(tensordict),)
+        return self.writer.decode(codec.rows_of(tensordict))
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def step(self, tensordict: TensorDictBase) -> TensorDict:
+        """Act, and return ``next`` in memory of its own."""
+        actions, passed = self._inputs(tensordict)
+        rows = self.rows
+        rows.given = tensordict if self._shows_root else None
+        self._step(actions)
+        rows.given = None
+        return self._built(self._outputs(passed))
+
+    def step_and_reset(
+        self, tensordict: TensorDict, step_mdp: Callable[[TensorDictBase], TensorDictBase]
+    ) -> TensorDictBase:
+        """Act, put ``next`` into ``tensordict``, and begin episodes in the rows that ended.
+
+        Args:
+            tensordict: root data with the action.
+            step_mdp: that of the environment, for data that is not flat.
+
+        Returns:
+            The next root. Rows that ended hold the first data of an episode there.
+        """
+        roots = self._roots
+        level = None if roots is None else roots.level_of(tensordict)
+        actions, passed = self._inputs(tensordict)
+        rows = self.rows
+        rows.given = tensordict if self._shows_root else None
+        ended = self._step_and_reset(actions, None if level is not None else self._infos(tensordict))
+        rows.given = None
+        data = self._outputs(passed)
+        fresh = self.first_data(ended) if ended else None
+        if level is not None and roots is not None:
+            return roots.put(tensordict, level, data, fresh)
+        root = step_mdp(self.attach(tensordict, self._built(data)))
+        return root if fresh is None else write_begun(root, fresh)
+
+    def advance(self, tensordict: TensorDict) -> Ended:
+        """Act, and begin episodes in the rows that ended, leaving the data in ``rows``.
+
+        Args:
+            tensordict: root data with the action.
+
+        Returns:
+            The rows that ended.
+        """
+        actions, _ = self._inputs(tensordict)
+        rows = self.rows
+        rows.given = tensordict if self._shows_root else None
+        ended = self._step_and_reset(actions, self._infos(tensordict))
+        rows.given = None
+        return ended
+
+    def _infos(self, tensordict: TensorDict) -> list[dict[str, Any] | None] | None:
+        """What the only row is given if it is reset: what the caller gave to its last reset stays in the data."""
+        info = None if self.batch_size else entries(tensordict).get("env_info")
+        return None if info is None else [native_info(info)]
+
+    def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:
+        """Write what a step reads beside the action; the library actions, and what is passed through to ``next``."""
+        actions = self.natives(tensordict)
+        if self._carried:
+            # tensordict itself takes nine times as long to look up a name.
+            find: Any = tensordict.get
+            if self._carries_at_root and type(tensordict) is TensorDict:
+                find = entries(tensordict).get
+            for key, array, tensor in self._carried:
+                value = find(key, None)
+                if value is None:
+                    raise self._nothing_to_carry(key, tensordict)
+                set_array(array, tensor, value)
+        return actions, self._take_handed_on(tensordict) if self._handed_on else None
+
+    def _outputs(self, passed: dict[Key, torch.Tensor] | None) -> dict[Any, Any]:
+        """The entries of ``next``, in memory of their own."""
+        data = {key: _from_numpy(copy()) for key, copy in self._copies}
+        if passed is not None:
+            data.update(passed)
+        return data
+
+    def _built(self, data: dict[Any, Any]) -> TensorDict:
+        return build_td(data, self.batch_size, self.device) if self._flat else self._next_builder(data)
+
+    def first_data(self, ended: Ended) -> dict[Any, torch.Tensor]:
+        """Entries of the next root in which these rows have begun an episode."""
+        if not self.batch_size:
+            return {key: _from_numpy(row.copy()) for key, row in self._root}
+        return begun(self._begun, [row for row, _, _ in ended])
+
+    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
+        """Return what passes from the root to ``next`` unchanged, with its gradients.
+
+        A value that the caller has written to ``next`` goes before that of the root. Rows get the values too, for
+        transforms that read them.
+        """
+        find: Any = tensordict.get
+        if self._carries_at_root and type(tensordict) is TensorDict:
+            find = entries(tensordict).get
+        written = find("next", None)
+        found = {}
+        for key, row in self._handed_on:
+            value = None if written is None else written.get(key, None)
+            if value is None:
+                value = find(key, None)
+            if value is None:
+                raise self._nothing_to_carry(key, tensordict)
+            row.copy_(value.detach() if value.requires_grad else value)
+            found[key] = value
+        return found
+
+    def _nothing_to_carry(self, key: Any, tensordict: TensorDictBase) -> KeyError:
+        return KeyError(
+            f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
+            f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
+        )
+
+    # -- resets ---------------------------------------------------------------------------------------------------
+
+    def reset(self, *, env_info: dict[str, Any] | None = None) -> TensorDict:
+        """Begin an episode in each row."""
+        self.loop.reset(self._all, [env_info] * len(self._all))
+        data = {key: _from_numpy(row.copy()) for key, row in self._root}
+        return build_td(data, self.batch_size, self.device) if self._flat else self._root_builder(data)
+
+    def attach(self, tensordict: TensorDict, following: TensorDictBase) -> TensorDict:
+        """Put ``following`` under ``"next"``, with what was there and the environment does not write."""
+        if self.batch_size:
+            put_next(tensordict, following)
+            return tensordict
+        before = entries(tensordict).get("next")
+        if before is not None:
+            following = before.copy().update(following)
+        if tensordict.is_locked or (tensordict.device is not self.device and tensordict.device is not None):
+            tensordict.set("next", following)
+        else:
+            entries(tensordict)["next"] = following
+        return tensordict
+
+
+class ExclusiveRowSteps(RowSteps):
+    """RowSteps of environments that one thread at a time may step: another thread gets a StateError."""
+
+    def __init__(self, writer: RowWriter, batch_size: torch.Size = _NO_BATCH, plan: StepPlan | None = None) -> None:
+        super().__init__(writer, batch_size, plan)
+        assert writer.in_use is not None
+        self.in_use = writer.in_use
+
+    step = exclusive("step")(RowSteps.step)
+    step_and_reset = exclusive("step_and_maybe_reset")(RowSteps.step_and_reset)
+    reset = exclusive("reset")(RowSteps.reset)
+
+
+def row_steps_of(writer: RowWriter, batch_size: torch.Size, plan: StepPlan | None = None) -> RowSteps:
+    """Return the RowSteps of a writer; see the class for the arguments."""
+    return (RowSteps if writer.in_use is None else ExclusiveRowSteps)(writer, batch_size, plan)

@@ -1,0 +1,51 @@
+"""Which entries of a step rollouts, collectors and requests keep: one rule for all of them.
+
+A name that begins with an underscore makes an entry private, and private entries are left out: masks, and what a policy
+or an environment writes for itself. It is data all the same if somebody declares it: an observation or state spec (a
+``TensorDictPrimer`` with ``_eps_gSDE``, which losses read again), or the ``out_keys`` of the policy. Names that begin
+with two underscores are what transforms remember (``memory_spec``), and never data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tensordict import TensorDictBase
+
+from steppe.specs import as_path, is_memory, is_private
+
+if TYPE_CHECKING:
+    from steppe.envs.base import EnvBase
+
+__all__ = ["DeclaredKeys", "declared_keys", "is_kept", "without_private"]
+
+DeclaredKeys: TypeAlias = "frozenset[tuple[str, ...]]"
+
+
+def declared_keys(env: EnvBase, policy: Any = None) -> DeclaredKeys:
+    """The private names that are data because ``env`` or ``policy`` declares them."""
+    written: Iterable[Any] = getattr(getattr(policy, "_orig_mod", policy), "out_keys", None) or ()
+    keys = [*env.observation_keys, *env.state_keys, *env.action_keys, *env.reward_keys, *written]
+    # A module writes "_" for what it does not return.
+    return frozenset(as_path(key) for key in keys if is_private(key) and not is_memory(key) and key != "_")
+
+
+def is_kept(key: Any, declared: DeclaredKeys) -> bool:
+    """Whether an entry is data.
+
+    Args:
+        key: of an entry or a group, in the root or under ``"next"``.
+        declared: what :func:`declared_keys` returned.
+    """
+    if not is_private(key):
+        return True
+    path = as_path(key)
+    path = path[1:] if path[0] == "next" else path
+    return any(one[: len(path)] == path for one in declared)
+
+
+def without_private(data: TensorDictBase, declared: DeclaredKeys) -> TensorDictBase:
+    """Return data without the entries that are not kept; ``data`` itself where there are none."""
+    hidden = [key for key in data.keys(include_nested=True) if not is_kept(key, declared)]
+    return data.exclude(*hidden) if hidden else data

@@ -1,0 +1,36 @@
+"""Write tensors into the memory of a storage, the cheapest way for their size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.specs import CPU
+
+__all__ = ["FEW", "set_array"]
+
+#: Up to this many numbers reach numpy sooner through Python (``tolist``) than through a view of their tensor.
+FEW = 64
+
+
+def set_array(array: np.ndarray[Any, Any] | None, tensor: torch.Tensor, value: torch.Tensor, rows: Any = None) -> None:
+    """Write a tensor into storage.
+
+    Args:
+        array: numpy view of the memory; None for dtypes that numpy lacks.
+        tensor: torch view of the same memory.
+        value: what to write, ``[n, *shape]``, or ``[k, *shape]`` for ``rows``.
+        rows: ``[k]`` numpy int64, the rows to write; all of them by default.
+    """
+    if array is not None and value.device.type == "cpu" and not value.requires_grad:
+        given = value.tolist() if value.numel() <= FEW else value.numpy()
+        if rows is None:
+            array[...] = given
+        else:
+            array[rows] = given
+    elif rows is None:
+        tensor.copy_(value.detach())
+    else:
+        tensor[torch.as_tensor(rows, device=CPU)] = value.detach().to(tensor.device)

@@ -1,0 +1,92 @@
+"""Functions of keys: a key is a name, or a tuple of names for a nested entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from steppe.errors import SpecError
+
+if TYPE_CHECKING:
+    from steppe.transforms.base import Transform
+
+__all__ = ["as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
+
+
+def names_of(key: Any) -> tuple[str, ...]:
+    """Return the names of a key, one for each level."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def as_key(key: Any) -> Any:
+    """Return a key in its shortest form: a string at the first level, a tuple of strings below it.
+
+    Raises:
+        SpecError: the key is neither.
+    """
+    if isinstance(key, str):
+        return key
+    names: list[str] = []
+    if isinstance(key, tuple):
+        for part in key:
+            part = as_key(part)
+            names += [part] if isinstance(part, str) else part
+    if not names:
+        raise SpecError(f"A key is a name or a tuple of names, found {key!r}.")
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+def as_keys(keys: Any) -> list[Any]:
+    """Return a list of keys, of a single key (a string or a tuple) or of several."""
+    if keys is None:
+        return []
+    if isinstance(keys, (str, tuple)):
+        return [as_key(keys)]
+    return [as_key(key) for key in keys]
+
+
+def replace_last(key: Any, name: str) -> Any:
+    """Return a key with another last name: that of an entry at the same level."""
+    names = names_of(key)
+    return as_key((*names[:-1], name))
+
+
+def drop_empty_groups(data: Any, keys: Iterable[Any]) -> None:
+    """Remove the groups above these keys that are empty, in place.
+
+    Args:
+        data: a TensorDict or a Composite.
+        keys: keys of removed entries.
+    """
+    above = {names_of(key)[:depth] for key in keys for depth in range(1, len(names_of(key)))}
+    for group in sorted(above, key=len, reverse=True):
+        level = data.get(group, None)
+        if level is not None and not list(level.keys()):
+            del data[group]
+
+
+def keys_property(name: str, default: str | None = None, found: Callable[[Any], Any] | None = None) -> Any:
+    """Return a property that holds a list of keys of a transform, each in its shortest form.
+
+    Args:
+        name: name of the property.
+        default: name of the property to read while no keys are assigned; None for an empty list.
+        found: function of the transform that returns the keys while none are assigned; comes before ``default``.
+    """
+
+    private = f"_{name}"
+
+    def get(self: Transform) -> Any:
+        keys = getattr(self, private)
+        if keys is not None:
+            return keys
+        if found is not None:
+            return found(self)
+        return [] if default is None else list(getattr(self, default))
+
+    def set_(self: Transform, keys: Any) -> None:
+        setattr(self, private, None if keys is None else as_keys(keys))
+        self._changed()
+
+    get.__doc__ = f"The ``{name}`` as a list. Assigned keys take effect at the next step."
+    return property(get, set_)

@@ -1,0 +1,331 @@
+"""TransformedSteps: steps and resets of a TransformedEnv, on TensorDicts and on rows of arrays."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.envs import EnvBase, RowWriter, Unknown, merge_rows, step_mask
+from steppe.errors import StateError
+from steppe.storage import entries
+from steppe.transforms.compiled.chain_on_rows import TransformedRows, shared
+from steppe.transforms.compiled.pipeline import Pipeline, version
+
+__all__ = ["TransformedSteps"]
+
+
+class TransformedSteps(EnvBase):
+    """Steps and resets of :class:`~steppe.transforms.TransformedEnv`, given its base and its pipeline."""
+
+    _base: EnvBase
+    #: The compiled transforms. Like the next two, cached until the base or a transform changes.
+    _pipeline: Pipeline | None = None
+    _known_batch_size: torch.Size | None = None
+    _known_device: torch.device | type[Unknown] | None = Unknown
+
+    @property
+    def _compiled(self) -> Pipeline:
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._base, self.transform)
+        return self._pipeline
+
+    def _changed(self) -> None:
+        raise NotImplementedError
+
+    # -- rows of arrays -------------------------------------------------------------------------------------------
+
+    @property
+    def row_writer(self) -> RowWriter | None:
+        """Writer of transformed rows; None if the base or a transform needs TensorDicts."""
+        if self.row_problem is not None:
+            return None
+        writer: RowWriter | None = self.cached("row_writer", lambda: self._join([self]))
+        return writer
+
+    @property
+    def row_problem(self) -> str | None:
+        """Why ``row_writer`` is None; None if it is not."""
+        if self._is_overridden:
+            return "_step or _reset is overridden."
+        self._keep_up()
+        return self._compiled.row_problem
+
+    @classmethod
+    def join_rows(cls, envs: list[Any]) -> RowWriter | None:
+        """Return one writer for the environments of a batch; shared transforms run once for all rows."""
+        return cls._join(envs)
+
+    @staticmethod
+    def _join(envs: list[Any]) -> RowWriter | None:
+        if any(env.row_problem is not None for env in envs):
+            return None
+        bases = [env._base for env in envs]
+        plans = [env._compiled.row_plan for env in envs]
+        if len(envs) == 1:
+            return TransformedRows(bases[0].row_writer, plans)
+        if any(type(base) is not type(bases[0]) for base in bases) or not _alike(plans):
+            return None
+        joined = type(bases[0]).join_rows(bases)
+        return None if joined is None else TransformedRows(joined, plans)
+
+    @property
+    def _is_overridden(self) -> bool:
+        """Whether a subclass or this instance overrides ``_step`` or ``_reset``."""
+        cls, state = type(self), vars(self)
+        return (
+            cls._step is not TransformedSteps._step
+            or cls._reset is not TransformedSteps._reset
+            or "_step" in state
+            or "_reset" in state
+        )
+
+    def reset(self, tensordict: TensorDictBase | None = None, *, env_info: Any = None, **kwargs: Any) -> TensorDictBase:
+        self._keep_up()
+        return super().reset(tensordict, env_info=env_info, **kwargs)
+
+    def _plain_rows(self, tensordict: TensorDictBase) -> Any:
+        self._keep_up()
+        return None if self._base.is_closed else super()._plain_rows(tensordict)
+
+    def cached(self, name: str, make: Any) -> Any:
+        self._keep_up()
+        return super().cached(name, make)
+
+    def _keep_up(self) -> None:
+        """Compile the pipeline anew if the specs of the base have changed, or it has left the array path."""
+        pipeline = self._pipeline
+        if pipeline is not None and self._base.specs_version != pipeline.base_version:
+            self._changed()
+
+    @property
+    def specs_version(self) -> int:
+        self._keep_up()
+        return self.base_state.changes
+
+    # -- steps and resets -----------------------------------------------------------------------------------------
+
+    def _whole_step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        # After the first validated step, only the base checks the action.
+        state, pipeline = self.base_state, self._compiled
+        if "step" in state.validated and not state.run_type_checks and not pipeline.inverses:
+            if not pipeline.plain_step or pipeline.hidden or "_step" in tensordict.keys():
+                # The base receives a copy, but the caller's action must be converted too.
+                self.check_action(tensordict)
+            return self._step(tensordict)
+        return super()._whole_step(tensordict)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        pipeline = self._pipeline or self._compiled
+        if not pipeline.inverses:
+            return pipeline.outward([tensordict], self._base_next(pipeline, tensordict))
+        views = pipeline.views(tensordict)
+        if pipeline.writes_step:
+            mask, written = tensordict.get("_step", None), views[-1].get("_step", None)
+            if written is not mask:
+                written = step_mask(tensordict, written)
+                return self._step_some(views, written if mask is None else written & mask)
+        return pipeline.outward(views, self._base_next(pipeline, views[-1]))
+
+    def _step_some(self, views: list[TensorDictBase], mask: torch.Tensor) -> TensorDictBase:
+        """Step some rows only; the environment and the transforms leave the others alone."""
+        tensordict = views[0]
+        if not bool(mask.any()):
+            return self.unstepped(tensordict)
+        partial = not bool(mask.all())
+        pipeline = self._compiled
+        for i, view in enumerate(views):
+            views[i] = view.exclude("_step")
+            if partial:
+                views[i].set("_step", mask)
+        following = pipeline.outward(views, self._base_next(pipeline, views[-1]))
+        if partial:
+            following = merge_rows(mask, following, self.unstepped(tensordict))
+        return following
+
+    def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
+        base = self._base
+        following: TensorDictBase
+        if "_step" in (entries(given) if type(given) is TensorDict else given.keys()):
+            following = base.step(pipeline.without_outputs(given)).get("next")
+            return following
+        if pipeline.plain_step and not base.base_state.is_closed:
+            # base.step would do the same, and copy the root first.
+            if not pipeline.hidden:
+                following = base._whole_step(given)
+                return following
+            try:
+                following = base._whole_step(pipeline.shown(given))
+                return following
+            except KeyError as error:
+                pipeline.explain_hidden(error)
+                raise
+        try:
+            following = base.step(pipeline.root(given)).get("next")
+        except KeyError as error:
+            pipeline.explain_hidden(error)
+            raise
+        return following
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        pipeline = self._compiled
+        views = pipeline.reset_views(tensordict)
+        given = views[-1]
+        fresh = None if pipeline.instead_of_reset is None else pipeline.instead_of_reset(given)
+        if fresh is None:
+            if given is not None:
+                given = pipeline.without_outputs(given)
+                if given.get("env_info", None) is not None:
+                    kwargs["env_info"] = given.pop("env_info")
+            fresh = self._base.reset(given, **kwargs)
+        return pipeline.outward_reset(views, fresh)
+
+    def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        root = super().step_mdp(next_tensordict)
+        for change in self._compiled.after_step_mdp:
+            changed, root = change(next_tensordict, root)
+            if changed is not next_tensordict:
+                for key in set(next_tensordict.keys()).difference(changed.keys()):
+                    next_tensordict.pop(key)
+                for key in changed.keys():
+                    next_tensordict.set(key, changed.get(key))
+        return root
+
+    @property
+    def edits_frames(self) -> bool:  # type: ignore[override]
+        """Whether a transform changes the data of a step when the next root is made."""
+        return bool(self._compiled.after_step_mdp)
+
+    @property
+    def passed_through_keys(self) -> tuple[Any, ...]:
+        """Keys of states that a step copies from the root to ``next``, unless a policy has written them there."""
+        return self._compiled.passed_through_keys
+
+    @property
+    def keeps_step_plan(self) -> bool:
+        """Whether the next root is what the specs say: neither a transform nor a subclass changes it."""
+        return type(self).step_mdp is TransformedSteps.step_mdp and not self.edits_frames
+
+    def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Act once, and reset the rows that ended, on TensorDicts.
+
+        If a transform decides what has ended, or the base resets nothing by itself, this takes two round trips.
+        """
+        pipeline = self._compiled
+        if pipeline.two_trips or not self.is_validated("step") or self.run_type_checks or "_step" in tensordict.keys():
+            return super()._step_and_maybe_reset(tensordict)
+        self.check_open("step_and_maybe_reset")
+        self.check_batch(tensordict, "step_and_maybe_reset")
+        views, given = [tensordict], tensordict
+        if not pipeline.shows_all or not _takes_next(tensordict):
+            self.check_action(tensordict)  # the base receives a copy
+            views = pipeline.views(tensordict)
+            given = pipeline.root(views[-1])
+        stepped, base_root = self._base.step_and_maybe_reset(given)
+        base_next = stepped.get("next")
+        done = pipeline.done_entries(base_next)
+        following = pipeline.outward(views, base_next)
+        moved = [old is not new for old, new in zip(done, pipeline.done_entries(following), strict=True)]
+        if any(moved) and not pipeline.may_end:
+            self._check_ends(done, pipeline.done_entries(following))
+        if given is not tensordict:
+            self.put_next(tensordict, following)
+        elif following is not base_next:
+            tensordict.set("next", following)
+        root = self.step_mdp(tensordict)
+        if self.any_done(root):
+            outputs = pipeline.base_outputs(base_root)
+            if any(moved):
+                outputs = self._reset_the_rest(outputs, pipeline.by_key(done), root)
+            known = pipeline.marked(outputs)
+            fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
+            if known is None or not self._merge_flat(root, fresh, known):
+                root = self.settle_reset(root, fresh)
+        return tensordict, root
+
+    @staticmethod
+    def _merge_flat(root: TensorDictBase, fresh: TensorDictBase, known: dict[str, Any]) -> bool:
+        """Write the reset rows into a root without nested entries; return False if the data is of another form.
+
+        The entries ``known`` are those of the base, which hold the reset rows and all others already.
+        """
+        if type(root) is not TensorDict or type(fresh) is not TensorDict:
+            return False
+        level = entries(root)
+        mask = level.pop("_reset")
+        for name, value in entries(fresh).items():
+            if name in known and value is known[name][0] and version(value) == known[name][1]:
+                level[name] = value
+            else:
+                shaped = mask
+                if value.ndim != mask.ndim:
+                    rows = tuple(root.batch_size)
+                    shaped = mask.reshape(rows + (1,) * (value.ndim - len(rows)))
+                level[name] = torch.where(shaped, value, level[name])
+        return True
+
+    @staticmethod
+    def _check_ends(before: list[Any], after: list[Any]) -> None:
+        for old, new in zip(before, after, strict=True):
+            if old is not new and not torch.equal(old.to(new.device), new):
+                raise StateError(
+                    "A transform wrote 'done' although its writes_done is False, after the environment had reset the "
+                    "rows that it ended. Set writes_done = True in its class."
+                )
+
+    def _reset_the_rest(self, base_root: TensorDictBase, done: dict[Any, Any], root: TensorDictBase) -> TensorDictBase:
+        """Reset the rows that a transform has ended; the base has reset the others itself."""
+        remaining = False
+        for group in self.done_groups:
+            mask = root.get(group.reset_key, None)
+            if mask is not None:
+                mask = mask & ~done[group.key("done")].to(mask.device)
+                base_root.set(group.reset_key, mask if base_root.device is None else mask.to(base_root.device))
+                remaining = remaining or bool(mask.any())
+        if not remaining:
+            for group in self.done_groups:
+                base_root.pop(group.reset_key, None)
+            return base_root
+        return self._base.reset(base_root, select_reset_only=True)
+
+    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+        pipeline = self._compiled
+        base = self._base
+        if type(base).step_at is EnvBase.step_at or pipeline.writes_step or not pipeline.by_rows:
+            return super().step_at(tensordict, rows)
+        self.check_open("step_at")
+        self.check_action(tensordict, rows=self.checked_rows(rows, "step_at"))
+        views = pipeline.views(tensordict)
+        following = base.step_at(pipeline.root(views[-1]), rows).get("next")
+        return self.put_next(tensordict, pipeline.outward(views, following))
+
+    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+        pipeline = self._compiled
+        base = self._base
+        if type(base).reset_at is EnvBase.reset_at or pipeline.instead_of_reset is not None or not pipeline.by_rows:
+            return super().reset_at(tensordict, rows, env_info=env_info)
+        self.check_open("reset_at")
+        views = pipeline.reset_views(tensordict)
+        given = None if views[-1] is None else pipeline.without_outputs(views[-1])
+        fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))
+        return fresh if tensordict is None else tensordict.update(fresh)
+
+
+def _takes_next(tensordict: TensorDictBase) -> TypeGuard[TensorDict]:
+    """Whether ``next`` can be written into the data without checks."""
+    return type(tensordict) is TensorDict and not tensordict.is_locked and "next" not in entries(tensordict)
+
+
+def _alike(plans: list[Any]) -> bool:
+    """Whether chains have the same types of transforms, specs in between, and inverses."""
+    first = plans[0]
+    alike = all(
+        [type(part) for part in plan.parts] == [type(part) for part in first.parts]
+        and plan.before == first.before
+        and plan.after == first.after
+        and plan.repeating == first.repeating
+        for plan in plans[1:]
+    )
+    # Actions of all rows are decoded in one call.
+    return alike and all(not hook.inverse_pairs or shared(plans, i) for i, hook in enumerate(first.hooks))

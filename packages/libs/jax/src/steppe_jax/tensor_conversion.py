@@ -1,0 +1,96 @@
+"""Convert torch tensors to JAX arrays and back, without a copy if the memory layout allows it."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.dlpack import from_dlpack
+
+__all__ = ["to_argument", "to_data", "to_jax", "to_torch", "torch_device", "torch_dtype"]
+
+#: Up to this many bytes, copying on the CPU costs less than passing the array through dlpack.
+_SMALL = 64 * 1024
+
+
+@functools.cache
+def _only_cpu() -> bool:
+    return all(device.platform == "cpu" for device in jax.devices())
+
+
+def torch_device(device: jax.Device | None = None) -> torch.device:
+    """Return the torch device of a JAX device: the GPU if torch can use it, otherwise the CPU.
+
+    Args:
+        device: a device of JAX. ``None``: the default device of JAX.
+    """
+    chosen = jax.devices()[0] if device is None else device
+    if chosen.platform in ("gpu", "cuda", "rocm") and torch.cuda.is_available():
+        return torch.device("cuda", chosen.id)
+    return torch.device("cpu")
+
+
+def torch_dtype(dtype: npt.DTypeLike) -> torch.dtype:
+    """Return the torch dtype of a JAX or numpy dtype. Unsigned dtypes stay unsigned.
+
+    Raises:
+        TypeError: torch has no such dtype.
+    """
+    result = getattr(torch, np.dtype(dtype).name, None)
+    if not isinstance(result, torch.dtype):
+        raise TypeError(f"torch has no dtype for {dtype}.")
+    return result
+
+
+def to_torch(array: jax.Array, device: torch.device | None = None) -> torch.Tensor:
+    """Return a tensor that shares the memory of a JAX array, through dlpack.
+
+    JAX assumes that its arrays never change: write into the tensor only if the array is no longer used.
+
+    Args:
+        array: the array. If it is not computed yet, this call waits for it.
+        device: device of the tensor. If the array is on another device, the data is copied.
+    """
+    if _only_cpu() or torch_device(next(iter(array.devices()))).type == "cuda":
+        tensor = from_dlpack(array.__dlpack__())
+    else:
+        tensor = torch.from_numpy(np.array(array))
+    return tensor if device is None or tensor.device == device else tensor.to(device)
+
+
+def to_data(array: jax.Array, device: torch.device | None = None) -> torch.Tensor:
+    """Convert an array to a tensor, copying small arrays because that costs less than dlpack.
+
+    Args:
+        array: a computed array that nothing else uses.
+        device: device of the tensor.
+    """
+    if not _only_cpu() or array.nbytes > _SMALL:
+        return to_torch(array, device)
+    tensor = torch.from_numpy(np.array(array))
+    return tensor if device is None or device.type == "cpu" else tensor.to(device)
+
+
+def to_jax(tensor: torch.Tensor) -> jax.Array:
+    """Return a JAX array that shares the memory of a tensor, through dlpack; a copy if it is not contiguous.
+
+    Do not write into the tensor while the array is in use.
+    """
+    tensor = tensor.detach()
+    return jax.dlpack.from_dlpack(tensor if tensor.is_contiguous() else tensor.contiguous())
+
+
+def to_argument(tensor: torch.Tensor) -> jax.Array | np.ndarray:
+    """Convert a tensor to an argument of a compiled JAX function.
+
+    On the CPU the result is a numpy view, at a tenth of the cost of dlpack. Do not write into the tensor before the
+    result of the function is ready.
+    """
+    if tensor.device.type == "cpu" and jax.default_backend() == "cpu":
+        return tensor.detach().numpy()
+    if tensor.device != torch_device():
+        tensor = tensor.to(torch_device())
+    return to_jax(tensor) if tensor.device.type != "cpu" else tensor.detach().numpy()

@@ -1,0 +1,210 @@
+"""Fill the templates and put the folder in its place, all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+import steppe
+from steppe.cli import UsageError
+from steppe.registry import requirement_text
+
+from .plan import Plan
+from .simulator import Simulator
+
+_UNKNOWN = "0.1"  # where steppe runs without being installed
+
+
+def write(plan: Plan, simulator: Simulator, folder: Path) -> list[str]:
+    """Write the package.
+
+    It is written beside its place under another name and then renamed: nobody finds it half written.
+
+    Args:
+        plan: its names.
+        simulator: what its environment wraps.
+        folder: where it goes; must not exist.
+
+    Returns:
+        The files, relative to the folder, sorted.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    texts = rendered(plan, simulator)
+    try:
+        beside = Path(tempfile.mkdtemp(prefix=f".{plan.distribution}-", dir=folder.parent))
+    except OSError as error:
+        raise UsageError(f"{folder.parent} cannot be written to: {error.strerror or error}") from None
+    try:
+        for name, text in texts.items():
+            path = beside / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        beside.chmod(0o777 & ~_umask())  # mkdtemp lets nobody else in
+        beside.rename(folder)  # fails where somebody has put something there meanwhile
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return sorted(texts)
+
+
+def rendered(plan: Plan, simulator: Simulator) -> dict[str, str]:
+    """The files of the package: path -> text."""
+    files = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", ".gitignore": "gitignore"}
+    source = f"src/{plan.package}"
+    files[f"{source}/__init__.py"] = "init.py"
+    files["tests/test_conformance.py"] = "test_conformance.py"
+    if plan.names:
+        files[f"{source}/plugin.py"] = "plugin.py"
+        files[f"{source}/env.py"] = "env.py"
+        if simulator.stands_in:
+            files[f"{source}/simulator.py"] = "simulator.py"
+    if plan.transforms:
+        files[f"{source}/transforms.py"] = "transforms.py"
+    values = _values(plan, simulator)
+    return {path: _filled(template, values) for path, template in files.items()}
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    source = resources.files(__package__).joinpath("templates", f"{template}.tmpl").read_text(encoding="utf-8")
+    # A line of a place alone, whose block is empty, goes; so do the empty lines that are then left over.
+    text = re.sub(r"^[ ]*\$\{(\w+)\}\n", lambda m: m[0] if values[m[1]] else "", source, flags=re.MULTILINE)
+    text = re.sub(r"^([ ]*)\$\{(\w+)\}$", lambda m: _indented(m[1], values[m[2]]), text, flags=re.MULTILINE)
+    text = Template(text).substitute(values)
+    text = re.sub(r"\n{4,}", "\n\n\n", text)
+    return text.rstrip("\n") + "\n"
+
+
+def _indented(indent: str, block: str) -> str:
+    return "\n".join(f"{indent}{line}" if line else "" for line in block.split("\n")).replace("$", "$$")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _values(plan: Plan, simulator: Simulator) -> dict[str, str]:
+    version = steppe.__version__
+    major, minor = (version if re.match(r"\d+\.\d+", version) else _UNKNOWN).split(".")[:2]
+    bounds = f">={major}.{minor},<{major}.{int(re.sub(r'[^0-9].*', '', minor)) + 1}"
+    library = "" if plan.library is None else requirement_text(plan.library)
+    first = plan.names[0] if plan.names else ""
+    own = {
+        "namespace": plan.namespace,
+        "distribution": plan.distribution,
+        "package": plan.package,
+        "env_class": plan.env_class,
+        "bounds": bounds,
+        "first": first,
+        "names": ", ".join(f'"{name}"' for name in plan.names) + ("," if len(plan.names) == 1 else ""),
+        "library": library,
+        "library_line": f'"{library}",  # the only place where the range of its versions stands' if library else "",
+        "env_entry": f'[project.entry-points."steppe.envs"]\n{_toml_key(plan.namespace)} = "{plan.package}.plugin"'
+        if plan.names
+        else "",
+        "transform_entries": '[project.entry-points."steppe.transforms"]\n'
+        + "\n".join(f'{name} = "{plan.package}.transforms:{name}"' for name in plan.transforms)
+        if plan.transforms
+        else "",
+        "what": _what(plan),
+        "exports": _exports(plan),
+        "hook_imports": "env_not_found, hookimpl" + (", installed_library" if plan.library is not None else ""),
+        "library_hook": _library_hook(plan, simulator),
+        "sizes": ", ".join(f'"{name}": {5 + 2 * i}' for i, name in enumerate(plan.names)),
+        "transform_classes": "\n\n\n".join(
+            _part("transform_class", {"name": name, "key": simulator.first_key}) for name in plan.transforms
+        ),
+        "transform_all": ", ".join(f'"{name}"' for name in plan.transforms),
+        "plugin_tests": "",
+        "env_tests": "",
+        "transform_tests": "",
+        "readme_env": "",
+        "readme_transform": "",
+        "test_imports": _test_imports(plan),
+        **simulator.lines(),
+    }
+    if plan.names:
+        identifiers = _identifiers(plan.names)
+        classes = [
+            f'class Test{identifier}(Test{identifiers[0]}):\n    env_id = "{plan.namespace}:{name}"'
+            for name, identifier in zip(plan.names[1:], identifiers[1:], strict=True)
+        ]
+        own["class_name"] = identifiers[0]
+        own["wraps_library"] = (
+            "wraps_library = True  # it requires a package that may be missing, or too old"
+            if plan.wraps_library
+            else "wraps_library = False  # it requires no other package: none can be missing, or too old"
+        )
+        own["plugin_tests"] = _filled("part_test_plugin.py", own).rstrip("\n")
+        own["env_tests"] = "\n\n\n".join([_filled("part_test_env.py", own).rstrip("\n"), *classes])
+        own["readme_env"] = _filled("part_readme_env.md", own).rstrip("\n")
+    if plan.transforms:
+        own["transform_tests"] = "\n\n\n".join(
+            _part("part_test_transform.py", {"name": name}) for name in plan.transforms
+        )
+        own["readme_transform"] = _part(
+            "part_readme_transform.md", {"name": plan.transforms[0], "key": simulator.first_key}
+        )
+    return own
+
+
+def _part(template: str, values: dict[str, str]) -> str:
+    return _filled(template, values).rstrip("\n")
+
+
+def _what(plan: Plan) -> str:
+    library = f" of {plan.library.name}" if plan.library is not None else ""
+    if plan.names and plan.transforms:
+        return f"Environments{library} and transforms for steppe"
+    return f"Environments{library} for steppe" if plan.names else "Transforms for steppe"
+
+
+def _exports(plan: Plan) -> str:
+    places = {plan.env_class: "env"} if plan.names else {}
+    places.update(dict.fromkeys(plan.transforms, "transforms"))
+    return "\n".join(f'    "{name}": "{module}",' for name, module in sorted(places.items()))
+
+
+def _library_hook(plan: Plan, simulator: Simulator) -> str:
+    if plan.library is None:
+        return ""
+    module = simulator.module.partition(".")[0]
+    return (
+        "\n\n@hookimpl\ndef steppe_library():\n"
+        f'    """{plan.library.name} as it is installed: for `steppe plugins --load` and bug reports."""\n'
+        f'    return installed_library("{plan.library.name}", "{module}")  # the distribution, and its module'
+    )
+
+
+def _test_imports(plan: Plan) -> str:
+    kit = ["EnvConformance", "PluginConformance"] if plan.names else []
+    kit += ["TransformConformance"] if plan.transforms else []
+    lines = ["from steppe import Categorical"] if plan.transforms else []
+    lines.append(f"from steppe_testing import {', '.join(kit)}")
+    if plan.transforms:
+        lines += ["", f"from {plan.package}.transforms import {', '.join(sorted(plan.transforms))}"]
+    return "\n".join(lines)
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+
+
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """A part of a class's name for each name, no two alike."""
+    found: list[str] = []
+    for name in names:
+        parts = re.findall(r"[A-Za-z0-9]+", name)
+        word = "".join(part[:1].upper() + part[1:] for part in parts) or "Env"
+        found.append(word if word not in found else f"{word}{len(found)}")
+    return found

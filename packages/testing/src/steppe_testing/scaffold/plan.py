@@ -1,0 +1,191 @@
+"""Plan: what a new plugin is called, in every place where it has a name. Refuses what one of them would not take."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from steppe.cli import UsageError
+from steppe.errors import EnvIdError
+from steppe.registry import EnvId, current
+
+# What PEP 508 takes as the name of a distribution.
+_DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_MAKE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+# What the conformance kit does not count as a plugin's library.
+_OURS = ("steppe", "torch", "tensordict", "numpy")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a new plugin is called.
+
+    Attributes:
+        namespace: what stands before the colon of its ids; of transforms, the name of the family.
+        distribution: the name that pip knows, and the folder.
+        package: what Python imports.
+        names: its environments, without the namespace; empty for transforms.
+        transforms: names of classes.
+        library: what it requires, or None.
+        make: ``"module:name"`` of what makes a simulator, or None.
+    """
+
+    namespace: str
+    distribution: str
+    package: str
+    names: tuple[str, ...]
+    transforms: tuple[str, ...]
+    library: Requirement | None = None
+    make: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        *,
+        kind: str = "env",
+        library: str | None = None,
+        make: str | None = None,
+        names: str | None = None,
+        transforms: str | None = None,
+    ) -> Plan:
+        """Work it out from the arguments of the command.
+
+        Raises:
+            UsageError: one of them cannot be what it would have to be; one line, which says what can.
+        """
+        namespace = _namespace(name)
+        package = f"{namespace.replace('-', '_')}_steppe"
+        if not package.isidentifier():
+            raise UsageError(f"{name!r} would be the module {package!r}, which cannot be imported: begin with a letter")
+        made = _listed(transforms, "--transform") if transforms is not None else ()
+        if kind == "transforms" and not made:
+            made = (_camel(namespace),)
+        for one in made:
+            _check_transform(one)
+        if kind == "env":
+            _check_namespace(namespace, name)
+        if make is not None and not _MAKE.fullmatch(make):
+            raise UsageError(f"--make {make!r} names no class or function: write --make module:Class")
+        return cls(
+            namespace=namespace,
+            distribution=f"{namespace}-steppe",
+            package=package,
+            names=_env_names(namespace, names) if kind == "env" else (),
+            transforms=made,
+            library=None if library is None else _library(library),
+            make=make,
+        )
+
+    @property
+    def env_class(self) -> str:
+        """The name of the environment's class."""
+        return f"{_camel(self.namespace)}Env"
+
+    @property
+    def wraps_library(self) -> bool:
+        """Whether the conformance kit sees a library among the requirements."""
+        return self.library is not None and self.library.name not in _OURS
+
+
+def _namespace(name: str) -> str:
+    if not _DISTRIBUTION.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a package: letters, digits, '-', '_' and '.', with a letter or digit at "
+            "both ends"
+        )
+    namespace: str = canonicalize_name(name)
+    for affix in ("steppe-", "-steppe"):
+        namespace = namespace.removeprefix(affix) if affix.endswith("-") else namespace.removesuffix(affix)
+    if namespace == "steppe":
+        raise UsageError("'steppe' is the core: name the plugin after the library that it wraps, or after what it does")
+    return namespace
+
+
+def _check_namespace(namespace: str, name: str) -> None:
+    taken = current().known_provider("env", namespace)
+    if taken is not None:
+        raise UsageError(
+            f"'{namespace}:' is the namespace of {taken.package}, and with both installed neither would be found: "
+            f"choose another name, such as my-{name}"
+        )
+
+
+def _listed(text: str, option: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise UsageError(f"{option} {text!r} has an empty name: write {option} first,second")
+    double = sorted({one for one in found if found.count(one) > 1})
+    if double:
+        raise UsageError(f"{option} {text!r} names {', '.join(double)} twice")
+    return found
+
+
+def _env_names(namespace: str, text: str | None) -> tuple[str, ...]:
+    names = ("small", "large") if text is None else _listed(text, "--names")
+    for name in names:
+        if name.startswith(f"{namespace}:"):
+            raise UsageError(f"--names have no namespace: {name.removeprefix(f'{namespace}:')!r}, not {name!r}")
+        try:
+            EnvId.parse(f"{namespace}:{name}")
+        except EnvIdError as error:
+            raise UsageError(f"--names {name!r}: {error}") from None
+        if not name.isprintable() or any(char in "\\\"'" or char.isspace() for char in name):
+            raise UsageError(f"--names {name!r} has a space, a quote or a backslash, which ids are better without")
+    return names
+
+
+def _check_transform(name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+        raise UsageError(f"--transform {name!r} is no name of a public class: write --transform GridOneHot")
+    if name in _core_transforms():
+        raise UsageError(f"{name!r} is a transform of the core, which is always found first: choose another name")
+    taken = current().known_provider("transform", name)
+    if taken is not None:
+        raise UsageError(
+            f"{name!r} is a transform of {taken.package}, and with both installed neither would be found: choose "
+            "another name"
+        )
+
+
+def _core_transforms() -> Sequence[str]:
+    """The public names of ``steppe.transforms``, read and not imported: that would take torch."""
+    spec = find_spec("steppe.transforms")
+    source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def _library(text: str) -> Requirement:
+    try:
+        library = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"--library {text!r} is no requirement ({str(error).splitlines()[0]}): {_BOUNDS}") from None
+    if canonicalize_name(library.name) == "steppe":
+        raise UsageError("--library is the package that the plugin wraps; steppe itself is always required")
+    if library.url or library.marker:
+        raise UsageError(f"--library {text!r} has an address or a marker: {_BOUNDS}")
+    operators = {one.operator for one in library.specifier}
+    if not operators & {">=", ">", "~=", "=="}:
+        raise UsageError(f"--library {text!r} has no lower bound, the oldest version that the plugin is for: {_BOUNDS}")
+    if not operators & {"<", "<=", "~=", "=="}:
+        raise UsageError(f"--library {text!r} has no upper bound, the first version that may break it: {_BOUNDS}")
+    return library
+
+
+_BOUNDS = "write --library 'warehouse>=1,<2'"
+
+
+def _camel(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[-_.]", name))

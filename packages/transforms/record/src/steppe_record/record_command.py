@@ -1,0 +1,175 @@
+"""``steppe record``: a video of a policy at work."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steppe.cli import UsageError, checked_policy, import_policy, natural, one_line, positive
+from steppe.errors import SpecError, SteppeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from tensordict import TensorDictBase
+
+    from steppe import EnvBase, TransformedEnv
+
+__all__ = ["add_arguments", "help", "run"]
+
+_LIMIT = 1000
+# Frames in memory before they are written.
+_FRAMES = 64
+# Not "pixels", which the policy may act on.
+_KEY = "recorded_frame"
+
+help = "record a video of a policy"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = "Record a video of one episode: of each of several environments, side by side."
+    parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
+    parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the video, .mp4 or .gif")
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE")
+    parser.add_argument(
+        "--steps",
+        type=positive,
+        metavar="N",
+        help=f"exactly so many steps, of several episodes (default: one episode, at most {_LIMIT} steps)",
+    )
+    parser.add_argument("--num-envs", type=positive, default=1, metavar="K", help="environments (default: 1)")
+    parser.add_argument("--fps", type=positive, metavar="F", help="frames a second (default: the environment's, or 30)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="S", help="seed of everything random (default: 0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record the video and print where it is.
+
+    Raises:
+        UsageError: the arguments are wrong, or the environment renders no frames.
+    """
+    from steppe.registry import env_factory
+
+    env_factory(args.id)  # a wrong id is said before anything is loaded
+    if args.out.suffix.lower() not in (".mp4", ".gif"):
+        raise UsageError(f"--out {str(args.out)!r}: the name of a video ends in .mp4 or .gif")
+    if args.out.exists() and not args.overwrite:
+        raise UsageError(f"--out {str(args.out)!r} exists; --overwrite replaces it")
+    policy = import_policy(args.policy) if args.policy else None
+    from steppe.imports import import_tensordict
+
+    import_tensordict()
+    import torch
+
+    from .loggers.video_file import VideoFileLogger
+
+    torch.manual_seed(args.seed)
+    env = _make_env(args)
+    try:
+        if policy is not None:
+            policy = checked_policy(policy, env, args.policy)
+            torch.manual_seed(args.seed)
+        try:
+            env = _with_recorder(env)
+        # Libraries refuse to render in many ways: without a display, a model, a window, ...
+        except Exception as error:
+            kind = "" if isinstance(error, SteppeError) else f"{type(error).__name__}: "
+            raise UsageError(f"{args.id} cannot be recorded: {kind}{one_line(error)}") from error
+        env.set_seed(args.seed)
+        fps = args.fps or _own_fps(env)
+        with VideoFileLogger(args.out, fps, overwrite=args.overwrite, pad_to_even=True) as video:
+            env.transform[-1].logger = video
+            interrupted = _record(env, policy, steps=args.steps)
+            env.transform[-1].dump()
+    finally:
+        env.close()
+    print(f"{video.frames} frames, {fps:g} a second, in {args.out}")
+    if interrupted:
+        print("steppe record: interrupted; the frames until then are kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _make_env(args: argparse.Namespace) -> EnvBase:
+    from steppe import SerialEnv
+    from steppe.registry import env_factory
+
+    def make(**kwargs: str) -> EnvBase:
+        factory = env_factory(args.id, **kwargs)
+        env: EnvBase = factory() if args.num_envs == 1 else SerialEnv(args.num_envs, factory).start()
+        return env
+
+    try:
+        return make(render_mode="rgb_array")
+    # Not every library has this argument, and each refuses it in its own way; what else is wrong is raised again.
+    except Exception:
+        return make()
+
+
+def _with_recorder(env: EnvBase) -> TransformedEnv:
+    """Put what renders and records behind the environment, or what records the frames that it returns itself."""
+    from steppe import TransformedEnv
+    from steppe.transforms import Compose
+
+    from .pixel_render import PixelRenderTransform
+    from .video_recorder import VideoRecorder
+
+    def recorder(key: str) -> VideoRecorder:
+        return VideoRecorder(None, "video", in_keys=[key], skip=1)
+
+    try:
+        return TransformedEnv(env, Compose(PixelRenderTransform(out_keys=[_KEY]), recorder(_KEY)))
+    except SpecError:
+        if env.full_observation_spec.get("pixels", None) is None:
+            raise
+        return TransformedEnv(env, Compose(recorder("pixels")))
+
+
+def _own_fps(env: TransformedEnv) -> float:
+    """The frames per second that the library names in the environment's metadata; 30 if it names none."""
+    from steppe import SerialEnv
+
+    metadata = getattr(env, "metadata", None)
+    if metadata is not None and isinstance(env.base_env, SerialEnv):
+        metadata = next(iter(metadata), None)  # of the first environment
+    fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
+    return float(fps) if isinstance(fps, (int, float)) and fps > 0 else 30.0
+
+
+def _record(
+    env: TransformedEnv, policy: Callable[[TensorDictBase], TensorDictBase] | None, *, steps: int | None
+) -> bool:
+    """Act until every environment has ended once, or `steps` times; return whether Ctrl-C came before."""
+    import torch
+
+    act = env.rand_action if policy is None else policy
+    ended: torch.Tensor | None = None
+    try:
+        with torch.no_grad():
+            td = env.reset()
+            for step in range(steps or _LIMIT):
+                td = env.step(act(td))
+                done = _done(env, td["next"])
+                ended = done if ended is None else ended | done
+                if step + 1 == steps or (steps is None and bool(ended.all())):
+                    break
+                td = env.maybe_reset(env.step_mdp(td))
+                if step % _FRAMES == 0:
+                    env.transform[-1].dump()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _done(env: TransformedEnv, data: TensorDictBase) -> torch.Tensor:
+    """Which environments have ended: where there are groups, with all of their agents."""
+    import torch
+
+    ends = [data.get(key) for key in env.done_keys if (key if isinstance(key, str) else key[-1]) == "done"]
+    n = len(env.batch_size)
+    return torch.stack([end.flatten(n).all(-1) if end.ndim > n else end for end in ends]).all(0)

@@ -1,0 +1,381 @@
+"""ExcludeTransform, SelectTransform, RemoveEmptySpecs and RenameTransform: drop, keep or rename entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import TensorDictBase, is_non_tensor
+
+from steppe.errors import SpecError
+from steppe.specs import Composite
+from steppe.transforms import (
+    EnvSpecs,
+    Hooks,
+    PlannedTransform,
+    RowHooks,
+    WholeSpecs,
+    as_key,
+    drop_empty_groups,
+    names_of,
+    set_beside,
+)
+
+__all__ = ["ExcludeTransform", "RemoveEmptySpecs", "RenameTransform", "SelectTransform"]
+
+_FLAGS = ("done", "terminated", "truncated")
+
+
+def _below(key: Any, above: list[Any]) -> bool:
+    """Whether a key is one of ``above``, or nested in one."""
+    names = names_of(key)
+    return any(names[: len(names_of(other))] == names_of(other) for other in above)
+
+
+def _leaves(spec: Composite) -> list[Any]:
+    return list(spec.keys(include_nested=True, leaves_only=True))
+
+
+#: Rows hold only the entries of the final specs, so dropping entries takes no work there.
+_NOTHING = RowHooks()
+
+
+def _drop_empty(spec: Composite) -> Composite:
+    for key, child in list(spec.items()):
+        if isinstance(child, Composite):
+            _drop_empty(child)
+            if child.is_empty():
+                spec.pop(key)
+    return spec
+
+
+def _refuse_states(name: str, dropped: list[Any], specs: EnvSpecs) -> None:
+    needed = [key for key in dropped if specs.state.get(key, None) is not None]
+    if needed:
+        raise SpecError(
+            f"{name}: {needed[0]!r} is a state, which each step reads from the data; it cannot be left out."
+        )
+
+
+def _each(owner: str, keys: tuple[Any, ...]) -> list[Any]:
+    for key in keys:
+        if isinstance(key, list):
+            raise SpecError(f"{owner} takes each key as an argument of its own: {owner}(*{key!r}).")
+    return [as_key(key) for key in keys]
+
+
+class ExcludeTransform(WholeSpecs):
+    """Drops entries from the data that the environment returns.
+
+    Args:
+        *excluded_keys: a name or a tuple of names each; nested entries are dropped too. Missing entries are ignored.
+        inverse: drop the entries from the data that the environment receives instead.
+
+    Raises:
+        SpecError: a key is neither a name nor a tuple, or belongs to a state, which each step reads.
+    """
+
+    writes_done = False
+    writes_step = False
+    needs_all_rows = False
+
+    def __init__(self, *excluded_keys: Any, inverse: bool = False) -> None:
+        super().__init__()
+        self.excluded_keys = _each("ExcludeTransform", excluded_keys)
+        self.inverse = inverse
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        if self.inverse:
+            return next_tensordict
+        kept = next_tensordict.exclude(*self.excluded_keys)
+        drop_empty_groups(kept, self.excluded_keys)
+        return kept
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self._call(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Drop the entries from data that comes from no environment."""
+        return self._call(tensordict)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict.exclude(*self.excluded_keys) if self.inverse else tensordict
+
+    def shared_key(self) -> Any:
+        return (type(self), self.inverse, tuple(self.excluded_keys))
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        if self.inverse:
+            return Hooks(inverse=self._inv_call)
+        return Hooks(
+            step=lambda _, following: self._call(following), reset=self._reset, reads_root=False, rows=_NOTHING
+        )
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        if self.inverse:
+            return specs
+        specs = specs.copy()
+        for spec in (specs.observation, specs.reward, specs.done):
+            dropped = [key for key in _leaves(spec) if _below(key, self.excluded_keys)]
+            _refuse_states("ExcludeTransform", dropped, specs)
+            for key in dropped:
+                spec.pop(key)
+            _drop_empty(spec)
+        return specs
+
+    def _repr_keys(self) -> Any:
+        return ("excluded_keys", "inverse")
+
+
+class SelectTransform(WholeSpecs):
+    """Keeps some entries of the data that the environment returns, and drops all others.
+
+    States, which each step reads from the data, such as the counts of other transforms, are always kept.
+
+    Args:
+        *selected_keys: a name or a tuple of names each; nested entries are kept too.
+        keep_rewards: keep the rewards.
+        keep_dones: keep the done entries.
+
+    Attributes:
+        selected_keys, keep_reward_keys, keep_done_keys: the arguments.
+    """
+
+    writes_done = False
+
+    def __init__(self, *selected_keys: Any, keep_rewards: bool = True, keep_dones: bool = True) -> None:
+        super().__init__()
+        self.selected_keys = _each("SelectTransform", selected_keys)
+        self.keep_reward_keys = keep_rewards
+        self.keep_done_keys = keep_dones
+
+    def _kept(self, specs: EnvSpecs) -> list[Any]:
+        kept = [*self.selected_keys, *_leaves(specs.state)]
+        kept += _leaves(specs.reward) if self.keep_reward_keys else []
+        return kept + (_leaves(specs.done) if self.keep_done_keys else [])
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        kept = self._kept(specs)
+        specs = specs.copy()
+        for spec in (specs.observation, specs.reward, specs.done):
+            for key in _leaves(spec):
+                if not _below(key, kept):
+                    spec.pop(key)
+            _drop_empty(spec)
+        return specs
+
+    def shared_key(self) -> Any:
+        return (type(self), self.keep_reward_keys, self.keep_done_keys, tuple(self.selected_keys))
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        kept = self._kept(specs)
+
+        def select(_: Any, data: TensorDictBase) -> TensorDictBase:
+            return data.select(*kept, strict=False)
+
+        return Hooks(step=select, reset=select, reads_root=False, rows=_NOTHING)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Keep the selected entries, rewards and done entries of data that comes from no environment.
+
+        Rewards, done entries and states are those of the transform's environment, or else those at the root.
+        """
+        env = self.parent
+        if env is not None:
+            return tensordict.select(*self._kept(EnvSpecs.of(env)), strict=False)
+        kept = list(self.selected_keys)
+        kept += ["reward"] if self.keep_reward_keys else []
+        kept += _FLAGS if self.keep_done_keys else []
+        return tensordict.select(*kept, strict=False)
+
+    def _repr_keys(self) -> Any:
+        return ("selected_keys",)
+
+
+class RemoveEmptySpecs(PlannedTransform):
+    """Drops empty groups: Composites without leaves, and TensorDicts without entries.
+
+    The data that the environment receives gets its empty groups back.
+    """
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        for spec in (specs.observation, specs.reward, specs.done, specs.action, specs.state):
+            _drop_empty(spec)
+        return specs
+
+    def shared_key(self) -> Any:
+        return (type(self),)
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        empty = [key for spec in (specs.action, specs.state) for key in _empty_keys(spec)]
+
+        def complete(data: TensorDictBase) -> TensorDictBase:
+            for key in empty:
+                if data.get(key, None) is None:
+                    data.create_nested(key)
+            return data
+
+        return Hooks(
+            step=lambda _, following: _without_empty(following),
+            reset=lambda _, fresh: _without_empty(fresh),
+            inverse=complete if empty else None,
+            reads_root=False,
+            rows=_NOTHING,
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Drop empty groups of data that comes from no environment, in place."""
+        return _without_empty(tensordict)
+
+
+def _empty_keys(spec: Composite) -> list[Any]:
+    """Return the keys of Composites without leaves; of nested ones the innermost."""
+    found: list[Any] = []
+    for name, child in spec.items():
+        if isinstance(child, Composite) and child.is_empty(recurse=True):
+            below = _empty_keys(child)
+            found += [as_key((name, key)) for key in below] or [name]
+    return found
+
+
+def _without_empty(data: TensorDictBase) -> TensorDictBase:
+    for name in list(data.keys()):
+        value = data.get(name)
+        if isinstance(value, TensorDictBase) and not is_non_tensor(value):
+            _without_empty(value)
+            if not len(list(value.keys())):
+                data.pop(name)
+    return data
+
+
+class RenameTransform(PlannedTransform):
+    """Renames entries.
+
+    A state, which each step reads from the data, gets its old name back on the way to the environment, even if
+    ``in_keys_inv`` does not list it. ``done`` cannot be renamed, only copied. Done entries under other names are
+    observations.
+
+    Args:
+        in_keys: keys of the environment.
+        out_keys: new keys, as many.
+        in_keys_inv: keys of actions and states that the environment reads.
+        out_keys_inv: keys that the caller writes instead, as many.
+        create_copy: keep the entry under its old key too. Both share the tensor.
+
+    Raises:
+        SpecError: ``done`` would be removed.
+        KeyError: the environment or the data has no such entry.
+    """
+
+    def __init__(
+        self,
+        in_keys: Any,
+        out_keys: Any,
+        in_keys_inv: Any = None,
+        out_keys_inv: Any = None,
+        create_copy: bool = False,
+    ) -> None:
+        super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
+        self.create_copy = create_copy
+
+    def _inward(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
+        """Return pairs of a key that the caller writes and the key that the environment reads."""
+        pairs = list(self.inverse_key_pairs)
+        if not self.create_copy:
+            known = {key for _, key in pairs}
+            pairs += [
+                (out_key, key)
+                for key, out_key in self.key_pairs
+                if key not in known and specs.state.get(key, None) is not None
+            ]
+        return pairs
+
+    def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
+        specs = specs.copy()
+        taken = []
+        for key, out_key in self.key_pairs:
+            for spec in (specs.observation, specs.reward, specs.done):
+                leaf = spec.get(key, None)
+                if leaf is None:
+                    continue
+                if spec is specs.done:
+                    leaf = leaf.clone()
+                    if names_of(key)[-1] == "done" and not self.create_copy:
+                        raise SpecError(
+                            f"RenameTransform: without {key!r} no episode ends. create_copy=True keeps it beside "
+                            f"{out_key!r}."
+                        )
+                if not self.create_copy:
+                    spec.pop(key)
+                taken.append((spec, out_key, leaf))
+                break
+            else:
+                if self.missing_tolerance:
+                    continue
+                found = [*_leaves(specs.observation), *_leaves(specs.reward), *_leaves(specs.done)]
+                raise KeyError(f"RenameTransform: the environment has no entry {key!r} to rename, but {found}.")
+        for spec, out_key, leaf in taken:
+            flag = spec is specs.done and names_of(out_key)[-1] in _FLAGS
+            set_beside(specs.observation if spec is specs.done and not flag else spec, out_key, leaf, spec)
+        for spec in (specs.observation, specs.reward, specs.done):
+            _drop_empty(spec)
+        for out_key, key in self._inward(specs):
+            for spec in (specs.action, specs.state):
+                leaf = spec.get(key, None)
+                if leaf is not None:
+                    if not self.create_copy:
+                        spec.pop(key)
+                    set_beside(spec, out_key, leaf, spec)
+                    _drop_empty(spec)
+        return specs
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        inward, outward = self._inward(specs), self.key_pairs
+        copies = self.create_copy
+
+        def step(_: Any, data: TensorDictBase) -> TensorDictBase:
+            return _renamed(data, outward, keep=copies, strict=not self.missing_tolerance)
+
+        def reset(_: Any, data: TensorDictBase) -> TensorDictBase:
+            return _renamed(data, outward, keep=copies)
+
+        def inverse(data: TensorDictBase | None) -> Any:
+            return None if data is None else _renamed(data, inward, keep=copies)
+
+        return Hooks(
+            step=step if outward else None,
+            reset=reset if outward else None,
+            inverse=inverse if inward else None,
+            before_reset=inverse if inward else None,
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Rename entries of data that comes from no environment, in place."""
+        return _renamed(tensordict, self.key_pairs, keep=self.create_copy, strict=not self.missing_tolerance)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return _renamed(tensordict, self.inverse_key_pairs, keep=self.create_copy)
+
+
+def _renamed(
+    data: TensorDictBase, pairs: list[tuple[Any, Any]], *, keep: bool = False, strict: bool = False
+) -> TensorDictBase:
+    # All entries are removed before any is set, so that two entries can swap names.
+    found = []
+    for key, out_key in pairs:
+        value = data.get(key, None)
+        if value is None:
+            if strict:
+                raise KeyError(
+                    f"RenameTransform: there is no entry {key!r} in the data, which has {list(data.keys())}."
+                )
+            continue
+        found.append((out_key, value))
+    if not keep:
+        for key, _ in pairs:
+            data.pop(key, None)
+    for out_key, value in found:
+        data.set(out_key, value)
+    if not keep:
+        drop_empty_groups(data, [key for key, _ in pairs])
+    return data

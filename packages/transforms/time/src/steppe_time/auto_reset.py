@@ -1,0 +1,111 @@
+"""AutoResetTransform: support for environments that reset themselves inside a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.envs import blanked, merge_rows, observed
+from steppe.specs import Composite
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform
+
+__all__ = ["AutoResetTransform"]
+
+
+class AutoResetTransform(PlannedTransform):
+    """Moves the first observation of an environment that resets itself inside a step to the next root.
+
+    At the end of an episode, such an environment returns the first observation of the next episode instead of the last
+    one. This transform moves it to the next root, where ``step_and_maybe_reset`` and rollouts expect it, and writes a
+    fill value instead. It must be the first transform. An environment class of your own can set ``auto_reset=True``
+    instead.
+
+    Args:
+        replace: whether to write fill values instead of the unknown last observation (default). False keeps the first
+            observation of the next episode there.
+        fill_float: fill value of floating-point entries. None, here and below: keep the entries.
+        fill_int: fill value of integers. If it is negative, unsigned entries get the largest value of their dtype.
+        fill_bool: fill value of bools.
+    """
+
+    # Its base must not be reset in the round trip of a step, because it resets itself.
+    writes_done = True
+
+    def __init__(
+        self,
+        *,
+        replace: bool | None = None,
+        fill_float: float | str | None = float("nan"),
+        fill_int: int | None = -1,
+        fill_bool: bool | None = False,
+    ) -> None:
+        super().__init__()
+        self.replace = replace is not False
+        self.fill_float = None if fill_float is None else float(fill_float)
+        self.fill_int = fill_int
+        self.fill_bool = fill_bool
+        self._kept: tuple[torch.Tensor, TensorDictBase] | None = None
+
+    def hooks(self, specs: EnvSpecs) -> Hooks:
+        others = [key for spec in (specs.reward, specs.done) for key in spec.keys(True, True)]
+        groups = specs.groups
+        done_spec: Composite = specs.done
+
+        def ended(data: TensorDictBase) -> torch.Tensor:
+            levels = [data.get(group.key("done")).reshape((*data.batch_size, -1)).any(-1) for group in groups]
+            return torch.stack(levels).any(0)
+
+        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+            rows = ended(following)
+            mask = td.get("_step", None)
+            if mask is not None:
+                rows = rows & mask.reshape(rows.shape)
+            if not bool(rows.any()):
+                return following
+            seen = observed(following, specs.observation, others)
+            kept = self._kept
+            if kept is None:
+                self._kept = (rows, seen.clone(False))
+            else:
+                # Rows that ended before, and have not been reset yet, stay.
+                self._kept = (rows | kept[0], merge_rows(rows, seen, kept[1]))
+            return following.update(blanked(seen, rows, self._filling)) if self.replace else following
+
+        def instead(td: TensorDictBase | None) -> TensorDictBase | None:
+            kept = self._kept
+            if kept is None or td is None:
+                self._kept = None
+                return None
+            requested = torch.zeros_like(kept[0])
+            masked = False
+            for group in groups:
+                mask = td.get(group.reset_key, None)
+                if mask is not None:
+                    masked = True
+                    requested = requested | mask.reshape((*requested.shape, -1)).any(-1)
+            if not masked or bool((requested & ~kept[0]).any()):
+                self._kept = None
+                return None
+            remaining = kept[0] & ~requested
+            self._kept = (remaining, kept[1]) if bool(remaining.any()) else None
+            fresh: TensorDictBase = kept[1].clone(False)
+            return fresh.update(done_spec.zero())
+
+        return Hooks(step=step, instead_of_reset=instead)
+
+    def _filling(self, value: torch.Tensor) -> torch.Tensor:
+        kind = self.fill_float if value.is_floating_point() else self.fill_int
+        if value.dtype is torch.bool:
+            kind = self.fill_bool
+        if kind is None:
+            return value
+        if value.is_floating_point() or value.dtype is torch.bool:
+            return torch.full_like(value, kind)
+        if kind < 0 and not value.dtype.is_signed:
+            return torch.full_like(value, torch.iinfo(value.dtype).max)
+        return torch.full_like(value, kind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_kept": None}

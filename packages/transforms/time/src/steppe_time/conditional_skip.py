@@ -1,0 +1,49 @@
+"""ConditionalSkip: exclude rows from a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.errors import SpecError
+from steppe.specs import CPU
+from steppe.transforms import Transform
+
+__all__ = ["ConditionalSkip"]
+
+
+class ConditionalSkip(Transform):
+    """Excludes rows from a step if a condition holds.
+
+    Neither the environment nor any other transform runs on these rows: they keep their values, and their reward is 0.
+
+    Args:
+        cond: function of the argument of ``step`` that returns which rows to skip: a bool, or a bool tensor ``[*B]`` or
+            ``[*B, 1]``.
+    """
+
+    writes_step = True
+
+    def __init__(self, cond: Callable[[TensorDictBase], Any]) -> None:
+        super().__init__()
+        if not callable(cond):
+            raise SpecError(f"ConditionalSkip: cond is a function of a TensorDict, found {type(cond).__name__}.")
+        self.cond = cond
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        skipped = self.cond(tensordict)
+        shape = tensordict.batch_size
+        if not isinstance(skipped, torch.Tensor):
+            steps = torch.full(shape, not skipped, dtype=torch.bool, device=tensordict.device or CPU)
+        elif skipped.dtype is not torch.bool or skipped.numel() != shape.numel():
+            raise SpecError(
+                f"ConditionalSkip: cond must return a bool, or a bool tensor of shape {tuple(shape)}; found "
+                f"{skipped.dtype} of shape {tuple(skipped.shape)}."
+            )
+        else:
+            steps = ~skipped.reshape(shape)
+        before = tensordict.get("_step", None)
+        return tensordict.set("_step", steps if before is None else steps & before.reshape(shape))
