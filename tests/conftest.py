@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.forked import close
+from tests.processes import workers
 
 for _name, _value in {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}.items():
     os.environ.setdefault(_name, _value)
@@ -78,7 +79,7 @@ class _LeakCheck:
         close()
         deadline = time.monotonic() + _PATIENCE
         gc.collect()
-        while (processes := _workers()) and time.monotonic() < deadline:
+        while (processes := workers()) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.found = [f"process {pid}: {command}" for pid, command in processes.items()]
         self.found += [f"shared-memory file {name}" for name in sorted(_shared_files() - self.files)]
@@ -104,35 +105,6 @@ def pytest_collection_finish() -> None:
     # Tests of leaks collect garbage, and each time would go through all that was imported: 0.2 s.
     gc.collect()
     gc.freeze()
-
-
-def _workers() -> dict[int, str]:
-    """The processes below this one, but for the servers that live as long as it does."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: dict[int, str] = {}
-    pending = [(pid, True) for pid in children.get(os.getpid(), [])]
-    while pending:
-        pid, direct = pending.pop()
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-        except OSError:
-            continue
-        # A worker is forked from the server and has its command line, so only a direct child is one; a fork of it that
-        # holds modules of the caller has its name.
-        server = (direct and ("forkserver" in command or "resource_tracker" in command)) or name == "steppe-server"
-        if not server:
-            found[pid] = command
-        pending += [(child, False) for child in children.get(pid, [])]
-    return found
 
 
 def _shared_files() -> set[str]:

@@ -28,29 +28,16 @@ from steppe_testing import (
     TextCountingEnv,
 )
 from tests.limits import ANSWER, AT_ONCE
+from tests.processes import workers
 
 
 def failing_at(row: int, n: int, **kwargs: Any) -> list[Any]:
     return [partial(FailingEnv, **kwargs) if i == row else ArrayCountingEnv for i in range(n)]
 
 
-def children() -> set[str]:
-    """Worker processes: those whose parent is a child of this process, the fork server."""
-    parents = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                state, parent = stat.read().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if state != "Z":
-            parents[pid] = parent
-    return {pid for pid, parent in parents.items() if parents.get(parent) == str(os.getpid())}
-
-
-def gone(pids: set[str]) -> bool:
+def gone(pids: set[int]) -> bool:
     deadline = time.monotonic() + AT_ONCE
-    while pids & children():
+    while pids & workers().keys():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
@@ -58,12 +45,12 @@ def gone(pids: set[str]) -> bool:
 
 
 @pytest.fixture
-def before() -> set[str]:
-    return children()
+def before() -> set[int]:
+    return set(workers())
 
 
 @pytest.mark.parametrize("where", ["init", "reset", "step"])
-def test_an_exception_arrives_with_its_traceback_worker_and_environment(where: str, before: set[str]) -> None:
+def test_an_exception_arrives_with_its_traceback_worker_and_environment(where: str, before: set[int]) -> None:
     at = 3 if where == "step" else 1
     env = ParallelEnv(4, failing_at(2, 4, in_=where, at=at if where != "init" else 3), num_processes=2)
 
@@ -74,10 +61,10 @@ def test_an_exception_arrives_with_its_traceback_worker_and_environment(where: s
     assert caught.value.env == 2
     assert "mock_faults.py" in caught.value.remote_traceback
     env.close()
-    assert gone(children() - before)
+    assert gone(workers().keys() - before)
 
 
-def test_a_killed_worker_is_named_at_once(before: set[str]) -> None:
+def test_a_killed_worker_is_named_at_once(before: set[int]) -> None:
     env = ParallelEnv(4, ArrayCountingEnv, num_processes=2)
     td = env.rand_action(env.reset())
     pid = env.worker_pids[1]
@@ -90,10 +77,10 @@ def test_a_killed_worker_is_named_at_once(before: set[str]) -> None:
     assert time.monotonic() - started < AT_ONCE
     assert caught.value.worker == 1
     env.close()
-    assert gone(children() - before)
+    assert gone(workers().keys() - before)
 
 
-def test_a_worker_that_dies_in_a_step_names_its_environment(before: set[str]) -> None:
+def test_a_worker_that_dies_in_a_step_names_its_environment(before: set[int]) -> None:
     env = ParallelEnv(4, [ArrayCountingEnv, ArrayCountingEnv, ArrayCountingEnv, DyingEnv], num_processes=2)
 
     with pytest.raises(WorkerError, match="at work on environment 3") as caught:
@@ -101,7 +88,7 @@ def test_a_worker_that_dies_in_a_step_names_its_environment(before: set[str]) ->
 
     assert (caught.value.worker, caught.value.env) == (1, 3)
     env.close()
-    assert gone(children() - before)
+    assert gone(workers().keys() - before)
 
 
 def test_a_batch_whose_worker_failed_says_that_it_is_over() -> None:
@@ -115,7 +102,7 @@ def test_a_batch_whose_worker_failed_says_that_it_is_over() -> None:
     env.close()
 
 
-def test_an_environment_that_hangs_is_given_up_after_step_timeout(before: set[str]) -> None:
+def test_an_environment_that_hangs_is_given_up_after_step_timeout(before: set[int]) -> None:
     env = ParallelEnv(2, HangingEnv, num_processes=2, step_timeout=ANSWER)
 
     with pytest.raises(WorkerTimeout, match=rf"did not answer within {ANSWER} s") as caught:
@@ -124,7 +111,7 @@ def test_an_environment_that_hangs_is_given_up_after_step_timeout(before: set[st
     assert caught.value.env in (0, 1)
 
     env.close()
-    assert gone(children() - before)
+    assert gone(workers().keys() - before)
 
 
 def test_in_one_process_the_exception_keeps_its_type() -> None:
@@ -136,28 +123,29 @@ def test_in_one_process_the_exception_keeps_its_type() -> None:
     env.close()
 
 
-def test_closing_twice_and_rounds_of_batches_leave_nothing(before: set[str]) -> None:
+def test_closing_twice_and_rounds_of_batches_leave_nothing(before: set[int]) -> None:
     gc.collect()  # what earlier tests have left in cycles is not to go in between
     descriptors = None
     for _ in range(8):
         env = ParallelEnv(3, ArrayCountingEnv, num_processes=2)
         env.rollout(3)
+        assert len(workers().keys() - before) == 2
         env.close()
         env.close(raise_if_closed=False)
         open_now = len(os.listdir("/proc/self/fd"))
         descriptors = descriptors or open_now
 
     assert open_now == descriptors
-    assert gone(children() - before)
+    assert gone(workers().keys() - before)
 
 
-def test_a_batch_that_is_forgotten_ends_its_workers(before: set[str]) -> None:
+def test_a_batch_that_is_forgotten_ends_its_workers(before: set[int]) -> None:
     env = ParallelEnv(2, ArrayCountingEnv)
     env.reset()
 
     del env
 
-    assert gone(children() - before)
+    assert gone(workers().keys() - before)
 
 
 def test_what_a_caller_holds_does_not_change() -> None:

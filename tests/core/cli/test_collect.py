@@ -170,8 +170,8 @@ def test_what_was_collected_before_an_environment_fails_is_kept(steppe, fake_dis
     status, _, err = steppe("collect", "fragile:CartPole-v1", "--frames", "1000", "--out", str(out))
     assert status == 1
     assert "the disk is full" in err
-    assert err.endswith("The 512 frames collected until then are kept.\n")
-    assert TensorDict.load_memmap(out).batch_size == (1, 512)
+    assert err.endswith("The 500 frames collected until then are kept.\n")
+    assert TensorDict.load_memmap(out).batch_size == (1, 500)
 
 
 MARKING = """
