@@ -34,7 +34,7 @@ from steppe.envs.array import (
 from steppe.envs.array.write_row import as_flag, as_numbers, write_row, wrong_shape
 from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
-from steppe.envs.checks.env_specs import check_env_specs
+from steppe.envs.checks.spec_check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups, rows_ended
 from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values

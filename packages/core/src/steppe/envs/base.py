@@ -14,10 +14,10 @@ from torch import nn
 from steppe.envs.auto_reset import AutoResetMemory
 from steppe.envs.auto_specs import infer_specs
 from steppe.envs.compiling import compile_step, forget_compiled_step
-from steppe.envs.construction import EnvMeta
-from steppe.envs.rollout.choice import run_rollout
-from steppe.envs.rollout.loop import finish as finish_rollout
-from steppe.envs.rollout.loop import plan as plan_rollout
+from steppe.envs.env_meta import EnvMeta
+from steppe.envs.rollout.code_path import run_rollout
+from steppe.envs.rollout.on_tensordicts import finish as finish_rollout
+from steppe.envs.rollout.on_tensordicts import plan as plan_rollout
 from steppe.envs.seeding import random_state_kept
 from steppe.envs.seeds_and_actions import SeedsAndActions
 from steppe.envs.state import BaseState
@@ -299,7 +299,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
 
     def check_env_specs(self, *args: Any, **kwargs: Any) -> None:
         """Hold a few random steps against the specs; see :func:`~steppe.envs.check_env_specs`."""
-        from steppe.envs.checks.env_specs import check_env_specs
+        from steppe.envs.checks.spec_check import check_env_specs
 
         check_env_specs(self, *args, **kwargs)
 

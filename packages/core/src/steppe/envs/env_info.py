@@ -12,7 +12,7 @@ from steppe.errors import SpecError
 from steppe.specs import CPU
 
 if TYPE_CHECKING:
-    from steppe.envs.attributes import EnvAttributes
+    from steppe.envs.env_attributes import EnvAttributes
 
 __all__ = ["env_info_values", "native_info"]
 

@@ -8,9 +8,9 @@ import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
-from steppe.envs.attributes import EnvAttributes
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
 from steppe.envs.done import any_done, complete_done
+from steppe.envs.env_attributes import EnvAttributes
 from steppe.envs.env_info import env_info_values
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
 from steppe.envs.masks.step import partial_step, skipped_next, step_mask

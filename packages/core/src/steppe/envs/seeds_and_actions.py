@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs.construction import check_takes_one
+from steppe.envs.env_meta import check_takes_one
 from steppe.envs.reset_and_step import ResetAndStep
 from steppe.envs.rollout.random_actions import draw_actions
 from steppe.envs.row_access import full_width

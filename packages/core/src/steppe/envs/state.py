@@ -13,7 +13,7 @@ import torch
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
-    from steppe.envs.array.loop import Loop
+    from steppe.envs.array.row_loop import Loop
     from steppe.envs.array.row_steps import RowSteps
     from steppe.envs.auto_reset import AutoResetMemory
 

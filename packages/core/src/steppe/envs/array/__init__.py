@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv
-from steppe.envs.array.layout import RowLayout, layout_problem
-from steppe.envs.array.loop import Loop
+from steppe.envs.array.row_layout import RowLayout, layout_problem
+from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
+from steppe.envs.array.row_writer import BoundWriter, EnvInfos, EnvRows, RowWriter, writer_of_one
 from steppe.envs.array.rows import Arrays, Ended, Progress, Rows
-from steppe.envs.array.writer import BoundWriter, EnvInfos, EnvRows, RowWriter, writer_of_one
 
 __all__ = [
     "ActionCodec",

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from tensordict import TensorDictBase
 
-from steppe.envs.array.layout import RowLayout, layout_problem
+from steppe.envs.array.row_layout import RowLayout, layout_problem
 from steppe.envs.array.row_steps import RowSteps
-from steppe.envs.array.writer import EnvRows, RowWriter
+from steppe.envs.array.row_writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.env_info import native_info
 from steppe.envs.seeding import system_seed

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.array.layout import Key
-from steppe.envs.array.loop import Loop
+from steppe.envs.array.row_layout import Key
+from steppe.envs.array.row_loop import Loop
+from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Ended
-from steppe.envs.array.writer import RowWriter
 from steppe.envs.env_info import native_info
 from steppe.envs.next_root import FlatRoots, StepPlan, begun, put_next, write_begun
 from steppe.specs import Composite

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tensordict import TensorDict
 
-from steppe.envs.array.layout import Key, RowLayout, fields_of
+from steppe.envs.array.row_layout import Key, RowLayout, fields_of
 from steppe.errors import SpecError
 
 __all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]

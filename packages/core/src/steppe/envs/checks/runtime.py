@@ -16,7 +16,7 @@ from steppe.specs import Stacked
 from steppe.storage import entries
 
 if TYPE_CHECKING:
-    from steppe.envs.attributes import EnvAttributes
+    from steppe.envs.env_attributes import EnvAttributes
 
 __all__ = ["Expectation", "check_reset_done", "validate"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs.array.layout import Key, RowField, RowLayout
-from steppe.envs.array.loop import Loop
+from steppe.envs.array.row_layout import Key, RowField, RowLayout
+from steppe.envs.array.row_loop import Loop
+from steppe.envs.array.row_writer import EnvRows, Overheard
 from steppe.envs.array.rows import Rows
-from steppe.envs.array.writer import EnvRows, Overheard
 from steppe.envs.checks.disagreements import Finding
 from steppe.errors import SpecError
 from steppe.storage import TensorDictBuilder

@@ -14,7 +14,7 @@ from steppe.specs import CPU
 from steppe.storage import entries
 
 if TYPE_CHECKING:
-    from steppe.envs.attributes import EnvAttributes
+    from steppe.envs.env_attributes import EnvAttributes
 
 __all__ = ["asked_state", "clear_masks", "merge_reset", "requested_masks"]
 

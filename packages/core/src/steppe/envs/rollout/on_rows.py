@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
-from steppe.envs.array.loop import Loop
+from steppe.envs.array.row_loop import Loop
+from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Ended
-from steppe.envs.array.writer import RowWriter
 from steppe.envs.kept_entries import is_kept
-from steppe.envs.rollout.loop import RolloutPlan, out_of_actions
+from steppe.envs.rollout.on_tensordicts import RolloutPlan, out_of_actions
 from steppe.envs.rollout.policies import Policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import CHUNK, RandomActions, write_actions
 from steppe.errors import PolicyError

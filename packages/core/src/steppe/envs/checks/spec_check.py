@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
-from steppe.envs.array.writer import EnvRows
+from steppe.envs.array.row_writer import EnvRows
 from steppe.envs.checks.disagreements import Finding, compare
 from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Progress, Rows
-from steppe.envs.array.writer import RowWriter
 
 __all__ = ["Loop"]
 

@@ -11,8 +11,8 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from steppe.envs.done import done_groups
-from steppe.envs.env_specs import SpecViews
 from steppe.envs.module import Module
+from steppe.envs.spec_views import SpecViews
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import SPEC_KINDS, Composite
 

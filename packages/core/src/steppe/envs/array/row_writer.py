@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from steppe.envs.array.layout import Key, RowLayout
+from steppe.envs.array.row_layout import Key, RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, name_place
 from steppe.errors import SpecError

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tensordict import TensorDictBase
 
-from steppe.envs.rollout.loop import RolloutPlan, rollout_on_tensordicts
 from steppe.envs.rollout.on_rows import rollout_on_rows
+from steppe.envs.rollout.on_tensordicts import RolloutPlan, rollout_on_tensordicts
 from steppe.envs.rollout.random_actions import draws_in_blocks
 
 if TYPE_CHECKING:
