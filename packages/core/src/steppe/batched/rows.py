@@ -13,7 +13,7 @@ from steppe.batched.flags import Flags
 from steppe.batched.readout import readout
 from steppe.envs import EnvBase, action_rules, missing_action
 from steppe.specs import OUTPUT_KINDS, below_next, union
-from steppe.storage import FEW, Storage, entries, set_array
+from steppe.storage import TOLIST_LIMIT, Storage, entries, set_array
 
 __all__ = ["WRITTEN", "BatchRows", "rows_of_masks"]
 
@@ -53,7 +53,7 @@ class BatchRows:
         if len(self.actions) == 1:
             key, rule, whole, array, _ = self.actions[0]
             if isinstance(key, str) and array is not None:
-                self._only = (rule.dtype, whole, whole.numel() <= FEW, array, rule.allows)
+                self._only = (rule.dtype, whole, whole.numel() <= TOLIST_LIMIT, array, rule.allows)
         self._info_keys = list(batch.env_info_spec.keys())
         self._reset_masks = [(group.prefix, storage.tensors.get(group.reset_key)) for group in batch.done_groups]
         self.come_out(batch)

@@ -37,8 +37,8 @@ _CASTS: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
     torch.int64: torch.Tensor.long,
 }
 
-#: Above so many numbers numpy finds the largest faster than Python does.
-_FEW = 32
+#: numpy checks arrays of more numbers than this faster than Python does.
+_PYTHON_LIMIT = 32
 
 
 class ActionRule:
@@ -210,7 +210,7 @@ def _surely_lossless(value: torch.Tensor, converted: torch.Tensor) -> bool:
     if not (value.dtype.is_floating_point and converted.dtype.is_floating_point):
         return torch.equal(converted.to(value.dtype), value)
     # What became infinite makes the sum infinite; precision is not asked for.
-    few = converted.ndim == 1 and converted.numel() <= _FEW
+    few = converted.ndim == 1 and converted.numel() <= _PYTHON_LIMIT
     return math.isfinite(sum(converted.tolist()) if few else converted.sum().item())
 
 
@@ -274,13 +274,13 @@ def _allows(leaf: Spec) -> Allows | None:
 
 def _allows_one(leaf: Spec) -> Allows | None:
     """The same of one action as Python has it; None where that would not be faster."""
-    if type(leaf) is OneHot and leaf.ndim == 1 and leaf.n <= _FEW:
+    if type(leaf) is OneHot and leaf.ndim == 1 and leaf.n <= _PYTHON_LIMIT:
         others = leaf.n - 1
         return lambda row: row.count(0) == others and 1 in row
     if type(leaf) is Categorical and leaf.ndim == 0 and leaf.space.n > 0 and leaf.dtype is not torch.bool:
         last = leaf.n - 1
         return lambda number: 0 <= number <= last and number == int(number)
-    if type(leaf) is MultiCategorical and leaf.ndim == 1 and leaf.nvec.ndim == 1 and len(leaf.nvec) <= _FEW:
+    if type(leaf) is MultiCategorical and leaf.ndim == 1 and leaf.nvec.ndim == 1 and len(leaf.nvec) <= _PYTHON_LIMIT:
         return _each_below((leaf.nvec - 1).tolist())
     return None
 
@@ -319,7 +319,7 @@ def _multi_one_hot(counts: list[int]) -> Allows:
 
 def _below(n: int) -> Allows:
     def allows(array: Any) -> bool:
-        if array.size > _FEW:
+        if array.size > _PYTHON_LIMIT:
             return bool(array.min() >= 0 and array.max() < n) and _whole(array)
         numbers = array.ravel().tolist()
         return not numbers or (max(numbers) < n and min(numbers) >= 0 and _whole(array))

@@ -18,7 +18,7 @@ from ..errors import (
 )
 from . import answers, discovery, known, messages, requirements
 from .ids import EnvId
-from .plugins import Plugins
+from .loaded_plugins import Plugins
 from .providers import Providers
 from .records import GROUPS, Kind, LibraryInfo, PluginRecord, State
 from .registrations import Registration, Registrations

@@ -5,12 +5,12 @@ from __future__ import annotations
 from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries, has_plain_call, parts_of
 from steppe.storage.large_arrays import LARGE, large_array
 from steppe.storage.layout import Field, Layout, storage_problem
-from steppe.storage.set_array import FEW, set_array
+from steppe.storage.set_array import TOLIST_LIMIT, set_array
 from steppe.storage.storage import Kind, Storage, StorageHandle
 
 __all__ = [
-    "FEW",
     "LARGE",
+    "TOLIST_LIMIT",
     "Field",
     "Kind",
     "Layout",

@@ -9,10 +9,10 @@ import torch
 
 from steppe.specs import CPU
 
-__all__ = ["FEW", "set_array"]
+__all__ = ["TOLIST_LIMIT", "set_array"]
 
-#: Up to this many numbers reach numpy sooner through Python (``tolist``) than through a view of their tensor.
-FEW = 64
+#: Up to this many numbers are copied to numpy faster through ``tolist`` than through a view of their tensor.
+TOLIST_LIMIT = 64
 
 
 def set_array(array: np.ndarray[Any, Any] | None, tensor: torch.Tensor, value: torch.Tensor, rows: Any = None) -> None:
@@ -25,7 +25,7 @@ def set_array(array: np.ndarray[Any, Any] | None, tensor: torch.Tensor, value: t
         rows: ``[k]`` numpy int64, the rows to write; all of them by default.
     """
     if array is not None and value.device.type == "cpu" and not value.requires_grad:
-        given = value.tolist() if value.numel() <= FEW else value.numpy()
+        given = value.tolist() if value.numel() <= TOLIST_LIMIT else value.numpy()
         if rows is None:
             array[...] = given
         else:

@@ -22,9 +22,9 @@ from steppe.versions.backends import (
     set_gym_backend,
 )
 from steppe.versions.dispatch import implement_for, implementation_of
+from steppe.versions.gym_registrations import apply_registrations, registrations
 from steppe.versions.libraries import library_version, refresh
 from steppe.versions.ranges import VersionRange
-from steppe.versions.registrations import apply_registrations, registrations
 
 __all__ = [
     "VersionRange",

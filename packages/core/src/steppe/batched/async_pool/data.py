@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.batched.async_pool.env_index import stack_as
 from steppe.batched.async_pool.jobs import Job, Order
-from steppe.batched.async_pool.rows import stack_as
 from steppe.batched.operations import RESET, RESET_ON_DATA, STEP
 from steppe.batched.rows import BatchRows
 from steppe.batched.unbuffered import sent

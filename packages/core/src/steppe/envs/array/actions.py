@@ -22,14 +22,14 @@ from steppe.specs import (
     Spec,
     torch_to_numpy_dtype_dict,
 )
-from steppe.storage import FEW
+from steppe.storage import TOLIST_LIMIT
 
 __all__ = ["ActionCodec"]
 
 _NO_BATCH = torch.Size([])
 
-#: An action of up to so many numbers is handed over number by number.
-_FEW = 16
+#: Actions of up to this many numbers are converted with `tolist`, which is faster than a numpy view.
+_ACTION_TOLIST_LIMIT = 16
 
 _new_array = np.array
 
@@ -74,7 +74,7 @@ def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
         found: list[Any] = rows.argmax(-1).tolist()
         return found
 
-    choices = {(*[0] * i, 1, *[0] * (others - i)): i for i in range(leaf.n if leaf.n <= FEW else 0)}
+    choices = {(*[0] * i, 1, *[0] * (others - i)): i for i in range(leaf.n if leaf.n <= TOLIST_LIMIT else 0)}
 
     def few(rows: list[Any]) -> list[Any] | None:
         try:
@@ -119,7 +119,7 @@ def _array(leaf: Spec) -> _Decoder:
         return action.detach().numpy() if action.requires_grad else action.numpy()
 
     dtype = None if leaf.dtype is None else torch_to_numpy_dtype_dict.get(leaf.dtype)
-    if dtype is None or not 0 < leaf.shape.numel() <= _FEW:
+    if dtype is None or not 0 < leaf.shape.numel() <= _ACTION_TOLIST_LIMIT:
         return _Decoder(one, list, takes_arrays=dtype is not None)
     # A few numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
     return _Decoder(
@@ -191,7 +191,7 @@ class ActionCodec:
             return None
         rule, decoder = self.rules[self._only], self.decoders[self._only]
         few, dtype = decoder.few, rule.dtype
-        if few is None or rule.shape is None or n * rule.shape.numel() > FEW:
+        if few is None or rule.shape is None or n * rule.shape.numel() > TOLIST_LIMIT:
             return None
         if rule.allows is not None and not decoder.judges:
             return None
@@ -225,7 +225,7 @@ class ActionCodec:
             return None
         fit, dtype, shape = rule.fit, rule.dtype, rule.shape
         allows, allows_one, array_dtype = rule.allows, rule.allows_one, torch_to_numpy_dtype_dict[rule.dtype]
-        if not 0 < shape.numel() <= _FEW or (allows is not None and allows_one is None):
+        if not 0 < shape.numel() <= _ACTION_TOLIST_LIMIT or (allows is not None and allows_one is None):
 
             def of_many(action: torch.Tensor) -> Any:
                 action = fit(action)

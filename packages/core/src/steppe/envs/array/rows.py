@@ -20,8 +20,8 @@ Arrays = Mapping[Key, "np.ndarray[Any, Any]"]
 #: What has ended in a step: row, terminated, truncated. Rows that go on are not listed.
 Ended = list[tuple[int, bool, bool]]
 
-#: Up to so many rows are written sooner one by one.
-_FEW = 8
+#: Up to this many rows are written faster in a Python loop than with one index array.
+_ROW_LOOP_LIMIT = 8
 
 
 class Rows:
@@ -88,7 +88,7 @@ class Rows:
     def begin(self, at: Sequence[int]) -> None:
         """Write the done entries of the root of rows that were reset: False."""
         for root, _ in self.done.values():
-            if len(at) > _FEW:
+            if len(at) > _ROW_LOOP_LIMIT:
                 root[list(at)] = False
                 continue
             for row in at:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from steppe.batched.async_pool.pool import AsyncEnvPool
+from steppe.batched.async_pool.async_env_pool import AsyncEnvPool
 from steppe.batched.backends.threads import Threads
 from steppe.errors import SpecError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steppe.batched.async_pool.pool import AsyncEnvPool
+from steppe.batched.async_pool.async_env_pool import AsyncEnvPool
 from steppe.batched.backends.processes import AsyncProcesses
 from steppe.batched.parallel import worker_pids
 from steppe.workers import check_method

@@ -8,8 +8,8 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from steppe.batched.async_pool.data import PoolData
+from steppe.batched.async_pool.env_index import indices_of, rows_of, stack_as
 from steppe.batched.async_pool.jobs import NAMES, AsyncWork, Job
-from steppe.batched.async_pool.rows import indices_of, rows_of, stack_as
 from steppe.batched.attributes import HAS
 from steppe.batched.base import BatchedEnv
 from steppe.batched.factories import given_envs
@@ -82,8 +82,8 @@ class AsyncEnvPool(BatchedEnv):
         if cls is not AsyncEnvPool:
             return super().__new__(cls)
         # Both are subclasses, which import this module.
-        from steppe.batched.async_pool.processes import ProcessorAsyncEnvPool
-        from steppe.batched.async_pool.threads import ThreadingAsyncEnvPool
+        from steppe.batched.async_pool.process_pool import ProcessorAsyncEnvPool
+        from steppe.batched.async_pool.thread_pool import ThreadingAsyncEnvPool
 
         if backend not in (None, *_BACKENDS):
             raise SpecError(f"backend is one of {', '.join(map(repr, _BACKENDS))}, found {backend!r}.")
