@@ -59,17 +59,7 @@ class BoundPool(BoundWriter):
         for key, target in self._next:
             target[...] = observations[key]
         self._reward[...] = reward[:, None]
-        ended = terminated | truncated
-        any_ended = bool(ended.any())
-        if any_ended or self.rows.flagged:
-            flags = {"done": ended, "terminated": terminated, "truncated": truncated}
-            for name, (_, target) in self.rows.done.items():
-                target[...] = flags[name][:, None]
-            self.rows.flagged = any_ended
-        if not any_ended:
-            return []
-        indices = ended.nonzero()[0]
-        return list(zip(indices.tolist(), terminated[indices].tolist(), truncated[indices].tolist(), strict=True))
+        return self.rows.write_flags(terminated | truncated, terminated, truncated)
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         """Reset some rows. ``env_info`` is ignored: pools take none."""

@@ -70,17 +70,7 @@ class BoundVmas(BoundWriter):
         values, terminated, truncated = self.env.advance(actions)
         for members, path, target in self._next:
             torch.stack([values[member][path] for member in members], 1, out=target)
-        ended = terminated | truncated
-        any_ended = bool(ended.any())
-        if any_ended or self.rows.flagged:
-            flags = {"done": ended, "terminated": terminated, "truncated": truncated}
-            for name, (_, row) in self.rows.done.items():
-                row[...] = flags[name].numpy()[:, None]
-            self.rows.flagged = any_ended
-        if not any_ended:
-            return []
-        indices = ended.nonzero()[:, 0]
-        return list(zip(indices.tolist(), terminated[indices].tolist(), truncated[indices].tolist(), strict=True))
+        return self.rows.write_flags((terminated | truncated).numpy(), terminated.numpy(), truncated.numpy())
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         """Reset some rows. ``env_info`` is ignored: VMAS takes none."""

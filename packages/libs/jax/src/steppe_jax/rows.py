@@ -48,7 +48,6 @@ class BoundJax(BoundWriter):
         self._next = [rows.next[key] for key in writer.env.observation_entries]
         self._reward = rows.next["reward"]
         self._root = [rows.root[key] for key in writer.env.observation_entries]
-        self._row_indices = np.arange(self.n)
 
     def step(self, actions: torch.Tensor | Sequence[torch.Tensor], at: Sequence[int] | None = None) -> Ended:
         """Step some rows, or all. JAX computes all rows in either case."""
@@ -70,18 +69,7 @@ class BoundJax(BoundWriter):
             target[chosen] = np.asarray(leaf)[chosen]
         self._reward[chosen] = np.asarray(result.reward)[chosen]
         ended, terminated, truncated = np.asarray(result.flags)[..., 0]
-        if mask is not None:
-            ended = ended & mask
-        any_ended = bool(ended.any())
-        if any_ended or self.rows.flagged:
-            flags = {"done": ended, "terminated": terminated, "truncated": truncated}
-            for name, (_, target) in self.rows.done.items():
-                target[chosen] = flags[name][chosen, None]
-            self.rows.flagged = any_ended or mask is not None
-        if not any_ended:
-            return []
-        rows = self._row_indices[ended]
-        return list(zip(rows.tolist(), terminated[rows].tolist(), truncated[rows].tolist(), strict=True))
+        return self.rows.write_flags(ended, terminated, truncated, chosen if isinstance(chosen, np.ndarray) else None)
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         """Reset some rows. ``env_info`` is ignored: JAX environments take none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs.array.row_layout import Key
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import RowWriter
-from steppe.envs.array.rows import Ended
+from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.env_info import native_info
 from steppe.envs.next_root import FlatRoots, StepPlan, begun, put_next, write_begun
 from steppe.specs import Composite
@@ -23,6 +23,8 @@ __all__ = ["ExclusiveRowSteps", "RowSteps", "row_steps_of"]
 _NO_BATCH = torch.Size([])
 _from_numpy = torch.from_numpy
 _Tensor = torch.Tensor
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class RowSteps:
@@ -47,6 +49,8 @@ class RowSteps:
         self.loop = Loop(writer, rows)
         self._step, self._step_and_reset = self.loop.step, self.loop.step_and_reset
         self._shows_root = layout.reads_root
+        if self._shows_root:
+            self._step, self._step_and_reset = _hiding_root(rows, self._step), _hiding_root(rows, self._step_and_reset)
         self._all = tuple(range(writer.n))
         done = layout.done_keys
         part = self.part = (...,) if batch_size else (0, ...)
@@ -128,10 +132,7 @@ class RowSteps:
     def step(self, tensordict: TensorDictBase) -> TensorDict:
         """Act, and return ``next`` in memory of its own."""
         actions, passed = self._inputs(tensordict)
-        rows = self.rows
-        rows.given = tensordict if self._shows_root else None
         self._step(actions)
-        rows.given = None
         return self._built(self._outputs(passed))
 
     def step_and_reset(
@@ -149,10 +150,7 @@ class RowSteps:
         roots = self._roots
         level = None if roots is None else roots.level_of(tensordict)
         actions, passed = self._inputs(tensordict)
-        rows = self.rows
-        rows.given = tensordict if self._shows_root else None
         ended = self._step_and_reset(actions, None if level is not None else self._infos(tensordict))
-        rows.given = None
         data = self._outputs(passed)
         fresh = self.first_data(ended) if ended else None
         if level is not None and roots is not None:
@@ -170,10 +168,7 @@ class RowSteps:
             The rows that ended.
         """
         actions, _ = self._inputs(tensordict)
-        rows = self.rows
-        rows.given = tensordict if self._shows_root else None
         ended = self._step_and_reset(actions, self._infos(tensordict))
-        rows.given = None
         return ended
 
     def _infos(self, tensordict: TensorDict) -> list[dict[str, Any] | None] | None:
@@ -184,6 +179,8 @@ class RowSteps:
     def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:
         """Write what a step reads beside the action; the library actions, and what is passed through to ``next``."""
         actions = self.natives(tensordict)
+        if self._shows_root:
+            self.rows.root_data = tensordict
         if self._carried:
             # tensordict itself takes nine times as long to look up a name.
             find: Any = tensordict.get
@@ -273,6 +270,18 @@ class ExclusiveRowSteps(RowSteps):
     step = exclusive("step")(RowSteps.step)
     step_and_reset = exclusive("step_and_maybe_reset")(RowSteps.step_and_reset)
     reset = exclusive("reset")(RowSteps.reset)
+
+
+def _hiding_root(rows: Rows, act: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return ``act`` so that it leaves no ``root_data`` behind: later steps may take their roots from the rows."""
+
+    def acting(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return act(*args, **kwargs)
+        finally:
+            rows.root_data = None
+
+    return acting
 
 
 def row_steps_of(writer: RowWriter, batch_size: torch.Size, plan: StepPlan | None = None) -> RowSteps:

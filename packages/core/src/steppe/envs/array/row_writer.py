@@ -215,7 +215,7 @@ class _BoundEnvs(BoundWriter):
         except (TypeError, ValueError) as error:
             _explain_step(error, self.envs[row])
             raise
-        if ended or self.rows.flagged:
+        if ended or self.rows.done_dirty:
             self.rows.write_done(ended, at)
         return ended
 
@@ -250,7 +250,7 @@ class _BoundEnv(_BoundEnvs):
         except (TypeError, ValueError) as error:
             _explain_step(error, self.envs[0])
             raise
-        if ended or self.rows.flagged:
+        if ended or self.rows.done_dirty:
             self.rows.write_done(ended)
         return ended
 

@@ -299,10 +299,10 @@ class _BoundChain(BoundWriter):
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         chain = self.chain
-        if self.rows.flagged:
-            # Whoever is behind this chain has ended rows in memory that the innermost writer has to clear.
-            self.rows.flagged = False
-            self.base_rows.flagged = True
+        if self.rows.done_dirty:
+            # A done entry was set behind this chain, in memory that the innermost writer clears.
+            self.rows.done_dirty = False
+            self.base_rows.done_dirty = True
         kept = None if at is None else [array.copy() for array in chain.kernel_written]
         chain.before_step()
         ended = self.inner.step(actions, at)
@@ -313,7 +313,7 @@ class _BoundChain(BoundWriter):
             for array, before in zip(chain.kernel_written, kept, strict=True):
                 array[others] = before[others]
         if more and chain.may_end:
-            self.base_rows.flagged = self.rows.flagged = True
+            self.base_rows.done_dirty = True
             return self._ended(at)
         return ended
 

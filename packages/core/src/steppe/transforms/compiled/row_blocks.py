@@ -73,7 +73,7 @@ class InBlocks(BoundWriter):
     """A bound writer of all rows that steps some of them after the others.
 
     Args:
-        rows: all of them. ``flagged`` says that somebody behind this writer has written a done entry.
+        rows: all of them. ``done_dirty`` says that a transform behind this writer has set a done entry.
         blocks: for each block its rows, what writes them, and the rows that the environments in it write.
     """
 
@@ -85,10 +85,10 @@ class InBlocks(BoundWriter):
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         """Act; see :class:`~steppe.envs.BoundWriter`."""
-        if self.rows.flagged:
-            self.rows.flagged = False
+        if self.rows.done_dirty:
+            self.rows.done_dirty = False
             for written in self._written:
-                written.flagged = True
+                written.done_dirty = True
         ended: Ended = []
         if at is None:
             for first, block, step, _ in self._blocks:

@@ -188,8 +188,8 @@ class _OnTensorDicts:
         if not self.hook.reads_root:
             size, device = self._empty
             return build_td({}, size if at is None else torch.Size([len(at)]), device)
-        given = self.rows.given
-        root: TensorDictBase = self._whole_root(at)[0] if given is None else shallow_copy(given)
+        data = self.rows.root_data
+        root: TensorDictBase = self._whole_root(at)[0] if data is None else shallow_copy(data)
         for inverse in self._inverses:
             root = inverse(root)
         return root
