@@ -146,7 +146,7 @@ def portable(session: nox.Session) -> None:
 def torchrl(session: nox.Session) -> None:
     """Train TorchRL's modules and losses on our data, and run programs with either library, side by side."""
     use_base(session)
-    ours = ("steppe", "steppe-gym", "steppe-testing", "steppe-torchrl")
+    ours = ("steppe", "steppe-agents", "steppe-gym", "steppe-testing", "steppe-torchrl")
     transforms = [found.name for found in packages() if found.path.parent.name == "transforms"]
     install_local(session, *ours, *transforms, dependencies=False)
     # The newest TorchRL, with the tensordict that it asks for in place of that of the base.
@@ -160,7 +160,7 @@ def torchrl(session: nox.Session) -> None:
 def jax(session: nox.Session) -> None:
     """Test the plugins of libraries in JAX; ``-- -m "not library and not slow"`` takes the smoke part."""
     use_base(session)
-    plugins = ("steppe-jax", "steppe-brax", "steppe-jumanji", "steppe-record")
+    plugins = ("steppe-agents", "steppe-jax", "steppe-brax", "steppe-jumanji", "steppe-record")
     install_local(session, "steppe", "steppe-testing", *plugins)
     session.install("-c", str(CONSTRAINTS), "mujoco==3.17.0", "mujoco-mjx", "psutil")
     # Tests make the same environments again and again, in workers too: each is compiled once.

@@ -124,9 +124,9 @@ def test_requests_call_it_once_for_each_step(workers: int, rows: int) -> None:
 def test_slots_are_laid_out_when_all_workers_have_acted() -> None:
     with Collector(Place, Watching(), num_workers=2, slot_len=3) as collector:
         assert collector.execute(n_episodes=1).result().length.tolist() == [7]
-        assert collector.worker_group.slots is None, "one of them has not"
+        assert collector.requests.runner.slots is None, "one of them has not"
         assert collector.execute(n_episodes=5).result().length.tolist() == [7] * 5
-        assert set(collector.worker_group.slots.steps.tensors) >= {"calls", "place", ("next", "reward")}
+        assert set(collector.requests.runner.slots.steps.tensors) >= {"calls", "place", ("next", "reward")}
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -117,6 +117,8 @@ def gaps(batches: list[TensorDictBase]) -> list[str]:
 def test_a_collector_goes_on_after_ctrl_c_in_a_step(make: Any, presses: list[str]) -> None:
     with make(os.getpid()) as collector:
         batches = collected(collector, 9)
+        while len(presses) < 2 and len(batches) < 1000:  # on a busy machine one worker may collect all of the nine
+            batches += collected(collector, 1)
 
     assert len(presses) == 2
     assert gaps(batches) == []
@@ -173,7 +175,7 @@ def test_a_request_that_was_interrupted_can_be_made_again(
     send = Pool.send
 
     def send_and_press(pool: Pool, at: int, message: Any, *fds: Any) -> None:
-        if at == worker and message[0] == "call" and message[1][0] in ("request", "first_step"):
+        if at == worker and message[0] == "call" and message[1][1] in ("request", "first_step"):
             signal.raise_signal(signal.SIGINT)
         send(pool, at, message, *fds)
 

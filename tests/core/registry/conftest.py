@@ -17,6 +17,7 @@ TABLE = Known(
             "lunar": Provider("steppe-lunar", ""),
         },
         "transform": {"Resize": Provider("steppe-vision", "vision"), "Dream": Provider("steppe-dreams", "")},
+        "collector": {"Herd": Provider("steppe-herd", "herd")},
         "logger": {"StoneLogger": Provider("steppe-quarry", "quarry")},
         "command": {"film": Provider("steppe-film", "film"), "sleep": Provider("steppe-dreams", "")},
     },

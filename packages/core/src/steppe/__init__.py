@@ -1,8 +1,8 @@
 """One torch and tensordict interface to every reinforcement-learning environment library.
 
 Importing steppe imports nothing else: a public name is fetched from its subpackage when it is first touched, so that
-``steppe plugins`` and a plugin's own module start without torch. Transforms of other packages are found by their names
-too, as in :mod:`steppe.transforms`: if the package is missing, the error says how to install it.
+``steppe plugins`` and a plugin's own module start without torch. Transforms, agents and actors of other packages are
+found by their names too, as in :mod:`steppe.transforms`: if the package is missing, the error says how to install it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,11 @@ if TYPE_CHECKING:
     from .batched import SerialEnv as SerialEnv
     from .batched import ThreadingAsyncEnvPool as ThreadingAsyncEnvPool
     from .batched import env_creator as env_creator
-    from .collectors import Agent as Agent
-    from .collectors import Batcher as Batcher
-    from .collectors import CategoricalActor as CategoricalActor
     from .collectors import Collector as Collector
     from .collectors import DataCollectorBase as DataCollectorBase
-    from .collectors import EpisodeBatcher as EpisodeBatcher
-    from .collectors import Job as Job
-    from .collectors import MonoThreadEpisodeBatcher as MonoThreadEpisodeBatcher
     from .collectors import MultiaSyncDataCollector as MultiaSyncDataCollector
     from .collectors import MultiSyncDataCollector as MultiSyncDataCollector
-    from .collectors import NormalActor as NormalActor
-    from .collectors import PolicyBank as PolicyBank
     from .collectors import SyncDataCollector as SyncDataCollector
-    from .collectors import Trajectories as Trajectories
     from .collectors import aSyncDataCollector as aSyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
@@ -193,20 +184,11 @@ _EXPORTS: dict[str, str] = {
             "env_creator",
         ),
         "collectors": (
-            "Agent",
-            "Batcher",
-            "CategoricalActor",
             "Collector",
             "DataCollectorBase",
-            "EpisodeBatcher",
-            "Job",
-            "MonoThreadEpisodeBatcher",
             "MultiSyncDataCollector",
             "MultiaSyncDataCollector",
-            "NormalActor",
-            "PolicyBank",
             "SyncDataCollector",
-            "Trajectories",
             "aSyncDataCollector",
             "split_trajectories",
         ),
@@ -246,25 +228,26 @@ def __getattr__(name: str) -> Any:
 
         value = steppe_version()
     else:
-        return _transform_of_a_package(name)
+        return _class_of_a_package(name)
     globals()[name] = value
     return value
 
 
-def _transform_of_a_package(name: str) -> Any:
-    """Return a transform that another package provides: `steppe.DoubleToFloat` is in steppe-tensor.
+def _class_of_a_package(name: str) -> Any:
+    """Return a transform, collector or agent of another package: `steppe.DoubleToFloat` is in steppe-tensor.
 
     Raises:
-        TransformNotFound: the package is not installed; the text says how to install it.
+        TransformNotFound, CollectorNotFound: the package is not installed; the text says how to install it.
         AttributeError: no package is known to provide the name.
     """
     if not name.startswith("_"):
-        from .registry import find_transform
+        from .registry import find_collector, find_transform
 
-        try:
-            return find_transform(name)
-        except AttributeError:
-            pass  # its text names steppe.transforms
+        for find in (find_transform, find_collector):
+            try:
+                return find(name)
+            except AttributeError:
+                continue  # its text names the subpackage
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -14,6 +14,7 @@ Each class is also the built-in that a caller would catch::
     │   ├── LibraryMissing      (ImportError)          the wrapped library is not installed
     │   └── LibraryVersionError (ImportError)          the wrapped library is outside the plugin's range
     ├── TransformNotFound       (ImportError)          the package with this transform is not installed
+    ├── CollectorNotFound       (ImportError)          the package with this collector or agent is not installed
     ├── LoggerNotFound          (ImportError)          the package with this logger is not installed
     ├── BackendError            (ValueError)           an unknown or missing backend
     ├── NoImplementation        (NotImplementedError)  implement_for has no row for this version
@@ -39,6 +40,7 @@ __all__ = [
     "ActionError",
     "BackendError",
     "ClosedError",
+    "CollectorNotFound",
     "EnvIdError",
     "EnvNotFound",
     "FileExists",
@@ -119,6 +121,10 @@ class LibraryVersionError(PluginError, ImportError):
 
 class TransformNotFound(SteppeError, ImportError):
     """A known transform whose package is not installed."""
+
+
+class CollectorNotFound(SteppeError, ImportError):
+    """A known collector, agent or actor whose package is not installed."""
 
 
 class LoggerNotFound(SteppeError, ImportError):

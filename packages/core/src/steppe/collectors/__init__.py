@@ -1,38 +1,64 @@
-"""Collectors: an environment and a policy make batches of data, iteration after iteration."""
+"""Collectors: a policy runs in environments, and batches of transitions come out.
+
+Collectors, agents and actors of other installed packages are found here by their names, as in
+:mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
+is missing, access raises :class:`~steppe.errors.CollectorNotFound`, in ``hasattr`` too.
+
+``WorkerLink``, ``WorkerGroup``, ``AgentFacts`` and the functions in lower case are for packages that run rows on the
+engine of the collectors, as steppe-agents does.
+"""
 
 from __future__ import annotations
 
-from steppe.collectors.actors import CategoricalActor, NormalActor
-from steppe.collectors.agents import Agent
+from typing import Any
+
+from steppe.collectors.agent_facts import AgentFacts, as_infos
 from steppe.collectors.base import DataCollectorBase
-from steppe.collectors.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
+from steppe.collectors.draws import Draw, Drawing
 from steppe.collectors.engine import Collector
-from steppe.collectors.job import Job
-from steppe.collectors.policy_bank import PolicyBank
+from steppe.collectors.first_call import first_call
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
     MultiSyncDataCollector,
     SyncDataCollector,
     aSyncDataCollector,
 )
-from steppe.collectors.record import Trajectories
-from steppe.collectors.trajectories import split_trajectories
+from steppe.collectors.request_form import RequestEngine
+from steppe.collectors.serving import WorkerLink
+from steppe.collectors.sole_use import OWN_ENV, SoleUse
+from steppe.collectors.trajectories import row_ends, scatter, split_trajectories
+from steppe.collectors.worker_group import WorkerGroup
 
 __all__ = [
-    "Agent",
-    "Batcher",
-    "CategoricalActor",
+    "OWN_ENV",
+    "AgentFacts",
     "Collector",
     "DataCollectorBase",
-    "EpisodeBatcher",
-    "Job",
-    "MonoThreadEpisodeBatcher",
+    "Draw",
+    "Drawing",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
-    "NormalActor",
-    "PolicyBank",
+    "RequestEngine",
+    "SoleUse",
     "SyncDataCollector",
-    "Trajectories",
+    "WorkerGroup",
+    "WorkerLink",
     "aSyncDataCollector",
+    "as_infos",
+    "first_call",
+    "row_ends",
+    "scatter",
     "split_trajectories",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from steppe.registry import find_collector
+
+    return find_collector(name, core=__all__)
+
+
+def __dir__() -> list[str]:
+    from steppe.registry import list_collectors
+
+    return sorted({*globals(), *list_collectors()})

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors import arguments
-from steppe.collectors.agents import AgentFacts
+from steppe.collectors.agent_facts import AgentFacts
 from steppe.collectors.first_call import AGENT_OWNED, first_call
 from steppe.collectors.planning import planned
 from steppe.collectors.weights import Weights

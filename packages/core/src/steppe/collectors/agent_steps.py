@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.collectors.agents import AgentFacts
+from steppe.collectors.agent_facts import AgentFacts
 from steppe.collectors.trajectories import row_ends
 from steppe.envs import DoneGroup, EnvBase
 from steppe.errors import InfoError, PolicyError
@@ -47,7 +47,7 @@ class AgentSteps:
         """
         if not self._told:
             try:
-                infos = self._facts.infos(None, "Iterating")
+                infos = self._facts.default_of("Iterating")
             except InfoError as error:
                 raise InfoError(
                     f"{error} Give it one, or ask for rows: execute(agent_info=..., n_episodes= or n_steps=)."

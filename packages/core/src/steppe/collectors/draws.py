@@ -1,4 +1,4 @@
-"""Draws from distributions in few operations: a sample and its log-probability at once.
+"""Draws of torch's distributions in few operations: a sample and its log-probability at once.
 
 Each takes whether the log-probability is wanted, and the parameters by name. It returns the sample and its
 log-probability (or None where that is not wanted), or None altogether where the parameters are none of this
@@ -12,9 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
+from tensordict.nn import ProbabilisticTensorDictModule
 from torch import distributions
 
-__all__ = ["EXACT", "Draw", "categorical", "normal", "one_hot"]
+from steppe.envs import ExplorationType, exploration_type
+
+__all__ = ["EXACT", "Draw", "Drawing"]
 
 _Tensor = torch.Tensor
 Draw = Callable[..., "tuple[_Tensor, _Tensor | None] | None"]
@@ -50,37 +54,6 @@ def _exact_one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | No
     return torch.nn.functional.one_hot(index, logits.shape[-1]).to(logits), log_prob
 
 
-def categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """Draw categories ``[*B]`` int64 of ``logits`` ``[*B, n]``; the log-probability is ``[*B]``."""
-    log_probs = logits.log_softmax(-1)
-    # The first of n exponential clocks to ring is a draw from their rates.
-    index = (log_probs - torch.empty_like(log_probs).exponential_().log_()).argmax(-1, keepdim=True)
-    log_prob = log_probs.gather(-1, index).squeeze(-1)
-    # One number tells of all that is wrong: NaN anywhere in a row makes all of its log-probabilities NaN.
-    if math.isnan(float(log_prob.sum())):
-        return None
-    return index.squeeze(-1), log_prob if scored else None
-
-
-def one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """The same with one-hot categories ``[*B, n]`` of the dtype of ``logits``."""
-    found = categorical(scored, logits)
-    if found is None:
-        return None
-    index, log_prob = found
-    return torch.zeros_like(logits).scatter_(-1, index.unsqueeze(-1), 1), log_prob
-
-
-def normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """Draw vectors ``[*B, k]`` of independent normal numbers; the log-probability is ``[*B]``."""
-    noise = torch.randn_like(loc)
-    log_scale = scale.log()
-    log_prob = noise.square().mul_(-0.5).sub_(log_scale).sum(-1).sub_(loc.shape[-1] * _HALF_LOG)
-    if not math.isfinite(float(log_prob.sum() + loc.sum())):
-        return None
-    return torch.addcmul(loc, noise, scale), log_prob if scored else None
-
-
 def _exact_normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
     if loc.shape != scale.shape or not bool(((scale > 0) & (loc == loc)).all()):
         return None
@@ -97,3 +70,38 @@ EXACT: dict[Any, Draw] = {
     (distributions.OneHotCategorical, "logits"): _exact_one_hot,
     (distributions.Normal, "loc", "scale"): _exact_normal,
 }
+
+
+class Drawing(ProbabilisticTensorDictModule):
+    """A probabilistic module that draws with a function of its own, where it is asked for random samples.
+
+    Args:
+        *args: for the class of tensordict.
+        draw: see this module.
+        **kwargs: for the class of tensordict, whose distribution serves all else: modes, losses.
+    """
+
+    def __init__(self, *args: Any, draw: Draw, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.draw = draw
+
+    def forward(
+        self,
+        tensordict: TensorDictBase,
+        tensordict_out: TensorDictBase | None = None,
+        _requires_sample: bool = True,
+    ) -> TensorDictBase:
+        """Write a sample, and its log-probability where that is asked for."""
+        kind = exploration_type() or self.default_interaction_type
+        # Losses need the gradient of a log-probability, and samples that nothing has to flow through.
+        if kind is ExplorationType.RANDOM and _requires_sample and not torch.is_grad_enabled():
+            names = zip(self.dist_keys, self.in_keys, strict=True)
+            found = self.draw(self.return_log_prob, **{name: tensordict.get(key) for name, key in names})
+            if found is not None:
+                out = tensordict if tensordict_out is None else tensordict_out
+                out.set(self.dist_sample_keys[0], found[0])
+                if self.return_log_prob:
+                    assert found[1] is not None
+                    out.set(self.log_prob_key, found[1])
+                return out
+        return super().forward(tensordict, tensordict_out, _requires_sample=_requires_sample)  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,11 +12,9 @@ from tensordict.nn import CudaGraphModule
 
 from steppe.collectors import arguments
 from steppe.collectors.acting import Acting
+from steppe.collectors.agent_facts import AgentFacts
 from steppe.collectors.batch_maker import BatchMaker
 from steppe.collectors.iteration import IteratingCollector
-from steppe.collectors.lanes import Lanes
-from steppe.collectors.requests import Requests, spec_of_row
-from steppe.collectors.runners import LocalRunner
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.collectors.trajectories import split_trajectories
 from steppe.envs import EnvBase, ExplorationType, set_exploration_type
@@ -44,6 +42,8 @@ class LocalCollector(IteratingCollector):
     auto_reset: bool
     store_agent_state: str
     compact: bool
+    trust_policy: bool
+    worker_group: None = None
 
     def __init__(self, env: EnvBase, acting: Acting, batches: BatchMaker) -> None:
         self.env, self._acting, self._batches = env, acting, batches
@@ -182,26 +182,28 @@ class LocalCollector(IteratingCollector):
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _new_requests(self) -> Requests:
-        self._check_open()
-        acting = self._acting
-        lanes = Lanes(
-            self.env,
-            acting.random if acting.in_requests is None else acting.in_requests,
-            acting.facts,
-            max_steps=self.max_steps,
-            auto_reset=self.auto_reset,
-            store_agent_state=self.store_agent_state,
-            compact=self.compact,
-            name=type(self).__name__,
-            trusted=acting.trusted,
-        )
-        runner = LocalRunner(lanes, self.acting, lambda: acting.version, self._sole_use)
-        return Requests(runner, acting.facts, spec_of_row(self.env.env_info_spec), self.in_use)
+    @property
+    def act(self) -> Callable[[TensorDictBase], TensorDictBase]:
+        """The policy as rows ``[k]`` are given to it, or the random actions in its place."""
+        return self._acting.random if self._acting.in_requests is None else self._acting.in_requests
+
+    @property
+    def agent_facts(self) -> AgentFacts:
+        """The infos and the recurrent state that the policy declares."""
+        return self._acting.facts
+
+    @property
+    def env_info_spec(self) -> Composite:
+        """The infos that the environment takes at a reset."""
+        return self.env.env_info_spec
+
+    @property
+    def sole_use(self) -> SoleUse:
+        """The context in which the collector steps its environment, and notices other users."""
+        return self._sole_use
 
     def acting(self) -> Any:
-        """What is in force while the policy acts: a context."""
-        # Who iterates after a request begins anew.
+        """Return the context in which a request lets the policy act; the next batch then begins new episodes."""
         self._batches.forget_root()
         return set_exploration_type(self.exploration_type)
 
@@ -249,7 +251,7 @@ class LocalCollector(IteratingCollector):
             torch.manual_seed(seed)
         following = self.env.set_seed(seed, static_seed=static_seed)
         self._acting.draw_anew()
-        self._requests = None
+        self._restart_requests()
         return following
 
     def seed_policy(self, seed: int) -> None:

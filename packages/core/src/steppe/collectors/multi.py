@@ -13,18 +13,17 @@ from tensordict import cat as cat_tds
 
 from steppe.arguments import ignored_argument
 from steppe.collectors import arguments
-from steppe.collectors.agents import AgentFacts
+from steppe.collectors.agent_facts import AgentFacts
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.policy_content import check_attributes
-from steppe.collectors.requests import Requests, spec_of_row
-from steppe.collectors.serving import Job
+from steppe.collectors.serving import WorkerTask
 from steppe.collectors.shared_weights import values_for
 from steppe.collectors.weights import SourcePolicy
 from steppe.collectors.worker_group import WorkerGroup
-from steppe.collectors.worker_requests import WorkerRunner
 from steppe.envs import ExplorationType, done_groups, next_seed
 from steppe.errors import PolicyError, SpecError
 from steppe.registry import env_factory
+from steppe.specs import Composite
 from steppe.workers import AFTER_AN_ERROR, PATIENCE, PATIENCE_AFTER_FAILURE, InUse, exclusive
 
 __all__ = ["MultiCollector", "named"]
@@ -169,8 +168,8 @@ class MultiCollector(IteratingCollector):
             "policy_device": arguments.one_for_each(name, "policy_device", policy_device, n),
         }
         factories = arguments.one_for_each(name, "policy_factory", policy_factory, n)
-        jobs = [
-            Job(
+        tasks = [
+            WorkerTask(
                 maker,
                 policy,
                 factories[w],
@@ -193,7 +192,7 @@ class MultiCollector(IteratingCollector):
                 "in each worker: call update_policy_weights_(policy) instead."
             )
         self.worker_group = WorkerGroup(
-            jobs,
+            tasks,
             self._source_policy,
             num_threads=num_sub_threads,
             timeout=batch_timeout,
@@ -307,15 +306,15 @@ class MultiCollector(IteratingCollector):
             f"total_frames={self.total_frames}, frames={self._frames})"
         )
 
-    def _new_requests(self) -> Requests:
-        self.worker_group.check(self)
-        each = self.env_batch_size[0] if self.env_batch_size else 1
-        runner = WorkerRunner(self.worker_group, each, self.num_slots, self.slot_len)
-        info = spec_of_row(self.worker_group.reports[0].env_info_spec)
-        return Requests(runner, AgentFacts(self._facts_of()), info, self.in_use)
+    @property
+    def agent_facts(self) -> AgentFacts:
+        """The infos and the recurrent state that the policy declares."""
+        return AgentFacts(self._source if self._source is not None else self.worker_group.reports[0].facts)
 
-    def _facts_of(self) -> Any:
-        return self._source if self._source is not None else self.worker_group.reports[0].facts
+    @property
+    def env_info_spec(self) -> Composite:
+        """The infos that the environment of a worker takes at a reset."""
+        return self.worker_group.reports[0].env_info_spec
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -337,11 +336,11 @@ class MultiCollector(IteratingCollector):
             The seed for whatever comes next.
         """
         self.worker_group.check(self)
-        self._requests = None
         following = seed
         for worker in range(self.num_workers):
             following = self.worker_group.ask({worker: ("seed", seed, static_seed)})[worker]
             seed = seed if static_seed else following
+        self._restart_requests()
         return following
 
     @exclusive("seed_workers")
@@ -354,8 +353,8 @@ class MultiCollector(IteratingCollector):
         self.worker_group.check(self)
         if len(seeds) != self.num_workers:
             raise SpecError(f"{self.num_workers} workers need {self.num_workers} seeds, found {len(seeds)}.")
-        self._requests = None
         self.worker_group.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
+        self._restart_requests()
 
     @exclusive("reset")
     def reset(self, **kwargs: Any) -> None:
@@ -405,7 +404,7 @@ class MultiCollector(IteratingCollector):
         """
         self.worker_group.check(self)
         if self._requests is not None:
-            self._requests.look()  # what went wrong in a job is heard of here too
+            self._requests.look()  # the error of a worker in a running job is raised here too
         given = arguments.weights_given(f"{type(self).__name__}.update_policy_weights_", policy_or_weights, kwargs)
         attributes, fields = attributes or {}, self.worker_group.weights.fields
         if given is None and self._made_by_workers and not attributes:

@@ -22,8 +22,7 @@ from tensordict.nn import (
 )
 from torch import distributions
 
-from steppe.collectors.actors import Drawing
-from steppe.collectors.draws import EXACT
+from steppe.collectors.draws import EXACT, Drawing
 from steppe.envs import ExplorationType, exploration_type
 from steppe.storage import entries, has_plain_call
 

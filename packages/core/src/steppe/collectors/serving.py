@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +9,18 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.collectors.agents import Declared
-from steppe.collectors.chunk import Chunk
+from steppe.collectors.agent_facts import Declared
 from steppe.collectors.engine import Collector
-from steppe.collectors.lanes import Lanes
 from steppe.collectors.policy_content import PolicyContent, check_attributes
-from steppe.collectors.runners import LocalRunner
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
-from steppe.collectors.slots import Columns, Piece, Slots, SlotWriter, Stopped
 from steppe.specs import Composite
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import Loaded, SubjectError, Words, Worker
 
-__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Job", "Report", "serve"]
+__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Report", "WorkerLink", "WorkerTask", "serve"]
+
+#: What a worker does in a call, for errors.
+_DOING = {"prepare": "the first step", "batch": "a batch"}
 
 #: Where a pool of workers finds this.
 ENTRY = f"{__name__}:serve"
@@ -31,15 +29,9 @@ ENTRY = f"{__name__}:serve"
 #: whether it has taken over the weights for its request.
 STOP, PROGRESS, HAS_WEIGHTS, PER_WORKER = 0, 1, 2, 8
 
-#: Seconds between two messages about rows that have ended.
-_TELL_EVERY = 0.02
-
-#: Seconds between two looks for a slot that the caller has freed.
-_SLOT_LOOK = 0.0005
-
 
 @dataclass(frozen=True)
-class Job:
+class WorkerTask:
     """What a worker is sent.
 
     Attributes:
@@ -81,9 +73,9 @@ class Report:
     facts: Declared
 
 
-def serve(worker: Worker, job: Job) -> None:
+def serve(worker: Worker, task: WorkerTask) -> None:
     """Make a collector, say what it is, and collect until the caller is done."""
-    service = _Collecting(worker, job)
+    service = WorkerLink(worker, task)
     try:
         worker.say(service.report())
         worker.serve(service)
@@ -91,29 +83,34 @@ def serve(worker: Worker, job: Job) -> None:
         service.collector.shutdown(raise_on_error=False)
 
 
-class _Collecting:
-    """A :class:`~steppe.workers.Service`: one collector."""
+class WorkerLink:
+    """A :class:`~steppe.workers.Service` with one collector, which steppe-agents gives the requests of the caller to.
 
-    def __init__(self, worker: Worker, job: Job) -> None:
-        self.worker, self.job = worker, job
+    Attributes:
+        collector: the collector of this worker.
+        n_workers: how many workers there are.
+    """
+
+    def __init__(self, worker: Worker, task: WorkerTask) -> None:
+        self.worker, self.task = worker, task
         self.collector = Collector(
-            job.create_env_fn,
-            job.policy,
-            policy_factory=job.policy_factory,
+            task.create_env_fn,
+            task.policy,
+            policy_factory=task.policy_factory,
             return_same_td=True,
-            interruptor=self if job.interruptible else None,
-            **job.settings,
+            interruptor=self if task.interruptible else None,
+            **task.settings,
         )
         self.n_workers = 1
         self.weights: SharedWeights | None = None
         self.storage: Storage | None = None
-        self._slot_writer: SlotWriter | None = None
+        self._requests_served: Any = None
 
     def report(self) -> Report:
         """Say what there is."""
         collector, policy = self.collector, self.collector.policy
         fields, state = fields_of(policy), None
-        if self.job.policy_factory is not None and fields:
+        if self.task.policy_factory is not None and fields:
             state = {name: tensor.detach() for name, tensor in PolicyContent(policy).tensors.items()}
         size = tuple(collector.env.batch_size)
         return Report(
@@ -133,24 +130,21 @@ class _Collecting:
         self.n_workers, fields = message
         self.flags = words.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
-        if self.job.policy is not None:
+        if self.task.policy is not None:
             # What a policy refers to by name (a module-level net) was made anew here, with weights of its own.
             self.weights.read_into(self.collector.policy, -1)
 
     def take(self, message: Any, fds: list[int]) -> None:
         """Be given the memory where batches go."""
-        if message[0] == "slots":
-            _, columns, n, length = message
-            slots = Slots(columns, n, length, fds)
-            own = slots.of_worker(self.worker.index, self.n_workers)
-            self._slot_writer = SlotWriter(slots, own, self._tell, self._pause)
+        if message[0] == "requests":
+            self._of_requests().take(message[1], fds)
             return
         _, spec, rows, nbytes = message
         self.storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
 
     def call(self, message: Any) -> Any:
         kind, *given = message
-        doing = {"prepare": "the first step", "first_step": "the first step", "batch": "a batch"}.get(kind, kind)
+        doing = _DOING.get(kind, given[0] if kind == "requests" else kind)
         try:
             return getattr(self, f"_{kind}")(*given)
         except Exception as error:
@@ -168,6 +162,24 @@ class _Collecting:
         except Exception as error:
             raise SubjectError(self.worker.index, "a batch") from error
 
+    @property
+    def index(self) -> int:
+        """The number of this worker."""
+        return self.worker.index
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the caller wishes that the work of this worker end at its next step."""
+        return bool(self.flags[STOP])
+
+    def say(self, message: Any) -> None:
+        """Send the caller a message, between the beginning and the end of a call."""
+        self.worker.say(message)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; returns True if the caller wishes that the work end, or has ended itself."""
+        return self.is_stopped or self.worker.pause(seconds)
+
     def collection_stopped(self) -> bool:
         """Whether the caller wishes that the batch end here; asked between steps."""
         self.flags[PROGRESS] += 1
@@ -177,7 +189,7 @@ class _Collecting:
 
     def _prepare(self) -> Any:
         """Take the first step of the first batch, and say what a batch holds; None where that has no fixed place."""
-        self._take_weights()
+        self.take_weights()
         return self.collector.prepare()
 
     def _batch(self, random: bool) -> tuple[TensorDictBase, int]:
@@ -205,91 +217,28 @@ class _Collecting:
     def _check_attributes(self, names: list[str]) -> None:
         check_attributes(self.collector.policy, names)
 
-    # -- requests -------------------------------------------------------------------------------------------------
+    def _requests(self, method: str, *given: Any) -> Any:
+        return getattr(self._of_requests(), method)(*given)
 
-    def _lanes(self) -> Lanes:
-        runner = self.collector.requests.runner
-        assert isinstance(runner, LocalRunner)
-        if self._slot_writer is not None:
-            runner.lanes.record = self._slot_writer
-        return runner.lanes
-
-    def _reset_lanes(self, agent_info: Any, env_info: Any) -> None:
-        self._take_weights()
-        self._lanes().reset(agent_info, env_info)
-
-    def _drop(self) -> None:
-        self._lanes().drop()
-
-    def _first_step(self, chunk: Chunk, first_lane: int) -> Columns | None:
-        """Begin a chunk, and take its first step; what a step holds, None where that has no fixed place."""
-        lanes = self._begun(chunk, first_lane)
-        with self.collector.acting():
-            return lanes.prepare()
-
-    def _request(self, chunk: Chunk, first_lane: int) -> tuple[str, Any, int]:
-        """Run a chunk, and tell of rows that have ended while others run on."""
-        self._begun(chunk, first_lane)
-        return self._go_on()
-
-    def _begun(self, chunk: Chunk, first_lane: int) -> Lanes:
-        self._take_weights()
-        self.flags[HAS_WEIGHTS] = 1
-        lanes = self._lanes()
-        lanes.first_lane = first_lane
-        with self.collector.acting():
-            if chunk.rows is None:
-                lanes.begin_slice(chunk)
-            else:
-                lanes.begin_episodes(chunk)
-        return lanes
-
-    def _go_on(self) -> tuple[str, Any, int]:
-        """Run the chunk that was begun to its end."""
-        self.flags[HAS_WEIGHTS] = 1
-        lanes = self._lanes()
-        with self.collector.acting():
-            told = time.monotonic()
-            while lanes.at_work:
-                try:
-                    lanes.step()
-                except Stopped:
-                    lanes.cancel()
-                if self.flags[STOP]:
-                    lanes.cancel()
-                elif lanes.at_work and time.monotonic() - told > _TELL_EVERY:
-                    if (found := self._found(lanes)) is not None:
-                        self.worker.say(found)
-                    told = time.monotonic()
-        return "end", self._found(lanes), len(lanes.live)
-
-    def _found(self, lanes: Lanes) -> tuple[str, Any, int] | None:
-        """Rows that have ended, or slots that are full, and nobody was told of; None where there are none."""
-        version = self.collector.policy_version
-        if isinstance(lanes.record, SlotWriter):
-            lanes.forget_finished()
-            pieces = lanes.record.take()
-            return ("pieces", pieces, version) if pieces else None
-        return ("rows", lanes.take(version), 0) if lanes.has_finished else None
-
-    def _tell(self, pieces: list[Piece]) -> None:
-        self.worker.say(("pieces", pieces, self.collector.policy_version))
-
-    def _pause(self) -> bool:
-        """Wait for the caller to free a slot; whether it wishes that the request end, or is gone."""
-        return bool(self.flags[STOP]) or self.worker.pause(_SLOT_LOOK)
+    def _of_requests(self) -> Any:
+        """The object that serves the caller's requests in this worker."""
+        if self._requests_served is None:
+            self._requests_served = self.collector.requests.in_worker(self)
+        return self._requests_served
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def _take_weights(self) -> None:
+    def take_weights(self) -> None:
+        """Take over the newest weights, and say so."""
         assert self.weights is not None
         version = self.weights.read_into(self.collector.policy, self.collector.policy_version)
         self.collector.policy_version = version
+        self.flags[HAS_WEIGHTS] = 1
 
     def _collected(self, random: bool) -> TensorDictBase:
         if not self.collector.holds_first_step:  # which was made with the weights that the rest of its batch has then
-            self._take_weights()
-        if self.job.interruptible:
+            self.take_weights()
+        if self.task.interruptible:
             self.flags[PROGRESS] = 0
         batch = self.collector.counted(random=random)
         ids = batch.get(("collector", "traj_ids"), None)

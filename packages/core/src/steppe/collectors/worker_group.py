@@ -9,9 +9,8 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.collectors.serving import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Job, Report
+from steppe.collectors.serving import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.collectors.shared_weights import SharedWeights
-from steppe.collectors.slots import Slots
 from steppe.collectors.weights import SourcePolicy
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
@@ -42,7 +41,7 @@ class WorkerGroup:
     workers are given one memory, where each has its row. Data without a fixed place comes as messages.
 
     Args:
-        jobs: what each is sent.
+        tasks: what each is sent.
         source: the caller's policy, of which each has a copy; None where they make their own, or have none.
         num_threads: threads that torch uses in each.
         timeout: seconds that a batch may take.
@@ -60,7 +59,7 @@ class WorkerGroup:
 
     def __init__(
         self,
-        jobs: list[Job],
+        tasks: list[WorkerTask],
         source: SourcePolicy | None,
         *,
         num_threads: int = 1,
@@ -68,21 +67,17 @@ class WorkerGroup:
         start_timeout: float | None = None,
         method: str | None = None,
     ) -> None:
-        self.n, self._timeout = len(jobs), timeout
+        self.n, self._timeout = len(tasks), timeout
         self._stopped: str | None = None
         self._storage: Storage | None = None
         self._tickets: dict[int, Ticket] = {}
         self._ready: dict[int, tuple[int, TensorDictBase | None]] = {}
         self._requested: set[int] = set()
         self.prepared = False
-        self._failure: WorkerError | None = None  # of the first step of a request
-        #: Through which the data of requests comes, and whether it is known if there are any.
-        self.slots: Slots | None = None
-        self.knows_slots = False
         self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, noun="collector")
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
-            self.pool.begin(jobs, num_threads=num_threads)
+            self.pool.begin(tasks, num_threads=num_threads)
             self.reports: list[Report] = self._reported(start_timeout)
             self.pool.preload(self.reports[0].modules)
             fields = self.reports[0].fields
@@ -144,6 +139,18 @@ class WorkerGroup:
         except BaseException as error:
             self._stop_after(error, unless=self.pool.in_step)
             raise
+
+    def hand(self, message: Any, fds: list[int]) -> None:
+        """Give all workers descriptors of shared memory, with a message that says what it holds."""
+        try:
+            self.pool.hand(message, fds)
+        except BaseException as error:
+            self._stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
+            raise
+
+    def stop_after(self, error: WorkerError) -> None:
+        """Stop the workers after the error of one of them, which the caller is about to raise."""
+        self._stop_after(error, unless=False)
 
     def ask_all(self, *message: Any) -> list[Any]:
         """Ask all workers the same thing."""
@@ -304,37 +311,6 @@ class WorkerGroup:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def first_steps(self, messages: dict[int, Any], n: int, length: int) -> bool:
-        """Have workers take the first step of a request, and lay out the slots through which the data comes.
-
-        Without slots, which need a fixed place for what a step holds and are laid out when all workers take part, the
-        data of the request comes in messages.
-
-        Args:
-            messages: what each worker is to begin.
-            n: how many slots there are.
-            length: steps of each.
-
-        Returns:
-            Whether the workers can go on. If one has raised, or ended, ``hear`` says so.
-        """
-        for worker in messages:
-            if worker in self._tickets:
-                self.wait({worker})
-        try:
-            columns = list(self.pool.ask(messages).values())
-            if len(columns) == self.n:
-                self.knows_slots = True
-                if columns[0] is not None and all(each == columns[0] for each in columns):
-                    self.slots = Slots(columns[0], n, length)
-                    self.pool.hand(("slots", columns[0], n, length), self.slots.fds)
-        except WorkerError as error:
-            self._failure = error
-        except BaseException as error:
-            self._stop_after(error, unless=self.pool.in_step and not isinstance(error, Exception))
-            raise
-        return self._failure is None
-
     @property
     def requested(self) -> set[int]:
         """Workers that run a request."""
@@ -363,9 +339,6 @@ class WorkerGroup:
             WorkerError: one raised, or ended; all are stopped then.
         """
         try:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
             if not self._heard(keep) and self._requested:
                 for worker in self.pool.wait_any(timeout):
                     if worker not in self._requested:

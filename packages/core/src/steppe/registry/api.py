@@ -128,6 +128,28 @@ def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
     return current().find_class("transform", name, core=core)
 
 
+def list_collectors() -> list[str]:
+    """The names of the collectors, agents and actors that installed packages provide, sorted. Imports none of them."""
+    return current().providers.names("collector")
+
+
+def find_collector(name: str, *, core: Iterable[str] = ()) -> Any:
+    """Load the class of a collector, agent or actor that an installed package provides; ``steppe.collectors`` uses it.
+
+    Args:
+        name: name of the class.
+        core: the names of the core's own classes, for suggestions.
+
+    Raises:
+        CollectorNotFound: a first-party package has it and is not installed.
+        AttributeError: nobody is known to have it, or it starts with an underscore.
+        PluginConflict: two packages provide it.
+        PluginBlocked: its package is hidden.
+        PluginError: its package cannot be used.
+    """
+    return current().find_class("collector", name, core=core)
+
+
 def list_loggers() -> list[str]:
     """The names of the loggers that installed packages provide, sorted. Imports none of them."""
     return current().providers.names("logger")

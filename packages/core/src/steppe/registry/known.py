@@ -43,6 +43,7 @@ class Known:
 _KINDS: dict[Kind, dict[str, tuple[str, str]]] = {
     "env": _known_table.NAMESPACES,
     "transform": _known_table.TRANSFORMS,
+    "collector": _known_table.COLLECTORS,
     "logger": _known_table.LOGGERS,
     "command": _known_table.COMMANDS,
 }

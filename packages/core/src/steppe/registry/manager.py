@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..errors import (
+    CollectorNotFound,
     EnvNotFound,
     LoggerNotFound,
     PluginBroken,
@@ -263,10 +264,10 @@ class Registry:
     # Transforms, loggers and commands
 
     def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = ()) -> Any:
-        """Load the class of a transform or logger; see `steppe.registry.find_transform` and `find_logger`.
+        """Load the class of a plugin; see `steppe.registry.find_transform`, `find_collector` and `find_logger`.
 
         Args:
-            kind: ``"transform"`` or ``"logger"``.
+            kind: ``"transform"``, ``"collector"`` or ``"logger"``.
             name: name of the class, of a logger also its short form.
             core: the names of the core's own classes, for suggestions.
         """
@@ -346,7 +347,12 @@ class Registry:
         return replace(record, state=state, problem=problem)
 
 
-_NOT_INSTALLED = {"transform": TransformNotFound, "logger": LoggerNotFound, "command": PluginNotFound}
+_NOT_INSTALLED = {
+    "transform": TransformNotFound,
+    "collector": CollectorNotFound,
+    "logger": LoggerNotFound,
+    "command": PluginNotFound,
+}
 
 
 def _full_name(name: str, classes: Iterable[str]) -> str:

@@ -189,7 +189,8 @@ def not_carried(name: str, *, cause: str) -> str:
 def not_installed(kind: str, name: str, *, package: str, extra: str) -> str:
     planned = f"It is planned in {package}, which does not have it yet."
     where = f"It is in {package}: pip install 'steppe[{extra}]'." if extra else planned
-    return f"No installed package has the {kind} {name!r}. {where}"
+    noun = "class" if kind == "collector" else kind  # that group has agents and actors too
+    return f"No installed package has the {noun} {name!r}. {where}"
 
 
 def unknown_class(kind: str, name: str, *, candidates: Iterable[str]) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["env", "transform", "logger", "command"]
+Kind = Literal["env", "transform", "collector", "logger", "command"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
 
 GROUPS: dict[str, Kind] = {
     "steppe.envs": "env",
     "steppe.transforms": "transform",
+    "steppe.collectors": "collector",
     "steppe.loggers": "logger",
     "steppe.commands": "command",
 }
@@ -50,8 +51,9 @@ class PluginRecord:
     """One entry point of an installed package, read from its metadata.
 
     Attributes:
-        kind: ``"env"``, ``"transform"``, ``"logger"`` or ``"command"``.
-        name: the namespace of an env plugin, the class name of a transform or logger, the name of a command.
+        kind: ``"env"``, ``"transform"``, ``"collector"``, ``"logger"`` or ``"command"``.
+        name: the namespace of an env plugin, the class name of a transform, collector or logger, the name of a
+            command.
         target: what the entry point names, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.

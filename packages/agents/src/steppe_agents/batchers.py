@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from steppe.collectors.engine import Collector
-from steppe.collectors.job import Job
-from steppe.collectors.presets import MultiSyncDataCollector
-from steppe.collectors.record import Trajectories
+from steppe.collectors import Collector, MultiSyncDataCollector
 from steppe.errors import SpecError
+from steppe_agents.job import Job
+from steppe_agents.trajectories import Trajectories
 
 __all__ = ["Batcher", "EpisodeBatcher", "MonoThreadEpisodeBatcher"]
 

@@ -5,57 +5,21 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from tensordict import TensorDictBase
 from tensordict.nn import (
     NormalParamExtractor,
-    ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
     TensorDictModuleBase,
 )
 from torch import distributions
 
-from steppe.collectors.draws import Draw, categorical, normal, one_hot
-from steppe.envs import EnvBase, ExplorationType, exploration_type
+from steppe.collectors import Draw, Drawing
+from steppe.envs import EnvBase, ExplorationType
 from steppe.errors import ActionError, PolicyError
 from steppe.specs import Binary, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+from steppe_agents.fused_draws import categorical, normal, one_hot
 
-__all__ = ["CategoricalActor", "Drawing", "NormalActor"]
-
-
-class Drawing(ProbabilisticTensorDictModule):
-    """A probabilistic module that draws with a function of its own, where it is asked for random samples.
-
-    Args:
-        *args: for the class of tensordict.
-        draw: see :mod:`steppe.collectors.draws`.
-        **kwargs: for the class of tensordict, whose distribution serves all else: modes, losses.
-    """
-
-    def __init__(self, *args: Any, draw: Draw, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.draw = draw
-
-    def forward(
-        self,
-        tensordict: TensorDictBase,
-        tensordict_out: TensorDictBase | None = None,
-        _requires_sample: bool = True,
-    ) -> TensorDictBase:
-        """Write a sample, and its log-probability where that is asked for."""
-        kind = exploration_type() or self.default_interaction_type
-        # Losses need the gradient of a log-probability, and samples that nothing has to flow through.
-        if kind is ExplorationType.RANDOM and _requires_sample and not torch.is_grad_enabled():
-            names = zip(self.dist_keys, self.in_keys, strict=True)
-            found = self.draw(self.return_log_prob, **{name: tensordict.get(key) for name, key in names})
-            if found is not None:
-                out = tensordict if tensordict_out is None else tensordict_out
-                out.set(self.dist_sample_keys[0], found[0])
-                if self.return_log_prob:
-                    assert found[1] is not None
-                    out.set(self.log_prob_key, found[1])
-                return out
-        return super().forward(tensordict, tensordict_out, _requires_sample=_requires_sample)  # type: ignore[no-any-return]
+__all__ = ["CategoricalActor", "NormalActor"]
 
 
 class _FusedActor(ProbabilisticTensorDictSequential):

@@ -9,18 +9,16 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
-from steppe.collectors.agents import AgentFacts
-from steppe.collectors.all_lanes import AllLanes
-from steppe.collectors.chunk import Chunk
-from steppe.collectors.first_call import first_call
-from steppe.collectors.record import Trajectories
-from steppe.collectors.rows import KeptFrames, Row
-from steppe.collectors.slots import Columns
-from steppe.collectors.trajectories import row_ends
+from steppe.collectors import AgentFacts, first_call, row_ends
 from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, without_private
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import storage_problem
+from steppe_agents.all_lanes import AllLanes
+from steppe_agents.kept_rows import KeptFrames, Row
+from steppe_agents.segment import Segment
+from steppe_agents.slots import Columns
+from steppe_agents.trajectories import Trajectories
 
 __all__ = ["Lanes"]
 
@@ -84,7 +82,7 @@ class Lanes:
         self._env_info_of: TensorDict | None = None
         self._checked = False
         self._taken: _Taken | None = None
-        self._chunk: Chunk
+        self._segment: Segment
         self._lanes: list[int]
         self._rows: list[Row]
         self._waiting: list[int]
@@ -95,12 +93,12 @@ class Lanes:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def begin_episodes(self, chunk: Chunk) -> None:
+    def begin_episodes(self, segment: Segment) -> None:
         """Begin rows of a request, as many as there are lanes."""
-        assert chunk.rows is not None
+        assert segment.rows is not None
         self.drop()
-        self._chunk, self._waiting, self._n_steps = chunk, list(range(len(chunk.rows))), None
-        self.total = len(chunk.rows)
+        self._segment, self._waiting, self._n_steps = segment, list(range(len(segment.rows))), None
+        self.total = len(segment.rows)
         self._enter(list(range(self.n)))
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
@@ -117,12 +115,12 @@ class Lanes:
         """Begin an episode in every lane, with the infos of the last ``reset``."""
         self.reset(self._info_of, self._env_info_of)
 
-    def begin_slice(self, chunk: Chunk) -> None:
+    def begin_slice(self, segment: Segment) -> None:
         """Go on for some steps with the lanes that are live."""
-        assert chunk.n_steps is not None
-        self._chunk, self._waiting, self._n_steps = chunk, [], chunk.n_steps
-        if chunk.agent_info is not None:
-            self._info_of = chunk.agent_info
+        assert segment.n_steps is not None
+        self._segment, self._waiting, self._n_steps = segment, [], segment.n_steps
+        if segment.agent_info is not None:
+            self._info_of = segment.agent_info
         self.total = len(self.live)
         self._lanes = list(self.live)
         root = self._root
@@ -149,7 +147,7 @@ class Lanes:
         self._lanes, self._rows, self._waiting, self._carrier = [], [], [], None
 
     def _stop(self) -> None:
-        self._chunk = Chunk([], None, None, None)
+        self._segment = Segment([], None, None, None)
         self._lanes, self._rows, self._waiting = [], [], []
         self._carrier, self._n_steps, self._taken = None, None, None
         self._all_lanes.forget()
@@ -214,7 +212,7 @@ class Lanes:
         goes_on = [at for at, end in enumerate(ended) if not end]
         root = self._root_after(td, state)
         restarted: list[int] = []
-        if self._n_steps is not None and self.auto_reset and not self._chunk.finishes:
+        if self._n_steps is not None and self.auto_reset and not self._segment.finishes:
             restarted = [at for at, end in enumerate(ended) if end]
             goes_on = list(range(len(lanes)))
             if restarted:
@@ -251,12 +249,12 @@ class Lanes:
         """Give rows that wait to lanes that have none."""
         places, self._waiting = self._waiting[: len(free)], self._waiting[len(free) :]
         lanes = free[: len(places)]
-        fresh = self._fresh(lanes, places, self._chunk.agent_info, self._chunk.env_info)
+        fresh = self._fresh(lanes, places, self._segment.agent_info, self._segment.env_info)
         rows = []
         for lane, place in zip(lanes, places, strict=True):
             self._number(lane)
-            assert self._chunk.rows is not None
-            rows.append(self._row(place, lane, self._chunk.rows[place]))
+            assert self._segment.rows is not None
+            rows.append(self._row(place, lane, self._segment.rows[place]))
         self._states(rows, fresh)
         if self._carrier is None:
             self._lanes, self._rows, self._carrier = lanes, rows, fresh
@@ -416,12 +414,12 @@ class Lanes:
         taken, self._finished = sorted(self._finished, key=lambda each: each[0].place), []
         if not taken:
             return None
-        rows, chunk = [row for row, _ in taken], self._chunk
+        rows, segment = [row for row, _ in taken], self._segment
         steps = self.record.take(rows, self._rows)
-        slices = chunk.rows is None
+        slices = segment.rows is None
         places = _tensor([row.own_lane if slices else row.place for row in rows])
-        agent_info = self._info_of if slices else chunk.agent_info
-        env_info = self._env_info_of if slices else chunk.env_info
+        agent_info = self._info_of if slices else segment.agent_info
+        env_info = self._env_info_of if slices else segment.env_info
         states = [row.state for row in rows]
         size = [len(rows)]
         made: Any = Trajectories

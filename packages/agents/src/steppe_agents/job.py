@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from steppe.collectors.record import Trajectories
 from steppe.errors import StateError
 from steppe.workers import exclusive, uninterrupted
+from steppe_agents.trajectories import Trajectories
 
 if TYPE_CHECKING:
-    from steppe.collectors.requests import Requests
+    from steppe_agents.requests import Requests
 
 __all__ = ["Job"]
 

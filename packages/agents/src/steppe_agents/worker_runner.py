@@ -7,11 +7,12 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from steppe.collectors.chunk import Chunk
-from steppe.collectors.runners import Runner
-from steppe.collectors.slots import Assembly
-from steppe.collectors.worker_group import WorkerGroup
+from steppe.collectors import WorkerGroup
+from steppe.errors import WorkerError
 from steppe.workers import uninterrupted
+from steppe_agents.runners import Runner
+from steppe_agents.segment import Segment
+from steppe_agents.slots import Assembly, Slots
 
 __all__ = ["WorkerRunner"]
 
@@ -32,52 +33,82 @@ class WorkerRunner(Runner):
         self.worker_group, self.each, self._n_slots, self._slot_len = worker_group, lanes_each, n_slots, slot_len
         self._infos: tuple[TensorDict | None, TensorDict | None] = (None, None)
         self._assembly: Assembly | None = None
+        #: The shared memory for the data of requests, and whether the first step has shown if there can be any.
+        self.slots: Slots | None = None
+        self._knows_slots = False
+        self._failure: WorkerError | None = None  # of a worker in the first step of a request
         self.n_lanes, self.parts = worker_group.n * lanes_each, []
         self._live = [0] * worker_group.n
+
+    def anew(self) -> WorkerRunner:
+        runner = WorkerRunner(self.worker_group, self.each, self._n_slots, self._slot_len)
+        runner.slots, runner._knows_slots = self.slots, self._knows_slots
+        return runner
 
     @property
     def n_live(self) -> int:  # type: ignore[override]
         return sum(self._live)
 
-    def begin(self, chunk: Chunk) -> None:
+    def begin(self, segment: Segment) -> None:
         messages: dict[int, Any] = {}
-        infos_of_all = (chunk.agent_info, chunk.env_info)
-        if chunk.rows is None:
-            if chunk.agent_info is not None:
-                self._infos = (chunk.agent_info, self._infos[1])
+        infos_of_all = (segment.agent_info, segment.env_info)
+        if segment.rows is None:
+            if segment.agent_info is not None:
+                self._infos = (segment.agent_info, self._infos[1])
             infos_of_all = self._infos
             for worker in range(self.worker_group.n):
                 if self._live[worker]:
-                    infos = _part(chunk.agent_info, worker * self.each, (worker + 1) * self.each)
-                    own = Chunk(None, chunk.n_steps, infos, None, chunk.finishes)
-                    messages[worker] = ("request", own, worker * self.each)
+                    infos = _part(segment.agent_info, worker * self.each, (worker + 1) * self.each)
+                    own = Segment(None, segment.n_steps, infos, None, segment.finishes)
+                    messages[worker] = ("requests", "request", own, worker * self.each)
         else:
-            rows, first = len(chunk.rows), 0
+            rows, first = len(segment.rows), 0
             for worker in range(self.worker_group.n):
                 end = rows * (worker + 1) // self.worker_group.n
                 if end > first:
-                    own = Chunk(
-                        chunk.rows[first:end],
+                    own = Segment(
+                        segment.rows[first:end],
                         None,
-                        _part(chunk.agent_info, first, end),
-                        _part(chunk.env_info, first, end),
+                        _part(segment.agent_info, first, end),
+                        _part(segment.env_info, first, end),
                     )
-                    messages[worker] = ("request", own, worker * self.each)
+                    messages[worker] = ("requests", "request", own, worker * self.each)
                 first = end
-        group = self.worker_group
-        if not group.knows_slots:
+        if not self._knows_slots:
             # The slots are laid out for what the first step holds, which the workers then go on from.
-            begun = {worker: ("first_step", *given) for worker, (_, *given) in messages.items()}
-            if not group.first_steps(begun, self._n_slots, self._slot_len):
+            firsts = {worker: (kind, "first_step", *given) for worker, (kind, _, *given) in messages.items()}
+            if not self._first_steps(firsts):
                 return
-            messages = dict.fromkeys(messages, ("go_on",))
-        self._assembly = None if group.slots is None else Assembly(group.slots, *infos_of_all)
-        group.request(messages)
+            messages = dict.fromkeys(messages, ("requests", "go_on"))
+        self._assembly = None if self.slots is None else Assembly(self.slots, *infos_of_all)
+        self.worker_group.request(messages)
+
+    def _first_steps(self, messages: dict[int, Any]) -> bool:
+        """Have workers take the first step of a request, and lay out the slots for its data.
+
+        The data comes in messages instead if it has no fixed layout. Slots are laid out when all workers take part.
+
+        Returns:
+            False if a worker has raised, or ended: ``advance`` then raises its error.
+        """
+        try:
+            columns = list(self.worker_group.ask(messages).values())
+        except WorkerError as error:
+            self._failure = error
+            return False
+        if len(columns) == self.worker_group.n:
+            self._knows_slots = True
+            if columns[0] is not None and all(each == columns[0] for each in columns):
+                self.slots = Slots(columns[0], self._n_slots, self._slot_len)
+                memory = ("slots", columns[0], self._n_slots, self._slot_len)
+                self.worker_group.hand(("requests", memory), self.slots.fds)
+        return True
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         self.worker_group.ask(
             {
                 worker: (
+                    "requests",
                     "reset_lanes",
                     _part(agent_info, worker * self.each, (worker + 1) * self.each),
                     _part(env_info, worker * self.each, (worker + 1) * self.each),
@@ -89,6 +120,10 @@ class WorkerRunner(Runner):
         self._live = [self.each] * self.worker_group.n
 
     def advance(self, timeout: float | None) -> bool:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self.worker_group.stop_after(failure)
+            raise failure
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0), self._keep)
@@ -117,7 +152,7 @@ class WorkerRunner(Runner):
         self.worker_group.interrupt_requests()
 
     def drop(self) -> None:
-        self.worker_group.ask_all("drop")
+        self.worker_group.ask_all("requests", "drop")
         self._live = [0] * self.worker_group.n
 
     def forget(self) -> None:

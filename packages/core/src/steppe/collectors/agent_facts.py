@@ -1,59 +1,22 @@
-"""Agents: policies that say what they are told about each row, and what they remember of it."""
+"""AgentFacts: which info a policy takes for each row, and which recurrent state it keeps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import InfoError, PolicyError, SpecError
 from steppe.specs import CPU, Composite
 
-__all__ = ["Agent", "AgentFacts", "Declared", "as_infos", "check_infos"]
-
-
-class Agent(TensorDictModuleBase):
-    """A policy that may be told something about each row, and remember something of it, in requests and in batches.
-
-    An ordinary policy needs none of this, and any class with these attributes will do.
-
-    ``forward`` is called with data of the rows that are at work ``[k]``: observations, ``("agent_info", ...)`` of the
-    request, ``("agent_state", ...)``, and ``"is_init"``. It writes actions, whatever else is to be kept, and the next
-    state at ``("next", "agent_state", ...)``.
-
-    Attributes:
-        agent_info_spec: what a request says of each row; shapes of one row.
-        agent_info_default: values where a request says nothing, and of all batches; None where a request has to say.
-        agent_state_spec: what is remembered of each row; shapes of one row.
-    """
-
-    agent_info_spec: Composite = Composite({})
-    agent_info_default: TensorDictBase | dict[str, Any] | None = None
-    agent_state_spec: Composite = Composite({})
-    in_keys: ClassVar[list[Any]] = []
-    out_keys: ClassVar[list[Any]] = ["action"]
-
-    def initial_state(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The state of rows that begin an episode.
-
-        Args:
-            tensordict: their first observations, ``agent_info`` and ``env_info``, ``[k]``.
-
-        Returns:
-            Data of ``agent_state_spec`` ``[k]``; zeros, unless a subclass says otherwise.
-        """
-        zeros: TensorDictBase = self.agent_state_spec.expand(
-            *tensordict.batch_size, *self.agent_state_spec.shape
-        ).zero()
-        return zeros
+__all__ = ["AgentFacts", "Declared", "as_infos"]
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a policy in another process declares."""
+    """The declarations of a policy in a worker process."""
 
     agent_info_spec: Composite | None
     agent_info_default: Any
@@ -62,7 +25,7 @@ class Declared:
 
     @classmethod
     def by(cls, policy: Any) -> Declared:
-        """Take it from a policy."""
+        """Read them from a policy."""
         return cls(
             getattr(policy, "agent_info_spec", None),
             getattr(policy, "agent_info_default", None),
@@ -72,10 +35,10 @@ class Declared:
 
 
 class AgentFacts:
-    """What a policy declares of itself, whether it is an :class:`Agent` or not.
+    """The infos and the recurrent state that a policy declares, whether it is a ``steppe.Agent`` or not.
 
     Args:
-        policy: what acts; None for random actions.
+        policy: the policy; None for random actions.
     """
 
     def __init__(self, policy: Any) -> None:
@@ -88,12 +51,12 @@ class AgentFacts:
 
     @property
     def declares(self) -> bool:
-        """Whether the policy is told something of each row, or remembers something of it."""
+        """Whether the policy takes an info for each row, or keeps a state for it."""
         told = self.info_spec is not None and not self.info_spec.is_empty()
         return told or self.info_default is not None or bool(self.state_keys)
 
     def begin(self, root: TensorDictBase) -> None:
-        """Write the initial state of rows that begin."""
+        """Write the initial state of rows that begin an episode."""
         if not self.state_keys:
             return
         make = getattr(self.policy, "initial_state", None)
@@ -130,29 +93,27 @@ class AgentFacts:
         kept: TensorDictBase = state.select(*self.state_keys)
         return kept
 
-    def infos(self, given: Any, what: str) -> TensorDict | None:
-        """What a request says to agents, held against what is declared.
+    def default_of(self, asker: str) -> TensorDict | None:
+        """Return the default info of the agent: one row for all, or as many rows as it has; None if it takes none.
+
+        Args:
+            asker: the subject of the error, such as ``"The request"``.
 
         Raises:
-            InfoError: an entry is missing or unknown.
+            InfoError: the agent takes an info and has no default.
         """
-        if given is None:
-            if self.info_default is not None:
-                return self.default
-            if self.info_spec is not None and not self.info_spec.is_empty():
-                raise InfoError(
-                    f"{what} needs agent_info with {sorted(map(str, self.info_spec.keys()))}, found none, and "
-                    f"{type(self.policy).__name__} has no agent_info_default."
-                )
-            return None
-        infos = as_infos(given)
-        if self.info_spec is not None:
-            check_infos("agent_info", infos, self.info_spec, f"the agent_info_spec of {type(self.policy).__name__}")
-        return infos
+        if self.info_default is not None:
+            return self.default
+        if self.info_spec is not None and not self.info_spec.is_empty():
+            raise InfoError(
+                f"{asker} needs agent_info with {sorted(map(str, self.info_spec.keys()))}, found none, and "
+                f"{type(self.policy).__name__} has no agent_info_default."
+            )
+        return None
 
     @property
     def default(self) -> TensorDict | None:
-        """What rows are told of which a request says nothing: one row for all, where the values have its shapes."""
+        """The default info: one row for all if its values have the shapes of ``agent_info_spec``."""
         default, spec = self.info_default, self.info_spec
         if default is None:
             return None
@@ -165,7 +126,7 @@ class AgentFacts:
 
 
 def as_infos(given: Any) -> TensorDict:
-    """Infos as a TensorDict whose batch dimensions are those of a request: of a dict, the first of its values."""
+    """Convert infos to a TensorDict ``[rows]``; the first dimension of a dict's values counts the rows."""
     if isinstance(given, TensorDictBase):
         return given.to_tensordict() if given.device is None else given.to(CPU)
     values = {key: torch.as_tensor(value, device=CPU) for key, value in dict(given).items()}
@@ -178,27 +139,3 @@ def as_infos(given: Any) -> TensorDict:
         if value.shape[: len(shape)] != shape:
             raise SpecError(f"The infos have {shape[0]} rows in one entry and {len(value)} in {key!r}.")
     return TensorDict(values, batch_size=shape)
-
-
-def check_infos(name: str, infos: TensorDictBase, spec: Composite, whose: str) -> None:
-    """Hold infos against a spec of one row.
-
-    Raises:
-        InfoError: an entry is missing or unknown.
-        SpecError: one has another shape or dtype.
-    """
-    expected = {key if isinstance(key, str) else tuple(key) for key in spec.keys(True, True)}
-    found = set(infos.keys(True, True))
-    if expected != found:
-        raise InfoError(
-            f"{name} must have {sorted(map(str, expected))}, as {whose} says, found {sorted(map(str, found))}."
-        )
-    for key in found:
-        leaf, value = spec[key], infos.get(key)
-        if value.dtype != leaf.dtype:
-            raise SpecError(f"{name}[{key!r}] must have dtype {leaf.dtype}, found {value.dtype}.")
-        if tuple(value.shape[infos.batch_dims :]) != tuple(leaf.shape):
-            raise SpecError(
-                f"{name}[{key!r}] must have shape {tuple(leaf.shape)} in each row, found "
-                f"{tuple(value.shape[infos.batch_dims :])}."
-            )

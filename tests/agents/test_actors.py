@@ -19,8 +19,8 @@ from steppe import (
     make_env,
     set_exploration_type,
 )
-from steppe.collectors.draws import categorical, normal, one_hot
 from steppe.errors import ActionError, PolicyError
+from steppe_agents.fused_draws import categorical, normal, one_hot
 from steppe_testing import CountingEnv
 
 RANDOM = ExplorationType.RANDOM

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
-from steppe.collectors.trajectories import scatter
+from steppe.collectors import scatter
 from steppe.specs import CPU
 
 __all__ = ["KeptFrames", "Row"]

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.collectors.record import Trajectories
-from steppe.collectors.rows import Row
 from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, Storage, StorageHandle, TensorDictBuilder
+from steppe_agents.kept_rows import Row
+from steppe_agents.trajectories import Trajectories
 
 __all__ = ["Assembly", "Columns", "Piece", "SlotWriter", "Slots", "Stopped"]
 

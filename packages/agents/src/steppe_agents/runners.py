@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tensordict import TensorDict
 
-from steppe.collectors.chunk import Chunk
-from steppe.collectors.lanes import Lanes
-from steppe.collectors.record import Trajectories
-from steppe.collectors.sole_use import OWN_ENV, SoleUse
+from steppe.collectors import OWN_ENV
 from steppe.errors import StateError
+from steppe_agents.lanes import Lanes
+from steppe_agents.segment import Segment
+from steppe_agents.trajectories import Trajectories
 
 __all__ = ["LocalRunner", "Runner"]
 
@@ -22,7 +21,7 @@ _TURN = 0.005
 
 
 class Runner:
-    """Runs chunks of requests on lanes, wherever these are.
+    """Runs segments of requests on lanes, wherever these are.
 
     Attributes:
         n_lanes: how many there are.
@@ -37,8 +36,12 @@ class Runner:
     parts: list[Trajectories]
 
     @abstractmethod
-    def begin(self, chunk: Chunk) -> None:
-        """Begin a chunk; ``rows`` are numbered from 0."""
+    def anew(self) -> Runner:
+        """Return a runner in the state of a new one, after the collector was seeded."""
+
+    @abstractmethod
+    def begin(self, segment: Segment) -> None:
+        """Begin a segment; ``rows`` are numbered from 0."""
 
     @abstractmethod
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
@@ -54,7 +57,7 @@ class Runner:
 
     @abstractmethod
     def advance(self, timeout: float | None) -> bool:
-        """Work, or wait, for some seconds, None until the chunk is done; returns whether it is."""
+        """Work, or wait, for some seconds, None until the segment is done; returns whether it is."""
 
     @abstractmethod
     def cancel(self) -> None:
@@ -70,30 +73,41 @@ class Runner:
 
 
 class LocalRunner(Runner):
-    """Lanes in this process, which work while they are looked at.
+    """Lanes in this process, which work while the caller waits for them.
 
     Args:
-        lanes: them.
-        context: what is in force while the policy acts.
-        version: of the policy.
-        sole_use: of the environment.
+        collector: a collector in this process.
     """
 
-    def __init__(self, lanes: Lanes, context: Callable[[], Any], version: Callable[[], int], sole_use: SoleUse) -> None:
-        self.lanes, self._context, self._version, self._sole_use = lanes, context, version, sole_use
-        self.n_lanes, self.parts = lanes.n, []
+    def __init__(self, collector: Any) -> None:
+        self._collector, self._sole_use = collector, collector.sole_use
+        self.lanes = Lanes(
+            collector.env,
+            collector.act,
+            collector.agent_facts,
+            max_steps=collector.max_steps,
+            auto_reset=collector.auto_reset,
+            store_agent_state=collector.store_agent_state,
+            compact=collector.compact,
+            name=type(collector).__name__,
+            trusted=collector.trust_policy,
+        )
+        self.n_lanes, self.parts = self.lanes.n, []
+
+    def anew(self) -> LocalRunner:
+        return LocalRunner(self._collector)
 
     @property
     def n_live(self) -> int:  # type: ignore[override]
         return len(self.lanes.live)
 
-    def begin(self, chunk: Chunk) -> None:
-        self._number = self._version()
-        with self._context(), self._sole_use:
-            if chunk.rows is None:
-                self.lanes.begin_slice(chunk)
+    def begin(self, segment: Segment) -> None:
+        self._number = self._collector.policy_version
+        with self._collector.acting(), self._sole_use:
+            if segment.rows is None:
+                self.lanes.begin_slice(segment)
             else:
-                self.lanes.begin_episodes(chunk)
+                self.lanes.begin_episodes(segment)
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
         with self._sole_use:
@@ -116,7 +130,7 @@ class LocalRunner(Runner):
                 f"continued and the job is dropped. {OWN_ENV}"
             )
         try:
-            with self._context(), self._sole_use:
+            with self._collector.acting(), self._sole_use:
                 while self.lanes.at_work and (end is None or time.monotonic() < end):
                     self.lanes.step()
         except BaseException:

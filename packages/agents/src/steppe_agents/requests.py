@@ -10,17 +10,18 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from steppe.collectors.agents import AgentFacts, as_infos, check_infos
-from steppe.collectors.chunk import Chunk
-from steppe.collectors.job import Job
-from steppe.collectors.record import Trajectories
-from steppe.collectors.runners import Runner
-from steppe.collectors.sole_use import OWN_ENV
+from steppe.collectors import OWN_ENV, WorkerLink, as_infos
 from steppe.errors import InfoError, SpecError, StateError
 from steppe.specs import Composite
-from steppe.workers import InUse
+from steppe_agents.agent_infos import agent_infos, check_infos
+from steppe_agents.job import Job
+from steppe_agents.runners import LocalRunner, Runner
+from steppe_agents.segment import Segment
+from steppe_agents.trajectories import Trajectories
+from steppe_agents.worker_lanes import WorkerLanes
+from steppe_agents.worker_runner import WorkerRunner
 
-__all__ = ["Requests", "spec_of_row"]
+__all__ = ["Requests"]
 
 #: Steps of a slice that goes on until all episodes have ended.
 _NO_END = 2**62
@@ -30,15 +31,16 @@ class Requests:
     """The requests of a collector: one job at a time.
 
     Args:
-        runner: runs them.
-        facts: what the policy declares.
-        env_info_spec: what environments may be told; shapes of one row.
-        in_use: which thread uses the collector.
+        collector: any collector of steppe.
+        runner: runs the rows; None to make one for the collector.
     """
 
-    def __init__(self, runner: Runner, facts: AgentFacts, env_info_spec: Composite, in_use: InUse) -> None:
-        self.in_use = in_use
-        self.runner, self.facts, self.env_info_spec = runner, facts, env_info_spec
+    def __init__(self, collector: Any, runner: Runner | None = None) -> None:
+        self._collector = collector
+        self.in_use = collector.in_use
+        self.runner = _runner_of(collector) if runner is None else runner
+        self.facts = collector.agent_facts
+        self.env_info_spec = spec_of_row(collector.env_info_spec)
         self.job: Job | None = None
         self._running = False
         self._in_slices = False
@@ -46,6 +48,24 @@ class Requests:
         #: What workers run, where the caller was interrupted before it got the job.
         self._abandoned: Job | None = None
         self._thread = 0
+
+    def anew(self) -> Requests:
+        """Return requests in the state of new ones, after the collector was seeded."""
+        return Requests(self._collector, self.runner.anew())
+
+    def in_worker(self, link: WorkerLink) -> WorkerLanes:
+        """Return the object whose methods the requests of the caller's process call in this worker."""
+        return WorkerLanes(link)
+
+    @property
+    def n_lanes(self) -> int:
+        """How many rows run at a time."""
+        return self.runner.n_lanes
+
+    @property
+    def n_live(self) -> int:
+        """How many lanes a slice can continue."""
+        return self.runner.n_live
 
     def ended(self) -> None:
         """Hear from the job that it is over."""
@@ -65,7 +85,7 @@ class Requests:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
 
     def execute(self, n_episodes: int | None, agent_info: Any, env_info: Any, n_steps: int | None) -> Job | None:
-        """See :meth:`RequestForm.execute`."""
+        """See :meth:`steppe.Collector.execute`."""
         self._check_idle()
         if n_steps is not None:
             return self._slice(n_episodes, agent_info, env_info, n_steps)
@@ -74,15 +94,15 @@ class Requests:
                 f"{self.runner.n_live} lanes are in the middle of episodes: finish() runs them to their end, "
                 "drop() forgets them, before episodes are asked for."
             )
-        agents = self.facts.infos(agent_info, "The request")
+        agents = agent_infos(self.facts, agent_info, "The request")
         envs = self._env_infos(env_info)
         shape = _shape(n_episodes, agents if agent_info is not None else None, envs)
         rows = shape.numel()
         if rows < 1:
             raise SpecError(f"A request has at least one row, found n_episodes={rows}.")
-        chunk = Chunk(list(range(rows)), None, _rows_of(agents, shape), _rows_of(envs, shape))
+        segment = Segment(list(range(rows)), None, _rows_of(agents, shape), _rows_of(envs, shape))
         self._in_slices = False
-        self._last = lambda: self._start(chunk, rows, shape)
+        self._last = lambda: self._start(segment, rows, shape)
         return self._last()
 
     def _slice(self, n_episodes: Any, agent_info: Any, env_info: Any, n_steps: int) -> Job | None:
@@ -96,13 +116,17 @@ class Requests:
             self.reset(agent_info, None)
             agent_info = None
         self._begin_anew_if_used()
-        infos = None if agent_info is None else self._of_lanes(self.facts.infos(agent_info, "The slice"), "agent_info")
+        infos = (
+            None
+            if agent_info is None
+            else self._of_lanes(agent_infos(self.facts, agent_info, "The slice"), "agent_info")
+        )
         if not self.runner.n_live:
             self.job = None
             return None
-        chunk, rows = Chunk(None, n_steps, infos, None), self.runner.n_live
+        segment, rows = Segment(None, n_steps, infos, None), self.runner.n_live
         self._last = lambda: self._slice(None, agent_info, None, n_steps)
-        return self._start(chunk, rows, torch.Size([rows]))
+        return self._start(segment, rows, torch.Size([rows]))
 
     def _begin_anew_if_used(self) -> None:
         """Begin new episodes in all lanes if others have used the environments since the last slice."""
@@ -114,12 +138,12 @@ class Requests:
                 stacklevel=5,
             )
 
-    def _start(self, chunk: Chunk, rows: int, shape: torch.Size) -> Job:
+    def _start(self, segment: Segment, rows: int, shape: torch.Size) -> Job:
         self._check_idle()
         self.runner.parts = []
         job = Job(self, rows, shape)
         try:
-            self.runner.begin(chunk)
+            self.runner.begin(segment)
             self._running, self._thread, self.job = True, threading.get_ident(), job
         except BaseException:
             if self.runner.waits:
@@ -143,15 +167,15 @@ class Requests:
         self.runner.forget()
 
     def reset(self, agent_info: Any, env_info: Any) -> None:
-        """See :meth:`RequestForm.reset_lanes`."""
+        """See :meth:`steppe.Collector.reset_lanes`."""
         self._check_idle()
-        agents = self._of_lanes(self.facts.infos(agent_info, "The reset"), "agent_info")
+        agents = self._of_lanes(agent_infos(self.facts, agent_info, "The reset"), "agent_info")
         envs = self._of_lanes(self._env_infos(env_info), "env_info")
         self.runner.reset(agents, envs)
         self._in_slices = True
 
     def finish(self) -> Job | None:
-        """See :meth:`RequestForm.finish`."""
+        """See :meth:`steppe.Collector.finish`."""
         self._check_idle()
         self._begin_anew_if_used()
         rows = self.runner.n_live
@@ -159,7 +183,7 @@ class Requests:
             self.job = None
             return None
         self._last = None
-        return self._start(Chunk(None, _NO_END, None, None, finishes=True), rows, torch.Size([rows]))
+        return self._start(Segment(None, _NO_END, None, None, finishes=True), rows, torch.Size([rows]))
 
     def drop(self) -> None:
         """Forget the lanes that are live, and the job."""
@@ -175,7 +199,7 @@ class Requests:
         return self._last()
 
     def get(self, blocking: bool, timeout: float | None, partial: bool) -> Trajectories | None:
-        """See :meth:`RequestForm.get`."""
+        """See :meth:`steppe.Collector.get`."""
         job = self.job
         if job is None:
             return None
@@ -207,6 +231,14 @@ class Requests:
         if infos.batch_size.numel() not in (1, n):
             raise SpecError(f"{name} has {infos.batch_size.numel()} rows, and there are {n} lanes.")
         return infos.reshape(-1).expand(n).clone()
+
+
+def _runner_of(collector: Any) -> Runner:
+    """Make the runner for a collector: lanes in this process, or those of its workers."""
+    if collector.worker_group is None:
+        return LocalRunner(collector)
+    lanes_each = collector.env_batch_size[0] if collector.env_batch_size else 1
+    return WorkerRunner(collector.worker_group, lanes_each, collector.num_slots, collector.slot_len)
 
 
 def spec_of_row(spec: Composite) -> Composite:

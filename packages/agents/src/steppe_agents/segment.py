@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from tensordict import TensorDict
 
-__all__ = ["Chunk"]
+__all__ = ["Segment"]
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Segment:
     """The part of a request that the lanes of one process run.
 
     Attributes:

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, tensorclass
 from tensordict import cat as cat_tds
 
-from steppe.collectors.trajectories import scatter
+from steppe.collectors import scatter
 
 __all__ = ["Trajectories"]
 

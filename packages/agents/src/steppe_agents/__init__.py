@@ -1,0 +1,28 @@
+"""Requests of episodes and steps, agents, batchers and fused actors for the collectors of steppe.
+
+The names are importable from ``steppe`` too. ``Collector.execute`` and ``Collector.get`` are the request form: episodes
+or steps are asked for, each with what the agent and the environment are told, and fetched when they have ended.
+"""
+
+from __future__ import annotations
+
+from steppe_agents.actors import CategoricalActor, NormalActor
+from steppe_agents.agent import Agent
+from steppe_agents.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
+from steppe_agents.job import Job
+from steppe_agents.policy_bank import PolicyBank
+from steppe_agents.requests import Requests
+from steppe_agents.trajectories import Trajectories
+
+__all__ = [
+    "Agent",
+    "Batcher",
+    "CategoricalActor",
+    "EpisodeBatcher",
+    "Job",
+    "MonoThreadEpisodeBatcher",
+    "NormalActor",
+    "PolicyBank",
+    "Requests",
+    "Trajectories",
+]
