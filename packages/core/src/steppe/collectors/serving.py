@@ -127,6 +127,7 @@ class WorkerLink:
     # -- what the caller asks for ---------------------------------------------------------------------------------
 
     def share(self, worker: Worker, words: Words, message: Any, fds: list[int]) -> None:
+        """Take over the memory of the weights and the flags."""
         self.n_workers, fields = message
         self.flags = words.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
@@ -143,6 +144,7 @@ class WorkerLink:
         self.storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
 
     def call(self, message: Any) -> Any:
+        """Run the method that a message of the caller names, and return its result."""
         kind, *given = message
         doing = _DOING.get(kind, given[0] if kind == "requests" else kind)
         try:
