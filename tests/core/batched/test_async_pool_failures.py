@@ -179,7 +179,7 @@ def test_a_thread_that_hangs_is_named_and_left_behind(way: str, monkeypatch: pyt
         use()
 
     assert caught.value.env == 1
-    with pytest.warns(RuntimeWarning, match=r"Environments \[1\] did not come back"):
+    with pytest.warns(RuntimeWarning, match=r"Environments \[1\] did not return"):
         env.close()
     RELEASE.set()  # and its thread ends by itself
 

@@ -1,1 +1,1 @@
-"""Environments that are sent work and asked for results, each at its own pace."""
+"""Asynchronous pools: calls are sent to environments, and their results received later."""

@@ -1,15 +1,15 @@
-"""AsyncEnvPool: environments that are sent work and asked for results, each at its own pace."""
+"""AsyncEnvPool: environments that step independently; calls are sent, and their results received later."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, NoReturn, get_args
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from steppe.batched.async_pool.data import PoolData
-from steppe.batched.async_pool.env_index import indices_of, rows_of, stack_as
-from steppe.batched.async_pool.jobs import NAMES, AsyncWork, Job
+from steppe.batched.async_pool.data import PoolData, Stack, stack_as
+from steppe.batched.async_pool.env_index import parse_env_index, split_by_env
+from steppe.batched.async_pool.pending import NAMES, PendingCall, PendingCalls
 from steppe.batched.attributes import HAS
 from steppe.batched.base import BatchedEnv
 from steppe.batched.factories import given_envs
@@ -22,15 +22,13 @@ from steppe.workers import PATIENCE_AFTER_FAILURE, exclusive, uninterrupted
 
 __all__ = ["AsyncEnvPool"]
 
-Stack = Literal["dense", "maybe_dense", "lazy"]
-_STACKS = ("dense", "maybe_dense", "lazy")
 _BACKENDS = ("threading", "multiprocessing")
-# What there is of a pool from its start on, or is not for other processes.
-_OF_A_START = frozenset({"_work", "_data", "_row_actions"})
+# Attributes that belong to one start of the pool, and are not pickled.
+_OF_A_START = frozenset({"_pending", "_data", "_row_actions"})
 
 
 class AsyncEnvPool(BatchedEnv):
-    """Environments that work while the caller does something else: send to some, receive from whichever has ended.
+    """Environments that step while the caller does something else: send calls, and receive results as they end.
 
     ``AsyncEnvPool(..., backend="threading")`` makes a :class:`ThreadingAsyncEnvPool`, ``backend="multiprocessing"`` a
     :class:`ProcessorAsyncEnvPool`. Each environment has a thread or process of its own, made at the first use (or by
@@ -42,39 +40,41 @@ class AsyncEnvPool(BatchedEnv):
             td = pool.async_step_and_maybe_reset_recv(min_get=2)[1]   # the first time: pool.async_reset_recv(min_get=2)
             pool.async_step_and_maybe_reset_send(policy(td))
 
-    Data of one environment has no batch, data of ``k`` has batch size ``[k]``. The entry ``"env_index"`` says which
-    environments they are: an int, or a list or tensor of them; the argument ``env_index=`` goes before it. Results are
-    sorted by it and carry it, as int64 ``[k]``. Data of the whole batch, ``[n]``, needs none.
+    Data of one environment has no batch dimension, data of ``k`` environments has batch size ``[k]``. The argument
+    ``env_index=``, or else the entry ``"env_index"``, says which environments they are: an int, or a list or tensor of
+    ints. Data of the whole batch, ``[n]``, needs neither. Results are sorted by environment and have the entry
+    ``"env_index"``, int64 ``[k]``.
 
-    The calls of every environment (``reset``, ``step``, ``step_and_maybe_reset``, ``rollout``, ``set_seed``) work too,
-    with batch size ``[n]`` and the data of a :class:`SerialEnv`, when no environment is at work.
+    While no call is pending, the methods of every environment (``reset``, ``step``, ``step_and_maybe_reset``,
+    ``rollout``, ``set_seed``) work too, with batch size ``[n]`` and the data of a :class:`SerialEnv`.
 
-    Several threads may send and receive at the same time, each for environments of its own (``start`` the pool first);
-    all other calls need no other thread in one. ``close`` ends the waits of other threads with a ClosedError.
+    Several threads may send and receive at the same time, each for other environments (``start`` the pool first). All
+    other methods must not run while another thread is in one. ``close`` ends the waits of other threads with a
+    ClosedError.
 
     Args:
-        env_makers: ids, callables or environments, one for each row; one alone makes a pool of one. An environment is
-            used as it is by ``"threading"``, and copied by pickling for ``"multiprocessing"``.
+        env_makers: ids, callables or environments, one for each row; a single one makes a pool of one environment. An
+            environment is used directly by ``"threading"``, and copied by pickling for ``"multiprocessing"``.
         backend: ``"threading"`` or ``"multiprocessing"``.
         stack: how rows become one TensorDict. ``"dense"``: contiguous; all environments must have equal specs.
             ``"lazy"``: a lazy stack, so that rows may differ. ``"maybe_dense"``: contiguous where possible.
         create_env_kwargs: keyword arguments for the factories, one dict or a list of them.
-        step_timeout: seconds that an environment may be at work; None for no limit.
+        step_timeout: seconds that an environment may take for a call; None for no limit.
         mp_start_method: how processes start, see :class:`ParallelEnv`; for ``backend="multiprocessing"`` alone.
         device: where data comes out.
-        **ignored: arguments of TorchRL's pool that only choose how (``exchange``, ``envs_per_worker``,
-            ``worker_affinity``): taken, with a warning for each that says what is done.
+        **ignored: arguments of TorchRL's pool without an effect on results (``exchange``, ``envs_per_worker``,
+            ``worker_affinity``): accepted with a warning that says what is done instead.
 
     Attributes:
-        min_get: how many results a receiving call waits for that is not told; 1.
-        env_makers: what the pool was made with.
+        min_get: how many results a receiving call waits for by default; 1.
+        env_makers: the ``env_makers`` argument, as a list.
 
     Raises:
         StateError: sending to an environment whose result was not received, or receiving what was not sent.
-        WorkerError: from receiving: an environment raised, with its traceback, or its process ended. Everything is
-            stopped then; ``close`` is all that is left to call.
-        WorkerTimeout: ``step_timeout`` passed (the same holds), or the ``timeout`` of a receiving call (nothing is lost
-            or stopped).
+        WorkerError: when receiving, if an environment raised (with its traceback) or its process ended. The pool is
+            stopped then, and can only be closed.
+        WorkerTimeout: ``step_timeout`` passed, and the pool is stopped; or the ``timeout`` of a receiving call passed,
+            and nothing is lost or stopped.
         NotSupported: the environments' specs differ, with ``stack="dense"``.
     """
 
@@ -114,8 +114,8 @@ class AsyncEnvPool(BatchedEnv):
     ) -> None:
         if backend not in (None, self.backend):
             raise SpecError(f"{type(self).__name__} has backend={self.backend!r}, found {backend!r}: leave it out.")
-        if stack not in _STACKS:
-            raise SpecError(f"stack is one of {', '.join(map(repr, _STACKS))}, found {stack!r}.")
+        if stack not in get_args(Stack):
+            raise SpecError(f"stack is one of {', '.join(map(repr, get_args(Stack)))}, found {stack!r}.")
         makers = list(env_makers) if isinstance(env_makers, (list, tuple)) else [env_makers]
         if not makers:
             raise SpecError(
@@ -131,138 +131,138 @@ class AsyncEnvPool(BatchedEnv):
         self.mp_start_method = mp_start_method
         self.stack = stack
         self.step_timeout = step_timeout
-        self._work = AsyncWork(step_timeout)
+        self._pending = PendingCalls(step_timeout)
 
     def _check_start_method(self, method: str | None) -> None:
-        """Refuse a way to start workers that the backend has no use for, or that this system lacks."""
+        """Raise if the backend starts no workers, or this system has no such start method."""
         raise NotImplementedError
 
     @property
     def num_envs(self) -> int:
-        """How many environments there are."""
+        """Number of environments."""
         return int(self.num_workers)
 
     @property
     def env_batch_sizes(self) -> list[torch.Size]:
-        """The batch size of each environment itself. Makes the environments, if need be."""
+        """The batch size of each single environment. Makes the environments if they are not made yet."""
         return [self.batch_size[1:]] * self.num_envs
 
     def stats(self, *, reset: bool = False) -> dict[str, float | int]:
-        """Return nothing: TorchRL counts the waits of its exchange here, and of its queues nothing either."""
+        """Return an empty dict: TorchRL counts the waits of its shared-memory exchange here."""
         return {}
 
     def shutdown(self) -> None:
-        """The same as ``close``, for a pool that may be closed already."""
+        """Close the pool if it is not closed already."""
         self.close(raise_if_closed=False)
 
     # -- sending and receiving ------------------------------------------------------------------------------------
 
-    def async_reset_send(self, tensordict: TensorDictBase | None = None, env_index: Any = None) -> None:
-        """Have environments begin an episode.
+    def async_reset_send(self, tensordict: TensorDictBase | None = None, env_index: object = None) -> None:
+        """Reset environments.
 
         Args:
-            tensordict: data of these environments, whose entries that a reset does not write come back with the result;
-                or None.
-            env_index: which ones; by default those of ``tensordict["env_index"]``, or all.
+            tensordict: data of these environments, or None. Entries that a reset does not write are returned with the
+                result.
+            env_index: which environments; by default those of ``tensordict["env_index"]``, or all.
         """
         self._send(RESET, tensordict, env_index)
 
-    def async_step_send(self, tensordict: TensorDictBase, env_index: Any = None) -> None:
-        """Have environments act.
+    def async_step_send(self, tensordict: TensorDictBase, env_index: object = None) -> None:
+        """Step environments.
 
         Args:
-            tensordict: ``[k]`` data with actions, or data of one environment without a batch. It is copied.
+            tensordict: ``[k]`` data with actions, or data of one environment without a batch dimension. It is copied.
             env_index: which environments; by default those of ``tensordict["env_index"]``.
 
         Raises:
-            StateError: one of them is at work, or its last result was not received. None is started then.
-            ActionError: an action is missing, or does not fit; see :meth:`~steppe.envs.EnvBase.step`. None is started
-                then.
+            StateError: the last call of one of them was not received. No environment is stepped then.
+            ActionError: an action is missing, or does not fit; see :meth:`~steppe.envs.EnvBase.step`. No environment
+                is stepped then.
         """
         self._send(STEP, tensordict, env_index)
 
-    def async_step_and_maybe_reset_send(self, tensordict: TensorDictBase, env_index: Any = None) -> None:
-        """Have environments act, and begin anew where an episode ends. See :meth:`async_step_send`."""
+    def async_step_and_maybe_reset_send(self, tensordict: TensorDictBase, env_index: object = None) -> None:
+        """Step environments, and reset those whose episode ends. See :meth:`async_step_send`."""
         self._send(STEP_AND_RESET, tensordict, env_index)
 
     def async_reset_recv(
         self,
         min_get: int | None = None,
-        env_index: Any = None,
+        env_index: object = None,
         timeout: float | None = None,
         *,
         max_get: int | None = None,
     ) -> TensorDictBase:
-        """Return the first data of the episodes that have begun, ``[k]``. See :meth:`async_step_recv`."""
-        data: TensorDictBase = self._receive(RESET, min_get, env_index, timeout, max_get)
-        return data
+        """Return the data of resets, ``[k]``. See :meth:`async_step_recv`."""
+        return self._receive(RESET, min_get, env_index, timeout, max_get)[0]
 
     def async_step_recv(
         self,
         min_get: int | None = None,
-        env_index: Any = None,
+        env_index: object = None,
         timeout: float | None = None,
         *,
         max_get: int | None = None,
     ) -> TensorDictBase:
-        """Wait for steps and return all that have ended.
+        """Wait for steps, and return all that have ended.
 
         Args:
-            min_get: how many to wait for; by default ``pool.min_get``.
+            min_get: how many steps to wait for; by default ``pool.min_get``.
             env_index: the environments to receive from, an int or a list; any by default.
-            timeout: seconds to wait at most; 0 looks without waiting.
-            max_get: return at most as many, those that were sent first. With ``timeout`` too, the call waits until then
-                for as many to end, once ``min_get`` have.
+            timeout: seconds to wait at most; 0 returns at once.
+            max_get: return at most this many steps, those that were sent first. If ``timeout`` is given too, wait for
+                this many steps until then, and return as soon as ``min_get`` have ended after it.
 
         Returns:
             ``[k]`` data that was sent, with ``"next"`` and ``"env_index"``, sorted by the latter. It never changes.
 
         Raises:
-            StateError: fewer than ``min_get`` steps are under way, so that waiting would never end.
-            WorkerTimeout: fewer than ``min_get`` ended in time. They stay, and can be received later.
-            WorkerError: an environment raised, or its process ended; any environment of the pool, not only those of
-                ``env_index``.
+            StateError: fewer than ``min_get`` steps are pending, so that waiting would never end.
+            WorkerTimeout: fewer than ``min_get`` steps ended in time. They can be received later.
+            WorkerError: an environment of the pool raised, or its process ended, whether or not ``env_index`` names
+                it.
         """
-        data: TensorDictBase = self._receive(STEP, min_get, env_index, timeout, max_get)
-        return data
+        return self._receive(STEP, min_get, env_index, timeout, max_get)[0]
 
     def async_step_and_maybe_reset_recv(
         self,
         min_get: int | None = None,
-        env_index: Any = None,
+        env_index: object = None,
         timeout: float | None = None,
         *,
         max_get: int | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Return steps, and the roots to go on from, as ``step_and_maybe_reset`` does. See :meth:`async_step_recv`."""
-        data: tuple[TensorDictBase, TensorDictBase] = self._receive(
-            STEP_AND_RESET, min_get, env_index, timeout, max_get
-        )
-        return data
+        """Return steps and the roots that follow, as ``step_and_maybe_reset`` does. See :meth:`async_step_recv`."""
+        data, root = self._receive(STEP_AND_RESET, min_get, env_index, timeout, max_get)
+        assert root is not None
+        return data, root
 
-    def _send(self, op: int, tensordict: TensorDictBase | None, env_index: Any) -> None:
-        what, work = f"async_{NAMES[op]}_send", self._work
+    def _send(self, op: int, tensordict: TensorDictBase | None, env_index: object) -> None:
+        what, pending = f"async_{NAMES[op]}_send", self._pending
         self._check_usable(what)
         self.start()
         if tensordict is None and op != RESET:
             raise SpecError(f"{what} takes a TensorDict with the actions, found None.")
         if tensordict is not None and not isinstance(tensordict, TensorDictBase):
             raise SpecError(f"{what} takes a TensorDict, found {type(tensordict).__name__}.")
-        rows, data = rows_of(tensordict, env_index, self.num_workers, what)
-        with uninterrupted(), work.change.lock:
+        data = split_by_env(tensordict, env_index, self.num_workers, what)
+        with uninterrupted(), pending.change.lock:
             self._check_usable(what)
             self.in_use.check(what)
-            work.check_free(rows, what)
-            sent = dict(zip(rows, data, strict=True))
+            pending.check_free(data, what)
             if op != RESET:
-                for row, td in sent.items():
+                for row, td in data.items():
+                    assert td is not None
                     self._data.check_action(row, td)
             self.base_state.uses.note()
-            failure = work.begin(op, sent, self._data.write)
-        self._raise(failure)
+            failure = pending.send(op, data, self._data.write)
+        if failure is not None:
+            self._raise(failure)
 
-    def _receive(self, op: int, min_get: int | None, env_index: Any, timeout: float | None, max_get: int | None) -> Any:
-        what, work = f"async_{NAMES[op]}_recv", self._work
+    def _receive(
+        self, op: int, min_get: int | None, env_index: object, timeout: float | None, max_get: int | None
+    ) -> tuple[TensorDictBase, TensorDictBase | None]:
+        what, pending = f"async_{NAMES[op]}_recv", self._pending
         least = self.min_get if min_get is None else min_get
         for name, number in (("min_get", least), ("max_get", least if max_get is None else max_get)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -270,60 +270,63 @@ class AsyncEnvPool(BatchedEnv):
         if max_get is not None and max_get < least:
             raise SpecError(f"{what}: max_get must not be below min_get, found {max_get} and {least}.")
         self._check_usable(what)
-        asked = None if env_index is None else set(indices_of(env_index, self.num_workers, what))
-        taken: dict[int, Job] = {}
+        requested = None if env_index is None else set(parse_env_index(env_index, self.num_workers, what))
+        received: dict[int, PendingCall] = {}
         try:
-            with uninterrupted(), work.change.lock:  # Ctrl-C comes while it waits, or at the end
+            with uninterrupted(), pending.change.lock:  # Ctrl-C interrupts the wait, or comes after the block
                 self._check_usable(what)
-                rows = work.wait_for(op, asked, least=least, most=max_get, timeout=timeout, check=self._check_usable)
+                rows = pending.wait_for(
+                    op, requested, least=least, most=max_get, timeout=timeout, check=self._check_usable
+                )
                 if rows is not None:
-                    taken = {row: work.jobs[row] for row in rows}
-                    data = self._data.gather(op, taken, self.device, self.step_mdp)
+                    received = {row: pending.by_row[row] for row in rows}
+                    result = self._data.gather(op, received, self.device, self.step_mdp)
                     for row in rows:
-                        del work.jobs[row]
-                    return data
+                        del pending.by_row[row]
+                    return result
         except BaseException:
-            work.put_back(taken)
+            pending.put_back(received)
             raise
-        self._raise(work.failure)
+        assert pending.failure is not None
+        self._raise(pending.failure)
 
-    def _raise(self, failure: BaseException | None) -> None:
-        """Stop everything and raise, after an error."""
-        if failure is None:
-            return
-        self._work.stop(failure)
-        # Threads that end a job need what was held.
+    def _raise(self, failure: BaseException) -> NoReturn:
+        """Stop the pool and raise its error. The caller must not hold the lock: threads need it to end their calls."""
+        self._pending.stop(failure)
         self._stop(PATIENCE_AFTER_FAILURE)
         try:
             raise failure
         finally:
-            del failure  # it refers to this frame, and storage should not have to wait for the garbage collector
+            del failure  # it refers to this frame, and the cycle would keep storage until garbage is collected
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> AsyncEnvPool:
-        """Make the environments, unless they are there."""
-        with self._work.change.lock:
+        """Make the environments if they are not made yet."""
+        with self._pending.change.lock:
             super().start()
         return self
 
     def _open(self) -> None:
         super()._open()
-        own, masks = self._rows, []
-        if own is not None and self._layout.masked:
-            masks = [own.storage.tensors[group.reset_key] for group in self.done_groups]
-        self._work.backend = self._backend
-        self._data = PoolData(own, self._row_actions, masks, self.stack, self._layout.passed_through)
+        self._pending.backend = self._backend
+        self._data = PoolData(
+            self._rows,
+            self._row_actions,
+            resets_on_data=not self._on_arrays,
+            stack=self.stack,
+            passed_through=self._layout.passed_through,
+        )
 
     def check_open(self, what: str) -> None:
-        # Every call that is not asynchronous comes by here before it touches data.
+        # Every method that is not asynchronous calls this before it touches data.
         self._check_usable(what)
-        work = self._work
-        with work.change.lock:
-            work.check_free(sorted(work.jobs), what)
+        pending = self._pending
+        with pending.change.lock:
+            pending.check_free(sorted(pending.by_row), what)
 
     def _check_usable(self, what: str) -> None:
-        stopped = self._work.stopped
+        stopped = self._pending.stopped
         if stopped and not self.is_closed:
             raise ClosedError(f"{what}: this pool was {stopped}: close it, make a new one.")
         super().check_open(what)
@@ -338,39 +341,45 @@ class AsyncEnvPool(BatchedEnv):
         if self.stack == "dense":
             layout = BatchLayout(reports)
             if not layout.alike and layout.row is None:
-                row, kind = _first_difference(reports)
+                first = reports[0].specs
+                row, kind = next(
+                    (row, kind)
+                    for row, report in enumerate(reports)
+                    for kind, spec in report.specs.items()
+                    if spec != first[kind]
+                )
                 raise NotSupported(
                     f"Environments 0 and {row} differ in their {kind} specs, and rows of stack='dense' must not. Make "
                     "the pool with stack='lazy' or stack='maybe_dense'."
                 )
-        self._row_actions = [action_rules(one.specs["action"], one.specs["done"]) for one in reports]
+        self._row_actions = [action_rules(report.specs["action"], report.specs["done"]) for report in reports]
         return super()._adopt(reports)
 
     def _stop(self, patience: float | None = None) -> None:
-        change = self._work.change
+        change = self._pending.change
         with change.lock:
-            change.notify_all()  # other threads that wait for a result learn that there will be none
+            change.notify_all()  # wakes the threads that wait for results, which will not come
         super()._stop(patience)
-        vars(self).pop("_data", None)  # it holds storage
+        vars(self).pop("_data", None)  # it refers to storage
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         super().close(raise_if_closed=raise_if_closed)
-        self._work = AsyncWork(self.step_timeout)
+        self._pending = PendingCalls(self.step_timeout)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name not in _OF_A_START}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._work = AsyncWork(self.step_timeout)
+        self._pending = PendingCalls(self.step_timeout)
 
-    # -- as any environment ---------------------------------------------------------------------------------------
+    # -- the methods of every environment -------------------------------------------------------------------------
 
     @property
     def row_problem(self) -> str | None:
         return f"{type(self).__name__} steps its environments one by one."
 
-    # Another thread may have sent something since these calls were checked first.
+    # These check again, because another thread may have sent a call since the first check.
 
     @exclusive("step")
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -397,15 +406,15 @@ class AsyncEnvPool(BatchedEnv):
     @exclusive("reading an attribute")
     def _ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
         self.start()
-        if path[0] == HAS and self._work.jobs:
-            # hasattr is for everyone, of a pool at work too.
+        if path[0] == HAS and self._pending.by_row:
+            # hasattr must not raise a StateError.
             raise AttributeError(f"{path[1]!r} cannot be read while environments are at work: receive first.")
         self.check_open(f"reading {'.'.join(path)}")
         return super()._ask(path, calls)
 
     def _stacked(self, op: int, tensordict: TensorDictBase | None, rows: list[int] | None = None, *more: Any) -> Any:
         if op != RESET and tensordict is not None and not self._layout.alike:
-            # An environment would refuse it too, but that ends the pool.
+            # An environment would refuse a wrong action too, but its error stops the pool.
             for row, td in enumerate(tensordict.unbind(0)):
                 if rows is None or row in rows:
                     self._data.check_action(row, td)
@@ -416,11 +425,3 @@ class AsyncEnvPool(BatchedEnv):
         if self.stack != "maybe_dense" and lazy != (self.stack == "lazy"):
             return stack_as(self.stack, list(data.unbind(0)))
         return data
-
-
-def _first_difference(reports: list[EnvReport]) -> tuple[int, str]:
-    """Which environment is not as the first, and in what."""
-    first = reports[0].specs
-    return next(
-        (row, kind) for row, one in enumerate(reports) for kind, spec in one.specs.items() if spec != first[kind]
-    )

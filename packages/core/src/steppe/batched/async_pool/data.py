@@ -1,162 +1,197 @@
-"""The data of a pool's environments: what each is given, and what the caller gets of what has ended."""
+"""PoolData: the inputs of single environments of a pool, and the results that receiving calls return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, lazy_stack
 
-from steppe.batched.async_pool.env_index import stack_as
-from steppe.batched.async_pool.jobs import Job, Order
-from steppe.batched.operations import RESET, RESET_ON_DATA, STEP
+from steppe.batched.async_pool.pending import Message, PendingCall
+from steppe.batched.operations import RESET, STEP
 from steppe.batched.rows import BatchRows
-from steppe.batched.unbuffered import sent
+from steppe.batched.unbuffered import sent, stack_rows
 from steppe.envs import ActionRule, EnvBase, missing_action, written_by_policy
-from steppe.errors import ActionError
+from steppe.errors import ActionError, SpecError
 from steppe.specs import CPU
 
-__all__ = ["PoolData"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PoolData", "Stack", "stack_as"]
+
+Stack = Literal["dense", "maybe_dense", "lazy"]
 
 
 class PoolData:
-    """Writes what single environments are sent, and collects what they give.
+    """Writes the inputs of single environments, and builds the results of their calls.
 
     Args:
-        rows: the storage of the pool; None where data travels in messages.
+        rows: the storage of the pool; None if data travels in messages.
         actions: the rules for the actions of each environment.
-        masks: where each row's reset masks are in storage.
+        resets_on_data: whether the environments may read their data at a reset, as those on TensorDicts do.
         stack: how rows become one TensorDict, see :class:`~steppe.batched.AsyncEnvPool`.
-        passed_through: states that environments pass through, see :attr:`EnvBase.passed_through_keys`.
+        passed_through: keys of states that environments pass through, see :attr:`EnvBase.passed_through_keys`.
     """
 
     def __init__(
         self,
         rows: BatchRows | None,
         actions: list[list[ActionRule]],
-        masks: list[torch.Tensor],
-        stack: str,
+        *,
+        resets_on_data: bool,
+        stack: Stack,
         passed_through: tuple[Any, ...],
     ) -> None:
-        self._rows, self._actions, self._masks, self._stack = rows, actions, masks, stack
-        self._passed_through = passed_through
+        self._rows, self._actions, self._resets_on_data = rows, actions, resets_on_data
+        self._stack, self._passed_through = stack, passed_through
+        #: What a step reads in storage.
+        self._keys = [key for key, *_ in (*rows.actions, *rows.carried)] if rows is not None else []
 
-    # -- what an environment is given -----------------------------------------------------------------------------
+    # -- inputs ---------------------------------------------------------------------------------------------------
 
-    def check_action(self, row: int, td: Any) -> None:
-        """Hold the actions of an environment against their rules; one of another dtype is converted in ``td``."""
+    def check_action(self, row: int, td: TensorDictBase) -> None:
+        """Validate the actions of an environment; one of another dtype is converted in ``td``.
+
+        Raises:
+            ActionError: an action is missing, or does not fit its spec.
+        """
         for rule in self._actions[row]:
             value = td.get(rule.key, None)
             if value is None:
                 raise missing_action(td, rule.key)
             try:
-                fitted = rule.fit(value, td.batch_size)
+                action = rule.fit(value, td.batch_size)
             except ActionError as error:
                 raise ActionError(f"Environment {row}: {error}") from None
-            if fitted is not value:
-                td.set(rule.key, fitted)
+            if action is not value:
+                td.set(rule.key, action)
 
-    def write(self, op: int, row: int, td: Any) -> Order:
-        """Write a row into storage; what to order, and the message where storage does not do."""
-        by_message: tuple[Any, dict[str, Any]] = (sent(td, self._passed_through) if td is not None else None), {}
-        own = self._rows
-        if own is None:
-            return op, by_message
-        if op != RESET:
-            self._put(row, td, (*own.actions, *own.carried))
+    def write(self, op: int, row: int, td: TensorDictBase | None) -> tuple[int, Message | None]:
+        """Write the inputs of a call into storage.
+
+        Returns:
+            The operation to order, and the message with the inputs if they have no place in storage.
+        """
+        storage = self._rows
+        if storage is not None and op != RESET:
+            assert td is not None
+            for key in self._keys:
+                value = td.get(key, None)
+                if value is not None:
+                    storage.storage.tensors[key][row].copy_(value)
             return op, None
-        own.write_info(td.unsqueeze(0).get("env_info", None) if td is not None else None, [row], whole=True)
-        known = [td is not None and td.get(key, None) is not None for key, *_ in own.carried]
-        if not any(known):
+        by_message = storage is None
+        if storage is not None:
+            env_info = td.unsqueeze(0).get("env_info", None) if td is not None else None
+            storage.write_info(env_info, [row], whole=True)
+            if td is not None and self._resets_on_data:
+                by_message = any(td.get(key, None) is not None for key, *_ in storage.carried)
+        if not by_message:
             return op, None
-        if not all(known):
-            return op, by_message
-        self._put(row, td, own.carried)
-        for mask in self._masks:
-            mask[row] = True
-        return RESET_ON_DATA, None
+        return op, (None if td is None else sent(td, self._passed_through), {})
 
-    @staticmethod
-    def _put(row: int, td: Any, leaves: Any) -> None:
-        for key, *_, tensor in leaves:
-            value = td.get(key, None)
-            if value is not None:
-                tensor[row].copy_(value)
-
-    # -- what comes of it -----------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
 
     def gather(
-        self, op: int, jobs: dict[int, Job], device: torch.device | None, step_mdp: Callable[[Any], TensorDictBase]
-    ) -> Any:
-        """What has ended, as the caller gets it: data, and for a step and reset the following root too.
+        self,
+        op: int,
+        calls: dict[int, PendingCall],
+        device: torch.device | None,
+        step_mdp: Callable[[TensorDictBase], TensorDictBase],
+    ) -> tuple[TensorDictBase, TensorDictBase | None]:
+        """Return the data of calls that have ended, and the following roots if ``op`` steps and resets.
 
         Args:
             op: the operation.
-            jobs: what has ended, by row, sorted.
-            device: where it comes out; None leaves it where it is.
+            calls: the calls by row, sorted.
+            device: where the data comes out; None leaves it where it is.
             step_mdp: makes the following root of a step.
         """
-        rows, own = list(jobs), self._rows
-        index = torch.tensor(rows, device=device or CPU)
-        empty = TensorDict({}, [], device=device)
-        # Copies, because the rows stay as they are where they cannot be stacked.
-        given = [(job.data if job.data is not None else empty).copy() for job in jobs.values()]
+        empty, index = TensorDict({}, [], device=device), torch.tensor(list(calls), device=device or CPU)
+        # Copies, because the calls stay as they are if their rows cannot be stacked.
+        inputs = {row: (call.data if call.data is not None else empty).copy() for row, call in calls.items()}
         if op == RESET:
-            fresh = self._fresh(jobs, device)
-            data = stack_as(self._stack, [td.update(new) for td, new in zip(given, fresh, strict=True)])
-            return data.set("env_index", index)
-        outcomes = [job.outcome for job in jobs.values()]
-        if own is not None:
-            at = np.asarray(rows)
-            flat = own.next_out.take(at)
-            self._put_written(given, flat)
-            following = own.next_out.some(at, flat)
-        if own is None or any("next" in td.keys() for td in given):
-            # Entries that the environment does not write, such as the state that a policy hands on, stay.
-            parts = following.unbind(0) if own is not None else [_placed(outcome[0], device) for outcome in outcomes]
-            data = stack_as(self._stack, [EnvBase.put_next(td, part) for td, part in zip(given, parts, strict=True)])
+            fresh = self._fresh(calls, device)
+            data = stack_as(self._stack, [td.update(fresh[row]) for row, td in inputs.items()])
+            return data.set("env_index", index), None
+        storage = self._rows
+        if storage is None:
+            nexts = [_moved(call.outcome[0] if call.outcome else None, device) for call in calls.values()]
+            data = self._with_nexts(inputs, nexts).set("env_index", index)
+            if op == STEP:
+                return data, None
+            roots = []
+            for row, td in inputs.items():
+                outcome = calls[row].outcome
+                kept = td.select(*(rule.key for rule in self._actions[row]))  # as step_mdp does
+                roots.append(kept.update(_moved(outcome[1] if outcome else None, device)))
+            return data, stack_as(self._stack, roots).set("env_index", index.clone())
+        at = np.asarray(list(calls))
+        flat = storage.next_out.take(at)
+        self._keep_written_states(inputs, flat)
+        following = storage.next_out.some(at, flat)
+        if any("next" in td.keys() for td in inputs.values()):
+            data = self._with_nexts(inputs, following.unbind(0))
         else:
-            data = stack_as(self._stack, given).set("next", following)
+            data = stack_as(self._stack, list(inputs.values())).set("next", following)
         data.set("env_index", index)
-        if op == STEP:
-            return data
-        if own is not None:
-            return data, _root_after(own, step_mdp(data), flat, at)
-        roots = []
-        for row, td, outcome in zip(rows, given, outcomes, strict=True):
-            kept = td.select(*(rule.key for rule in self._actions[row]))  # as step_mdp does
-            roots.append(kept.update(_placed(outcome[1], device)))
-        return data, stack_as(self._stack, roots).set("env_index", index.clone())
+        return data, None if op == STEP else _following_root(storage, step_mdp(data), flat, at)
 
-    def _put_written(self, given: list[TensorDictBase], flat: dict[Any, torch.Tensor]) -> None:
-        """Put into ``flat`` the states that a policy has written, which environments only pass through."""
-        for row, td in enumerate(given):
+    def _fresh(self, calls: dict[int, PendingCall], device: torch.device | None) -> dict[int, TensorDictBase]:
+        """The first data of episodes, by row: from storage, or from the environment's message."""
+        fresh = {row: _moved(call.outcome[1], device) for row, call in calls.items() if call.outcome is not None}
+        in_storage = [row for row in calls if row not in fresh]
+        if in_storage:
+            assert self._rows is not None
+            fresh.update(zip(in_storage, self._rows.root_out.some(np.asarray(in_storage)).unbind(0), strict=True))
+        return fresh
+
+    def _with_nexts(self, inputs: dict[int, TensorDictBase], nexts: Iterable[TensorDictBase]) -> TensorDictBase:
+        """Stack rows with their ``next``, in which entries that only a policy has written stay."""
+        parts = [EnvBase.put_next(td, following) for td, following in zip(inputs.values(), nexts, strict=True)]
+        return stack_as(self._stack, parts)
+
+    def _keep_written_states(self, inputs: dict[int, TensorDictBase], flat: dict[Any, torch.Tensor]) -> None:
+        """Put states that a policy has written under ``next`` into ``flat``: environments only copy the old ones."""
+        for at, td in enumerate(inputs.values()):
             written = written_by_policy(td, self._passed_through)
             for key in written.keys(True, True) if written is not None else ():
-                flat[key][row] = written.get(key)  # type: ignore[union-attr]
-
-    def _fresh(self, jobs: dict[int, Job], device: torch.device | None) -> list[TensorDictBase]:
-        """The first data of each row."""
-        own = self._rows
-        if own is not None and all(job.outcome is None for job in jobs.values()):
-            return list(own.root_out.some(np.asarray(list(jobs))).unbind(0))
-        return [
-            _placed(job.outcome[1], device) if job.outcome is not None else self._fresh({row: job}, device)[0]
-            for row, job in jobs.items()
-        ]
+                flat[key][at] = written.get(key)  # type: ignore[union-attr]
 
 
-def _root_after(own: BatchRows, root: TensorDictBase, flat: dict[Any, torch.Tensor], at: Any) -> TensorDictBase:
-    """The root that follows a step of some rows, with the first data of those that were reset."""
-    anew = own.flags.was_reset[at]
-    if anew.any():
-        mask = torch.from_numpy(anew).to(root.device)
-        for key, first in own.root_out.take(at).items():
+def _following_root(
+    storage: BatchRows, root: TensorDictBase, flat: dict[Any, torch.Tensor], at: NDArray[np.int64]
+) -> TensorDictBase:
+    """Overwrite the rows of ``root`` that were reset with the first data of their episodes."""
+    was_reset = storage.flags.was_reset[at]
+    if was_reset.any():
+        mask = torch.from_numpy(was_reset).to(root.device)
+        for key, first in storage.root_out.take(at).items():
             root.set(key, torch.where(mask.view((-1,) + (1,) * (first.ndim - 1)), first, flat[key]))
     return root
 
 
-def _placed(data: TensorDictBase, device: torch.device | None) -> TensorDictBase:
+def _moved(data: TensorDictBase | None, device: torch.device | None) -> TensorDictBase:
+    assert data is not None
     return data if device is None else data.to(device)
+
+
+def stack_as(stack: Stack, rows: list[TensorDictBase]) -> TensorDictBase:
+    """Stack rows along a new first dimension.
+
+    Raises:
+        SpecError: ``stack`` is ``"dense"`` and the rows differ.
+    """
+    if stack == "maybe_dense":
+        return stack_rows(rows)
+    try:
+        return lazy_stack(rows, 0) if stack == "lazy" else TensorDict.stack(rows, 0)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise SpecError(
+            f"The rows differ, and cannot become one contiguous TensorDict: {error} Send rows with the same entries, "
+            'or make the pool with stack="maybe_dense" or stack="lazy". Nothing is lost: receive them one by one, '
+            "with env_index."
+        ) from error

@@ -1,38 +1,38 @@
-"""Rows of a pool: which environments data is for, and how rows are stacked."""
+"""Which environments of a pool a call is for: ``env_index``, and the data of each environment."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from tensordict import TensorDictBase, lazy_stack
+from tensordict import TensorDictBase
 
-from steppe.batched.unbuffered import stack_rows
 from steppe.errors import SpecError
 
-__all__ = ["indices_of", "rows_of", "stack_as"]
+__all__ = ["parse_env_index", "split_by_env"]
 
 
-def indices_of(value: Any, n: int, what: str) -> list[int]:
-    """The environments that an ``env_index`` names.
+def parse_env_index(value: object, n: int, what: str) -> list[int]:
+    """Return the environments that an ``env_index`` names.
 
     Args:
         value: an int, or a list, array, tensor or NonTensorData of ints.
-        n: how many environments there are.
+        n: number of environments.
         what: the call, for errors.
 
     Raises:
-        SpecError: it names no environment, one that is not there, or one twice.
+        SpecError: it names no environment, one that does not exist, or one twice.
     """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    found = [value] if not isinstance(value, (list, tuple, range)) else list(value)
-    while found and all(isinstance(one, list) and len(one) == 1 for one in found):
-        found = [one[0] for one in found]
-    found = [one.item() if isinstance(one, torch.Tensor) and one.numel() == 1 else one for one in found]
-    if not found or any(isinstance(one, bool) or not hasattr(one, "__index__") for one in found):
-        raise SpecError(f"{what}: env_index is a whole number or a list of them, found {value!r}.")
-    rows = [one.__index__() for one in found]
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    entries: list[object] = list(listed) if isinstance(listed, (list, tuple, range)) else [listed]
+    while entries and all(isinstance(entry, list) and len(entry) == 1 for entry in entries):
+        entries = [entry[0] for entry in entries if isinstance(entry, list)]
+    rows = []
+    for entry in entries:
+        number = entry.item() if isinstance(entry, torch.Tensor) and entry.numel() == 1 else entry
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            break
+        rows.append(int(number.__index__()))
+    if not rows or len(rows) < len(entries):
+        raise SpecError(f"{what}: env_index is a whole number or a list of them, found {listed!r}.")
     if any(not 0 <= row < n for row in rows):
         raise SpecError(f"{what}: env_index must lie in 0..{n - 1}, found {rows}.")
     if len(set(rows)) != len(rows):
@@ -40,10 +40,20 @@ def indices_of(value: Any, n: int, what: str) -> list[int]:
     return rows
 
 
-def rows_of(
-    tensordict: TensorDictBase | None, env_index: Any, n: int, what: str
-) -> tuple[list[int], list[TensorDictBase | None]]:
-    """Which environments data is for, and a copy of the data of each, without ``"env_index"`` and masks."""
+def split_by_env(
+    tensordict: TensorDictBase | None, env_index: object, n: int, what: str
+) -> dict[int, TensorDictBase | None]:
+    """Return a copy of each environment's data, by row, without ``"env_index"`` and masks.
+
+    Args:
+        tensordict: data of the environments, or None.
+        env_index: the environments; None reads ``tensordict["env_index"]``, or takes all of them.
+        n: number of environments.
+        what: the call, for errors.
+
+    Raises:
+        SpecError: the data does not say which environments it is for, or has another batch size.
+    """
     index = env_index
     if index is None and tensordict is not None:
         index = tensordict.get("env_index", None)
@@ -52,9 +62,9 @@ def rows_of(
                 f"{what}: data of batch size {tuple(tensordict.batch_size)} does not say which environments it is for. "
                 f'Give env_index=..., or write td["env_index"]. Only data of all {n} environments needs neither.'
             )
-    rows = list(range(n)) if index is None else indices_of(index, n, what)
+    rows = list(range(n)) if index is None else parse_env_index(index, n, what)
     if tensordict is None:
-        return rows, [None] * len(rows)
+        return dict.fromkeys(rows)
     size = tuple(tensordict.batch_size)
     if size != (len(rows),) and not (size == () and len(rows) == 1):
         raise SpecError(
@@ -62,24 +72,4 @@ def rows_of(
             f"[{len(rows)}]."
         )
     data = tensordict.exclude("env_index", "_reset", "_step").detach().clone()
-    return rows, [data] if size == () else list(data.unbind(0))
-
-
-def stack_as(stack: str, rows: list[TensorDictBase]) -> TensorDictBase:
-    """Stack rows along a new first dimension.
-
-    Raises:
-        SpecError: ``stack`` is ``"dense"`` and the rows differ.
-    """
-    if stack == "maybe_dense":
-        return stack_rows(rows)
-    join: Any = lazy_stack if stack == "lazy" else torch.stack
-    try:
-        stacked: TensorDictBase = join(rows, 0)
-        return stacked
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise SpecError(
-            f"The rows differ, and cannot become one contiguous TensorDict: {error} Send rows with the same entries, "
-            'or make the pool with stack="maybe_dense" or stack="lazy". Nothing is lost: receive them one by one, '
-            "with env_index."
-        ) from error
+    return dict(zip(rows, [data] if size == () else data.unbind(0), strict=True))

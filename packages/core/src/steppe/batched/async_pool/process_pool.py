@@ -13,9 +13,8 @@ __all__ = ["ProcessorAsyncEnvPool"]
 class ProcessorAsyncEnvPool(AsyncEnvPool):
     """An :class:`AsyncEnvPool` whose environments have a worker process each.
 
-    The workers, the shared memory and what happens to errors are those of :class:`ParallelEnv`: data of fixed shapes
-    is written into shared memory and a word tells the worker; other data, and that of unequal environments, travels in
-    messages.
+    Workers, shared memory and errors are those of :class:`ParallelEnv`: data of fixed shapes is written into shared
+    memory, and a command flag wakes the worker. Other data, and data of unequal environments, travels in messages.
     """
 
     backend = "multiprocessing"
@@ -25,7 +24,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
 
     def _make_backend(self) -> AsyncProcesses:
         return AsyncProcesses(
-            self._work.change,
+            self._pending.change,
             self._factories,
             method=self.mp_start_method,
             step_timeout=self.step_timeout,
@@ -34,5 +33,5 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
 
     @property
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers; empty before the start and after the end."""
+        """Process ids of the workers; empty before ``start`` and after ``close``."""
         return worker_pids(self)

@@ -14,11 +14,11 @@ __all__ = ["ThreadingAsyncEnvPool"]
 class ThreadingAsyncEnvPool(AsyncEnvPool):
     """An :class:`AsyncEnvPool` whose environments are made, stepped and closed in a thread each.
 
-    For environments that wait (for a network, a simulator, a compiled library that lets go of Python's lock) more than
-    they compute: threads of Python compute one at a time.
+    Use it for environments that mostly wait for a network, a simulator or a compiled library that releases the GIL:
+    only one thread at a time runs Python code.
 
-    A thread cannot be stopped from outside. One whose environment hangs is left behind by ``close``, with a warning,
-    after 5 seconds; it ends when the environment comes back, and keeps the interpreter from ending before.
+    A thread cannot be stopped from outside. If an environment hangs, ``close`` leaves its thread running after 5
+    seconds, with a warning. The thread ends when the environment returns, and the interpreter waits for it at exit.
     """
 
     backend = "threading"
@@ -28,7 +28,7 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
             raise SpecError('mp_start_method is for worker processes: leave it out, or use backend="multiprocessing".')
 
     def _make_backend(self) -> Threads:
-        return Threads(self._work.change, self._factories, step_timeout=self.step_timeout)
+        return Threads(self._pending.change, self._factories, step_timeout=self.step_timeout)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
         backend: Threads | None = self._backend
@@ -36,12 +36,12 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
         if backend is None:
             return
         if backend.hung:
-            # Also what an error left behind: by now it may have come back.
+            # Threads that an error left running may have ended by now.
             backend.stop(self._patience)
         if backend.hung:
             warnings.warn(
-                f"Environments {backend.hung} did not come back within {self._patience:g} s, and a thread cannot be "
-                'stopped: theirs run on. Use backend="multiprocessing" for environments that may hang.',
+                f"Environments {backend.hung} did not return within {self._patience:g} s, and a thread cannot be "
+                'stopped: theirs keep running. Use backend="multiprocessing" for environments that may hang.',
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -14,7 +14,7 @@ from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage
 
-__all__ = ["AsyncBackend", "Backend", "stopped_batch"]
+__all__ = ["AsyncBackend", "AwaitedCall", "Backend", "stopped_batch"]
 
 
 def stopped_batch(name: str, why: str) -> ClosedError:
@@ -96,6 +96,13 @@ class Backend(ABC):
         """Close the environments; what has not come back after ``patience`` seconds is given up. Once is enough."""
 
 
+class AwaitedCall(Protocol):
+    """A call of one environment that was not received yet, as :meth:`AsyncBackend.wait` reads it."""
+
+    ticket: Any
+    ended: bool
+
+
 class AsyncBackend(Backend):
     """One that also sets single environments to work, and does not wait for them."""
 
@@ -112,8 +119,8 @@ class AsyncBackend(Backend):
         """``next`` and the following root where data travels, None where it is in storage; or what was raised."""
 
     @abstractmethod
-    def wait(self, jobs: dict[int, Any], timeout: float | None) -> BaseException | None:
-        """Sleep until a job may have ended; an error that belongs to none of them is returned.
+    def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
+        """Sleep until one of the calls may have ended; returns an error that belongs to none of them.
 
-        The lock of the ``Turn`` that the backend was made with is held, and let go of meanwhile.
+        The caller holds the lock of the ``Turn`` that the backend was made with; it is released during the wait.
         """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import cloudpickle
 
-from steppe.batched.backends.base import AsyncBackend, Backend, stopped_batch
+from steppe.batched.backends.base import AsyncBackend, AwaitedCall, Backend, stopped_batch
 from steppe.batched.backends.in_process import CallersShare
 from steppe.batched.backends.serving import ENTRY, ShareOfRows
 from steppe.batched.flags import Flags
@@ -250,13 +250,13 @@ class AsyncProcesses(Processes, AsyncBackend):
                 self._change.wait(0.1)
         super().stop(patience)
 
-    def wait(self, jobs: dict[int, Any], timeout: float | None) -> BaseException | None:
+    def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
         pool = self.pool
         if self._leading:
             # Another thread waits for the workers, and tells.
             self._change.wait(timeout)
             return None
-        if pool.words is not None and pool.gate.spin(lambda: _some_order_ended(pool, jobs)):
+        if pool.words is not None and pool.gate.spin(lambda: _some_order_ended(pool, calls)):
             return None
         self._leading = True
         try:
@@ -265,8 +265,8 @@ class AsyncProcesses(Processes, AsyncBackend):
             self._leading = False
             self._change.notify_all()
         for row in heard:
-            job = jobs.get(row)
-            if job is None or job.ended or job.ticket.order is not None:
+            call = calls.get(row)
+            if call is None or call.ended or call.ticket.order is not None:
                 # No message is due but an error, or the end of its process.
                 try:
                     pool.unexpected(row)
@@ -275,5 +275,5 @@ class AsyncProcesses(Processes, AsyncBackend):
         return None
 
 
-def _some_order_ended(pool: Pool, jobs: dict[int, Any]) -> bool:
-    return any(not job.ended and job.ticket.order is not None and pool.ended(job.ticket) for job in jobs.values())
+def _some_order_ended(pool: Pool, calls: Mapping[int, AwaitedCall]) -> bool:
+    return any(not call.ended and call.ticket.order is not None and pool.ended(call.ticket) for call in calls.values())

@@ -6,13 +6,13 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, ClassVar
 
 from steppe.batched.attributes import ask_row
-from steppe.batched.backends.base import AsyncBackend, stopped_batch
+from steppe.batched.backends.base import AsyncBackend, AwaitedCall, stopped_batch
 from steppe.batched.flags import Flags
 from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
@@ -135,7 +135,7 @@ class Threads(AsyncBackend):
     def result(self, ticket: Future[Any]) -> Any:
         return ticket.result()
 
-    def wait(self, jobs: dict[int, Any], timeout: float | None) -> BaseException | None:
+    def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
         self._change.wait(timeout)
         return None
 
