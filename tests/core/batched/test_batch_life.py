@@ -104,7 +104,7 @@ def test_what_goes_to_a_device_goes_there_as_one_block(batch: Any, make: Any, mo
         action = expected[1:2, 0].select(*env.action_keys)
         expected_row = env.step_at(action.clone(), [1])["next"]
     # The path of a GPU, with the host in its place.
-    monkeypatch.setattr("steppe.batched.rows.readout", readout.StagedReadout)
+    monkeypatch.setattr("steppe.batched.storage_rows.readout", readout.StagedReadout)
     monkeypatch.setattr("steppe.batched.base.is_host", lambda device: False)
     with batch(3, make, device="cpu") as env:
         env.set_seed(1)

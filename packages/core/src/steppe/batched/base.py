@@ -13,14 +13,14 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.batched.attributes import NO_CALL, dispatched
 from steppe.batched.backends.base import Backend
+from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.batch_writer import BatchWriter
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
-from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host
-from steppe.batched.rows import BatchRows, rows_of_masks
 from steppe.batched.states import put_states, states_of_rows
+from steppe.batched.storage_rows import BatchRows, rows_of_masks
 from steppe.batched.unbuffered import Messages, stack_rows
 from steppe.batched.view import BatchView, rows_of_index
 from steppe.envs import (
@@ -112,6 +112,7 @@ class BatchedEnv(EnvBase):
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = IGNORED
 
     steps_others = True
+    makes_its_envs = True
 
     def __init__(
         self, num_workers: int, create_env_fn: Any, *, create_env_kwargs: Any = None, device: Any = None, **ignored: Any

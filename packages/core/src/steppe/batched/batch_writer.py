@@ -11,7 +11,7 @@ import torch
 
 from steppe.batched.backends.base import Backend
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
-from steppe.batched.rows import WRITTEN, BatchRows
+from steppe.batched.storage_rows import WRITTEN, BatchRows
 from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.specs import below_next
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steppe.batched.attributes import ask_row
-from steppe.batched.share import Share
+from steppe.batched.shard import Shard
 from steppe.workers import SubjectError
 
 __all__ = [
@@ -24,14 +24,14 @@ __all__ = [
 STEP, STEP_AND_RESET, RESET, RESET_ON_DATA, RESET_BY_MASKS = 1, 2, 3, 4, 5
 
 
-def perform(share: Share, op: int, rows: list[int] | None) -> int:
+def perform(shard: Shard, op: int, rows: list[int] | None) -> int:
     """Step or reset rows of storage, all of them where ``rows`` is None; returns how many ended and were reset."""
     if rows is not None and not rows:
         return 0  # the rows of a partial step may all be another's
     if op in (STEP, STEP_AND_RESET):
-        return share.step(rows, reset=op == STEP_AND_RESET)
-    every = list(range(len(share.envs)))
-    share.reset(every if rows is None else rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
+        return shard.step(rows, reset=op == STEP_AND_RESET)
+    every = list(range(len(shard.envs)))
+    shard.reset(every if rows is None else rows, on_data=op == RESET_ON_DATA, by_masks=op == RESET_BY_MASKS)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, lazy_stack
 
-from steppe.batched.layout import BatchLayout
+from steppe.batched.batch_layout import BatchLayout
 from steppe.batched.operations import RESET, STEP
 from steppe.envs import written_by_policy
 from steppe.specs import OUTPUT_KINDS, every_leaf_key

@@ -11,7 +11,6 @@ from tensordict import TensorDictBase
 from tensordict.nn import CudaGraphModule
 
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.batched import ParallelEnv, SerialEnv
 from steppe.collectors.delivery import Output
 from steppe.envs import EnvBase, next_seed
 from steppe.errors import NotSupported, PolicyError, SpecError
@@ -96,7 +95,7 @@ def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[
         create_env_fn = create_env_fn[0]
     if isinstance(create_env_fn, EnvBase):
         if kwargs:
-            if not isinstance(create_env_fn, (SerialEnv, ParallelEnv)):
+            if not create_env_fn.makes_its_envs:
                 raise TypeError(f"{name}: create_env_kwargs= is for a function or an id, and an environment was given.")
             create_env_fn.update_kwargs(kwargs)
         return create_env_fn, False

@@ -26,6 +26,9 @@ class EnvAttributes(SpecViews, Module):
     _batch_locked: bool = True
     #: Whether its ``_step`` and ``_reset`` are those of other environments.
     steps_others: bool = False
+    #: Whether it is a batch that makes its environments itself: ``update_kwargs`` changes the arguments it makes them
+    #: with, until it has started.
+    makes_its_envs: bool = False
     #: Whether ``step_mdp`` may change the data of the step that it is given.
     edits_frames: bool = False
     #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.

@@ -12,8 +12,8 @@ from steppe.batched.async_pool.env_index import parse_env_index, split_by_env
 from steppe.batched.async_pool.pending import NAMES, PendingCall, PendingCalls
 from steppe.batched.attributes import HAS
 from steppe.batched.base import BatchedEnv
+from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.factories import given_envs
-from steppe.batched.layout import BatchLayout, EnvReport
 from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.envs import action_rules
 from steppe.errors import ClosedError, NotSupported, SpecError

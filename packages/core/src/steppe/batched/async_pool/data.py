@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase, lazy_stack
 
 from steppe.batched.async_pool.pending import Message, PendingCall
 from steppe.batched.operations import RESET, STEP
-from steppe.batched.rows import BatchRows
+from steppe.batched.storage_rows import BatchRows
 from steppe.batched.unbuffered import sent, stack_rows
 from steppe.envs import ActionRule, EnvBase, missing_action, written_by_policy
 from steppe.errors import ActionError, SpecError

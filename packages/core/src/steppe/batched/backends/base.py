@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
-from steppe.batched.layout import EnvReport
 from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage

@@ -8,17 +8,17 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from steppe.batched.backends.base import Backend
+from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
-from steppe.batched.share import Share
+from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import Failure, SubjectError
 
-__all__ = ["CallersShare", "InProcess"]
+__all__ = ["CallersShard", "InProcess"]
 
 _T = TypeVar("_T")
 
@@ -48,24 +48,24 @@ class InProcess(Backend):
 
     def use(self, storage: Storage, flags: Flags) -> None:
         """Write rows of this storage from now on."""
-        self.share = Share(self.envs, storage, flags)
+        self.shard = Shard(self.envs, storage, flags)
 
     def check(self, name: str) -> None:
         pass
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            return perform(self.share, op, rows)
+            return perform(self.shard, op, rows)
         except SubjectError as error:
             raised = self._told(error)
         raise raised
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
-        return self.share.decoder()
+        return self.shard.decoder()
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
         try:
-            return self.share.step(rows, reset=reset, natives=actions)
+            return self.shard.step(rows, reset=reset, natives=actions)
         except SubjectError as error:
             raised = self._told(error)
         raise raised
@@ -106,7 +106,7 @@ class InProcess(Backend):
         return cause
 
 
-class CallersShare(InProcess):
+class CallersShard(InProcess):
     """The first rows of a batch, which the caller steps while its workers step the others.
 
     What an environment raises is a WorkerError here, as it is there.

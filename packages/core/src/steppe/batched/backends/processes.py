@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import cloudpickle
 
 from steppe.batched.backends.base import AsyncBackend, AwaitedCall, Backend, stopped_batch
-from steppe.batched.backends.in_process import CallersShare
-from steppe.batched.backends.serving import ENTRY, ShareOfRows
+from steppe.batched.backends.in_process import CallersShard
+from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
 from steppe.batched.operations import has_arguments
 from steppe.batched.turn import Turn
@@ -39,7 +39,7 @@ class Processes(Backend):
 
     Args:
         factories: one for each row.
-        n_processes: how many processes step them, the caller's share included.
+        n_processes: how many processes step them, the shard of the caller included.
         caller_share: the first part is stepped by this process.
         method: how workers start.
         num_threads: threads that torch uses in each.
@@ -70,7 +70,7 @@ class Processes(Backend):
         own = bounds.pop(0)[1] if caller_share else 0
         self._bounds = bounds
         self._step_timeout, self._patience = step_timeout, patience
-        self._share: CallersShare | None = None
+        self._shard: CallersShard | None = None
         self.stopped, self._why = False, AFTER_AN_ERROR
         rows = [range(first, end) for first, end in bounds]
         self.pool = Pool(
@@ -83,10 +83,10 @@ class Processes(Backend):
             grace=patience if step_timeout is None else min(patience, step_timeout),
         )
         try:
-            shares = [ShareOfRows(first, factories[first:end]) for first, end in bounds]
+            shares = [ShardFactories(first, factories[first:end]) for first, end in bounds]
             self.pool.begin(shares, num_threads=num_threads)
-            self._share = CallersShare(factories[:own]) if own else None
-            self.reports = [] if self._share is None else list(self._share.reports)
+            self._shard = CallersShard(factories[:own]) if own else None
+            self.reports = [] if self._shard is None else list(self._shard.reports)
             for w in range(len(bounds)):
                 found, modules = self.pool.receive(w)
                 self.reports += found
@@ -101,8 +101,8 @@ class Processes(Backend):
         handle = storage.handle()
         words = self.pool.share(Flags.nbytes(n), (handle.spec, n, handle.nbytes), [handle.fd])
         self._flags = Flags(n, words.extra)
-        if self._share is not None:
-            self._share.use(storage, self._flags)
+        if self._shard is not None:
+            self._shard.use(storage, self._flags)
         return storage, self._flags
 
     def check(self, name: str) -> None:
@@ -113,7 +113,7 @@ class Processes(Backend):
 
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
-            meanwhile = self._share.stepper(op, rows) if self._share is not None else None
+            meanwhile = self._shard.stepper(op, rows) if self._shard is not None else None
             if rows is None:
                 if self.meanwhile is not None:
                     meanwhile = _both(self.meanwhile, meanwhile)
@@ -144,7 +144,7 @@ class Processes(Backend):
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         try:
-            found = self._share.exchange(op, data) if self._share is not None else {}
+            found = self._shard.exchange(op, data) if self._shard is not None else {}
             parts = self._parts(data)
             messages = {w: ("rows", op, part) for w, part in parts.items()}
             for answer in self.pool.ask(messages, self._step_timeout).values():
@@ -159,7 +159,7 @@ class Processes(Backend):
         return found
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        values = self._share.ask(path, calls) if self._share is not None else []
+        values = self._shard.ask(path, calls) if self._shard is not None else []
         parts = self._parts(dict(enumerate(calls)))
         messages = {w: ("ask", path, cloudpickle.dumps(part)) for w, part in parts.items()}
         for answer in self._answers(messages).values():
@@ -167,8 +167,8 @@ class Processes(Backend):
         return values
 
     def seed(self, seeds: dict[int, Any]) -> None:
-        if self._share is not None:
-            self._share.seed(seeds)
+        if self._shard is not None:
+            self._shard.seed(seeds)
         self._answers({w: ("seed", part) for w, part in self._parts(seeds).items()})
 
     def _parts(self, data: dict[int, Any]) -> dict[int, dict[int, Any]]:
@@ -200,12 +200,12 @@ class Processes(Backend):
         with uninterrupted():  # it is bounded, and whoever presses Ctrl-C again would leave processes behind
             self.pool.stop(self._patience if patience is None else patience)
             # The environments of a forked child are copies of those of its parent.
-            if self._share is not None and self.pool.is_ours:
-                self._share.stop(0.0)
+            if self._shard is not None and self.pool.is_ours:
+                self._shard.stop(0.0)
 
 
 def _both(work: Callable[[], object], stepper: Callable[[], int] | None) -> Callable[[], int]:
-    """What the caller does beside its workers: its own share of the steps, and something else."""
+    """What the caller does beside its workers: its own shard, and something else."""
 
     def run() -> int:
         total = 0 if stepper is None else stepper()

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from steppe.batched.attributes import ask_row
 from steppe.batched.backends.base import AsyncBackend, AwaitedCall, stopped_batch
+from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
-from steppe.batched.share import Share
+from steppe.batched.shard import Shard
 from steppe.batched.turn import Turn
 from steppe.batched.unbuffered import run_rows
 from steppe.errors import WorkerError, WorkerTimeout
@@ -56,7 +56,7 @@ class Threads(AsyncBackend):
         # Executors end idle threads when they are forgotten, and before the interpreter does.
         self._executors = [ThreadPoolExecutor(1, thread_name_prefix=f"steppe-env-{row}") for row in range(n)]
         self._envs: list[Any] = [None] * n
-        self._shares: list[Share] | None = None
+        self._shards: list[Shard] | None = None
         self._idents: set[int] = set()
         self._closing: dict[int, Future[Any]] | None = None
         self._owner = os.getpid()
@@ -93,7 +93,7 @@ class Threads(AsyncBackend):
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage, self._flags = Storage(row, (n,), kind="shared" if staged else "plain"), Flags(n)
-        self._shares = [Share([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
+        self._shards = [Shard([env], storage, self._flags, at) for at, env in enumerate(self._envs)]
         return storage, self._flags
 
     def check(self, name: str) -> None:
@@ -106,14 +106,14 @@ class Threads(AsyncBackend):
 
     def _job(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None = None) -> Callable[[], Any]:
         """What steps or resets an environment: in its row of storage, or on the data of ``message``."""
-        env, share = self._envs[row], self._shares[row] if self._shares is not None else None
+        env, shard = self._envs[row], self._shards[row] if self._shards is not None else None
 
         def run() -> Any:
             if message is not None:
                 found = run_rows(op, {row: env}, {row: message})[row]
                 return tuple(td.clone() if td is not None else None for td in found)
-            assert share is not None
-            perform(share, op, None)
+            assert shard is not None
+            perform(shard, op, None)
             return None
 
         return _telling(row, "step", run)

@@ -1,4 +1,4 @@
-"""Share: the environments of a batch that one process steps, each of which writes its row of one storage."""
+"""Shard: the environments of a batch that one process steps, each of which writes its row of one storage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from steppe.specs import below_next
 from steppe.storage import Storage
 from steppe.workers import SubjectError
 
-__all__ = ["Share"]
+__all__ = ["Shard"]
 
 
-class Share:
+class Shard:
     """The environments of a batch that one process steps and resets; each writes its row.
 
     Environments that write rows of arrays, and are alike, are stepped by one loop; others one by one.

@@ -8,34 +8,34 @@ from typing import Any
 
 import cloudpickle
 
+from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.layout import make_envs, report
 from steppe.batched.operations import ask_rows, perform, seed_rows
-from steppe.batched.share import Share
+from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
 from steppe.workers import Words, Worker
 
-__all__ = ["ENTRY", "ShareOfRows", "serve"]
+__all__ = ["ENTRY", "ShardFactories", "serve"]
 
 #: Where a pool of workers finds this.
 ENTRY = f"{__name__}:serve"
 
 
 @dataclass(frozen=True)
-class ShareOfRows:
+class ShardFactories:
     """What a worker is sent: its factories, and the row of the first."""
 
     first_row: int
     factories: list[Callable[[], Any]]
 
 
-def serve(worker: Worker, share: ShareOfRows) -> None:
+def serve(worker: Worker, shard: ShardFactories) -> None:
     """Make environments, say what they are, and serve them until the caller is done."""
-    envs = make_envs(share.factories, share.first_row)
+    envs = make_envs(shard.factories, shard.first_row)
     try:
         worker.say(([report(env) for env in envs], worker.new_modules()))
-        worker.serve(_Rows(envs, share.first_row))
+        worker.serve(_Rows(envs, shard.first_row))
     finally:
         for env in envs:
             try:
@@ -66,11 +66,11 @@ class _Rows:
         storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
         self.flags = Flags(n_rows, words.extra)
         at_work, at = worker.at_work
-        self.own_share = Share(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
+        self.shard = Shard(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
 
     def order(self, op: int, partial: int) -> int:
         rows = None
         if partial:
             active = self.flags.active
             rows = [at for at in range(len(self.envs)) if active[self.first_row + at]]
-        return perform(self.own_share, op, rows)
+        return perform(self.shard, op, rows)
