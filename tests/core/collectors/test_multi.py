@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from steppe import (
     aSyncDataCollector,
 )
 from steppe.errors import ClosedError, PolicyError, SpecError, WorkerError, WorkerTimeout
-from steppe_testing import CountingEnv, assert_equal_data
+from steppe_testing import CountingEnv, DynamicSpecEnv, TextCountingEnv, assert_equal_data
 from tests.limits import ANSWER, AT_ONCE, CHILD
 
 CART = "gym:CartPole-v1"
@@ -198,7 +199,25 @@ def test_weights_follow_each_batch_where_that_is_asked_for() -> None:
     with MultiSyncDataCollector([counting], policy, frames_per_batch=4, update_at_each_batch=True) as collector:
         for number in range(3):
             policy.module.weight.data.fill_(number)
-            assert next(collector)["weight"].eq(number).all()
+            batch = next(collector)
+            assert batch["weight"].eq(number).all()
+            assert batch["collector", "policy_version"].eq(number + 1).all(), "the first step's frames too"
+
+
+@pytest.mark.parametrize("random_frames", [0, 8])
+def test_frames_of_a_batch_name_the_update_that_made_them(random_frames: int) -> None:
+    policy = scaled()
+    with aSyncDataCollector(
+        counting, policy, frames_per_batch=4, update_at_each_batch=True, init_random_frames=random_frames
+    ) as collector:
+        batches = []
+        for number in range(6):
+            policy.module.weight.data.fill_(10 * number)  # the weights of update ``number``, which comes with a batch
+            batches.append(next(collector))
+    for number, batch in enumerate(batches):
+        assert batch["collector", "policy_version"].eq(number).all()
+        if 4 * number >= random_frames:
+            assert batch["weight"].eq(10 * max(number - 1, 0)).all()
 
 
 @pytest.mark.parametrize("kind", [MultiSyncDataCollector, MultiaSyncDataCollector])
@@ -380,6 +399,49 @@ def test_an_interruptor_ends_a_batch_in_this_process_too(env: Any) -> None:
     assert mask.reshape(-1, mask.shape[-1]).sum(-1).unique().tolist() == [4]
     assert (batch["collector", "traj_ids"][~mask] == -1).all()
     assert torch.equal(follower["observation"][..., 0, :], batch["next", "observation"][..., 3, :])
+
+
+class WaitingInWords(Waiting, TextCountingEnv):
+    """The same with text, for which batches have no fixed place."""
+
+
+@pytest.mark.parametrize(("rows", "cat_results"), [(0, "stack"), (0, -1), (2, "stack"), (2, 0), (2, -1)])
+def test_interrupted_batches_of_text_are_put_together(
+    rows: int, cat_results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "go"
+
+    def maker(make: Any) -> Any:
+        return (lambda: SerialEnv(rows, make)) if rows else make
+
+    makers = [maker(lambda: TextCountingEnv(100)), maker(lambda: WaitingInWords(str(file)))]
+    n = max(rows, 1)
+    with MultiSyncDataCollector(
+        makers, frames_per_batch=20 * n, preemptive_threshold=0.5, cat_results=cat_results
+    ) as collector:
+        interrupt = collector.worker_group.interrupt
+        monkeypatch.setattr(collector.worker_group, "interrupt", lambda: (interrupt(), file.touch()))
+        batch = next(collector)
+        assert collector.stats()["frames"] == 14 * n
+    if cat_results == -1:
+        assert batch.shape[-1] == 14, "what was not collected is left out"
+        batch = batch[..., 10:].reshape(n, 4)
+    else:
+        batch = batch.reshape(2, n, 10)[1]
+        assert (batch["collector", "traj_ids"][:, 4:] == -1).all()
+        assert (batch["next", "observation"][:, 4:] == 0).all()
+        assert [frame["next", "text"] for frame in batch[0, 4:]] == [None] * 6
+    assert [frame["next", "text"] for frame in batch[0, :4]] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("cat_results", ["stack", 0, -1])
+def test_growing_data_of_workers_is_put_together(cat_results: Any) -> None:
+    makers = [partial(DynamicSpecEnv, 3), partial(DynamicSpecEnv, 4)]
+    with MultiSyncDataCollector(makers, frames_per_batch=12, cat_results=cat_results) as collector:
+        batch = next(collector)
+    assert batch.names[-1] == "time"
+    sizes = [frame["observation"].shape[1] for frame in batch.reshape(-1).unbind(0)]
+    assert sizes == [1, 2, 3, 1, 2, 3, 1, 2, 3, 4, 1, 2]
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------

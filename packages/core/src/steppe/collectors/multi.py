@@ -20,7 +20,7 @@ from steppe.collectors.serving import WorkerTask
 from steppe.collectors.shared_weights import values_for
 from steppe.collectors.weights import SourcePolicy
 from steppe.collectors.worker_group import WorkerGroup
-from steppe.envs import ExplorationType, done_groups, next_seed
+from steppe.envs import ExplorationType, done_groups, next_seed, stack_frames
 from steppe.errors import PolicyError, SpecError
 from steppe.registry import env_factory
 from steppe.specs import Composite
@@ -65,7 +65,9 @@ class MultiCollector(IteratingCollector):
         device, env_device, policy_device: as there; each one for all workers, or a list.
         devices: older name of ``device``.
         update_at_each_batch: take over the weights of ``policy`` with every batch, without a call of
-            ``update_policy_weights_``.
+            ``update_policy_weights_``. Each time counts the policy version up, before
+            :class:`MultiSyncDataCollector` begins a batch (its first one has version 1), and after
+            :class:`MultiaSyncDataCollector` has received one (each worker's first one has version 0).
         preemptive_threshold: the part of workers, 0 to 1, that must have their batch: then the others end theirs at
             their next step. What they have not collected is marked False in ``("collector", "mask")``, with
             ``traj_ids`` -1 and zeros.
@@ -297,8 +299,14 @@ class MultiCollector(IteratingCollector):
         self.worker_group.begin_anew()
 
     def _joined(self, batches: list[TensorDictBase], dim: int) -> TensorDictBase:
-        joined = cat_tds(batches, dim) if len(batches) > 1 else batches[0].clone()
-        return named(joined)
+        """Concatenate the batches of workers, lazily if the shapes of their entries differ."""
+        if len(batches) == 1:
+            return named(batches[0].clone())
+        try:
+            return named(cat_tds(batches, dim))
+        except RuntimeError:
+            at = dim % batches[0].batch_dims
+            return named(stack_frames([frame for batch in batches for frame in batch.unbind(at)], at))
 
     def __repr__(self) -> str:
         return (

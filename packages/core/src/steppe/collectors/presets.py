@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tensordict import TensorDictBase
-from tensordict import stack as stack_tds
 
 from steppe.collectors.engine import Collector
 from steppe.collectors.multi import MultiCollector, named
+from steppe.envs import stack_frames
 from steppe.errors import SpecError
 
 __all__ = ["MultiSyncDataCollector", "MultiaSyncDataCollector", "SyncDataCollector", "aSyncDataCollector"]
@@ -79,7 +79,7 @@ class MultiSyncDataCollector(MultiCollector):
         batches, steps = worker_group.take(sorted(everyone))
         frames = sum(steps) * rows
         if self.cat_results == "stack":
-            return named(stack_tds(batches, 0)), frames
+            return named(stack_frames(batches, 0)), frames
         along_time = self.cat_results == -1 or not self.env_batch_size
         if along_time:
             batches = [batch[..., :count] for batch, count in zip(batches, steps, strict=True)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_non_tensor
+from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 from steppe.envs import DeclaredKeys, is_kept, stack_frames, without_private
 from steppe.errors import NotSupported, SpecError
@@ -315,13 +315,25 @@ class FrameList:
         """Stack the frames.
 
         Args:
-            written: for the sake of :class:`FrameWriter`: there are no others here.
+            written: how many steps were written; the missing ones of a batch that ended early are zeros, and None for
+                text and the like.
 
         Raises:
             NotSupported: they have different entries.
         """
         frames, self._frames = self._frames, []
+        if written is not None and written < self._steps:
+            frames += [_padding_like(frames[-1])] * (self._steps - written)
         try:
             return stack_frames(frames, self.dim)
         except (RuntimeError, KeyError) as error:
             raise NotSupported(f"The steps of this batch cannot be put together: {error}") from error
+
+
+def _padding_like(frame: TensorDictBase) -> TensorDictBase:
+    """Return a frame of zeros with the entries of ``frame``; text and the like are None."""
+    padding = frame.clone().zero_()
+    for key, value in list(padding.items(True, True, is_leaf=is_leaf_nontensor)):
+        if is_non_tensor(value):
+            padding.set_non_tensor(key, None)
+    return padding
