@@ -16,7 +16,7 @@ from torch import distributions
 from steppe.collectors import Draw, Drawing
 from steppe.envs import EnvBase, ExplorationType
 from steppe.errors import ActionError, PolicyError
-from steppe.specs import Binary, Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+from steppe.specs import Spec
 from steppe_agents.fused_draws import categorical, normal, one_hot
 
 __all__ = ["CategoricalActor", "NormalActor"]
@@ -27,8 +27,8 @@ class _FusedActor(ProbabilisticTensorDictSequential):
 
     _parameters_of: ClassVar[list[str]]
     _continuous: ClassVar[bool]
-    _form: type[Categorical] | type[OneHot] | None = None
-    """What the actions are, where they are categories."""
+    _choice_form: str | None = None
+    """The ``Spec.choice_form`` of the actions that the actor writes; None for continuous ones."""
 
     def __init__(
         self,
@@ -73,23 +73,22 @@ class _FusedActor(ProbabilisticTensorDictSequential):
         spec = env.full_action_spec.get(key, None)
         if getattr(spec, "dtype", None) is None:
             return  # it writes no action of this environment
-        continuous = spec.dtype.is_floating_point and not isinstance(spec, _DISCRETE)
+        form = spec.choice_form
+        continuous = spec.dtype.is_floating_point and form is None
         if continuous is not self._continuous:
             kinds = {True: "continuous", False: "discrete"}
             raise ActionError(
                 f"{type(self).__name__} draws {kinds[self._continuous]} actions, and the action {key!r} of "
                 f"{type(env).__name__} is {kinds[continuous]}: {spec}. {_fitting(spec, continuous)}"
             )
-        form = self._form
-        several = isinstance(spec, (MultiCategorical, MultiOneHot))
-        if form is not None and isinstance(spec, _DISCRETE) and (several or not isinstance(spec, form)):
+        written = self._choice_form
+        if written is not None and form is not None and form != written:
+            one_hot = written == "one_hot"
             raise ActionError(
-                f"{type(self).__name__} with one_hot={form is OneHot} writes actions of {form.__name__}, and the "
-                f"action {key!r} of {type(env).__name__} is {spec}. {_fitting(spec, continuous)}"
+                f"{type(self).__name__} with one_hot={one_hot} writes actions of "
+                f"{'OneHot' if one_hot else 'Categorical'}, and the action {key!r} of {type(env).__name__} is {spec}. "
+                f"{_fitting(spec, continuous)}"
             )
-
-
-_DISCRETE = (Categorical, OneHot, MultiCategorical, MultiOneHot, Binary)
 
 
 def _fitting(spec: Spec, continuous: bool) -> str:
@@ -97,10 +96,11 @@ def _fitting(spec: Spec, continuous: bool) -> str:
     if continuous:
         k = spec.shape[-1] if spec.shape else 1
         return f"NormalActor(module) draws such actions; its module returns {2 * k} numbers, means and deviations."
-    if type(spec) in (Categorical, OneHot, Binary):
-        given = "module" if isinstance(spec, OneHot) else "module, one_hot=False"
-        where = f" for each of {tuple(spec.shape)}" if isinstance(spec, Categorical) and spec.shape else ""
-        return f"CategoricalActor({given}) draws such actions; its module returns {spec.space.n} logits{where}."
+    if spec.choice_form in ("one_hot", "categorical"):
+        one_hot = spec.choice_form == "one_hot"
+        arguments = "module" if one_hot else "module, one_hot=False"
+        where = "" if one_hot or not spec.shape else f" for each of {tuple(spec.shape)}"
+        return f"CategoricalActor({arguments}) draws such actions; its module returns {spec.space.n} logits{where}."
     return "No actor of steppe draws such actions: make one of a ProbabilisticTensorDictSequential."
 
 
@@ -137,7 +137,7 @@ class CategoricalActor(_FusedActor):
     ) -> None:
         draw, made = (_one_hot, _OneHot) if one_hot else (categorical, distributions.Categorical)
         super().__init__(module, in_keys, out_keys, draw, made, return_log_prob, log_prob_key, default_interaction_type)
-        self._form = OneHot if one_hot else Categorical
+        self._choice_form = "one_hot" if one_hot else "categorical"
 
 
 class _OneHot(distributions.OneHotCategorical):

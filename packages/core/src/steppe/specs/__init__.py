@@ -7,6 +7,8 @@ data, checks it, and follows the operations on shapes that tensors have.
 
 from __future__ import annotations
 
+from .action_checks import ArrayCheck, NumberCheck
+from .action_decoders import ACTION_TOLIST_LIMIT, ActionDecoder
 from .base import Spec
 from .binary import Binary
 from .bounds import bounds_of, mapped_bounds
@@ -39,10 +41,13 @@ from .union import union
 TensorSpec = Spec  # the name that programs for TorchRL use
 
 __all__ = [
+    "ACTION_TOLIST_LIMIT",
     "CPU",
     "INPUT_KINDS",
     "OUTPUT_KINDS",
     "SPEC_KINDS",
+    "ActionDecoder",
+    "ArrayCheck",
     "Binary",
     "BinaryBox",
     "Bounded",
@@ -59,6 +64,7 @@ __all__ = [
     "MultiCategorical",
     "MultiOneHot",
     "NonTensor",
+    "NumberCheck",
     "OneHot",
     "Spec",
     "Stacked",

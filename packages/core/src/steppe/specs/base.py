@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import torch
 
@@ -13,6 +13,8 @@ from steppe.arguments import ignored_argument
 from steppe.errors import NotSupported, SpecError
 
 from . import shapes
+from .action_checks import ArrayCheck, NumberCheck
+from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .construction import SpecMeta
 from .shapes import Change, ShapeLike
 
@@ -287,6 +289,69 @@ class Spec(metaclass=SpecMeta):
             NotSupported: there are more than 2**24, or rows with different masks.
         """
         raise self._unsupported("enumerate", "its values are not countable")
+
+    # Actions -----------------------------------------------------------------------------------------------------
+
+    # Environments call these methods once, when their specs are known. Only the functions that they return run at each
+    # step. A kind of spec overrides those whose defaults do not fit it; no other code distinguishes kinds of actions.
+
+    @property
+    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
+        """How data encodes choices: one of ``space.n`` categories (one-hot or as a number), several choices, or None.
+
+        Actors compare it with what they write.
+        """
+        return None
+
+    @property
+    def one_hot_sizes(self) -> list[int] | None:
+        """Sizes of the one-hot rows that lie end to end in the last dimension; None if data is not one-hot."""
+        return None
+
+    @property
+    def rows_differ(self) -> bool:
+        """Whether rows have different specs, as in a stack of unequal specs."""
+        return False
+
+    def array_check(self) -> ArrayCheck | None:
+        """Return a function that checks whether all actions in an array ``[..., *shape]`` are valid choices.
+
+        The default, None, accepts every value: environments clip numbers themselves.
+        """
+        return None
+
+    def number_check(self) -> NumberCheck | None:
+        """Return the same check for one action as Python numbers, ``action.tolist()``; None if it is not faster."""
+        return None
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Return the functions that turn actions into what a library takes. By default, these are arrays.
+
+        Args:
+            refuse: call it with an invalid action; it raises the error.
+        """
+        return decode_arrays(self.shape, self.dtype)
+
+    def action_text(self) -> str:
+        """Describe the valid actions; error texts put it after "must be"."""
+        return f"in {self!r}"
+
+    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest how to convert an action of a wrong shape; empty by default.
+
+        Args:
+            value: the action.
+            expected: the shape that it must have.
+            name: an expression for this spec, such as ``env.action_spec``.
+
+        Returns:
+            A sentence that begins with a space, or nothing.
+        """
+        return ""
+
+    def choice_hint(self, value: torch.Tensor, name: str) -> str:
+        """Suggest how to convert an action of the right shape that is not a valid choice; see :meth:`shape_hint`."""
+        return ""
 
     # Shapes ------------------------------------------------------------------------------------------------------
 

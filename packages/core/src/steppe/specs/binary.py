@@ -9,6 +9,8 @@ import torch
 from steppe.errors import SpecError
 
 from . import masks, shapes
+from .action_checks import NumberCheck
+from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike
 from .categorical import Categorical
 from .dtypes import CPU
@@ -62,6 +64,18 @@ class Binary(Categorical):
 
     def _counts_text(self) -> list[str]:
         return []
+
+    def number_check(self) -> NumberCheck | None:
+        """Return None: arrays are checked."""
+        return None
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Decode actions into arrays."""
+        return decode_arrays(self._shape, self._dtype)
+
+    def action_text(self) -> str:
+        """Return the two values."""
+        return "0 or 1"
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Pick the entries where ``index`` is one: rows ``[..., n]`` with k ones each give ``[..., k]``.

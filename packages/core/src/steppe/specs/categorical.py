@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from steppe.errors import NotSupported, SpecError
 
 from . import masks, sampling, shapes
+from .action_checks import ArrayCheck, NumberCheck, check_below
+from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_number
 from .base import DeviceLike, Spec
 from .boxes import CategoricalBox
 from .discrete import Discrete, is_whole, most_categories, one_hot, whole
@@ -193,6 +195,54 @@ class Categorical(Discrete):
         n = self._known_n("enumerate")
         each = masks.allowed_categories(self._mask, n, use_mask=use_mask, device=self._device).to(self._dtype)
         return each.view(-1, *[1] * self.ndim).expand(-1, *shapes.static(self._shape)).clone()
+
+    @property
+    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
+        """``"categorical"``."""
+        return "categorical"
+
+    def array_check(self) -> ArrayCheck | None:
+        """Check that numbers are categories; None if their number is unknown, and for flags."""
+        return None if self._n_now < 0 or self._dtype is torch.bool else check_below(self._n_now)
+
+    def number_check(self) -> NumberCheck | None:
+        """Check that one number is a category; None for other shapes."""
+        if self._shape or self._n_now <= 0 or self._dtype is torch.bool:
+            return None
+        last = self._n_now - 1
+        return lambda number: 0 <= number <= last and number == int(number)
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Decode actions of one element into numbers, others into arrays."""
+        if self._shape.numel() != 1:
+            return decode_arrays(self._shape, self._dtype)
+        in_lists = not self._shape and not self._dtype.is_floating_point
+        return decode_number(self._n_now, refuse, in_lists=in_lists)
+
+    def action_text(self) -> str:
+        """Return the range of the categories."""
+        return f"a whole number from 0 to {self.n - 1}"
+
+    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest how to make numbers of one-hot rows or logits."""
+        if value.shape[:-1] != expected:
+            return ""
+        number, last = value.int() if value.dtype is torch.bool else value, value.shape[-1]
+        if bool(((number != 0).sum(-1) == 1).all()) and bool((number.sum(-1) == 1).all()) and last == self._n_now:
+            convert = "action.int().argmax(-1)" if value.dtype is torch.bool else "action.argmax(-1)"
+            return f" Make numbers of one-hot rows with {convert}."
+        if last == 1:
+            return " Numbers have no dimension of their own: write action.squeeze(-1)."
+        if value.dtype.is_floating_point and last == self._n_now:
+            return (
+                " Pick the category with the largest of these logits with action.argmax(-1), or draw one: "
+                "CategoricalActor(module, one_hot=False)."
+            )
+        return ""
+
+    def choice_hint(self, value: torch.Tensor, name: str) -> str:
+        """Suggest the nearest category."""
+        return f" Take the nearest category with {name}.project(action)."
 
     def _same(self, other: Any) -> bool:
         return super()._same(other) and (self._n, self._n_now) == (other._n, other._n_now)

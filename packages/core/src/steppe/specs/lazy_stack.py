@@ -70,6 +70,11 @@ class LazyStack(Spec):
         device: torch.device | None = self._parts[0].device
         return device
 
+    @property
+    def rows_differ(self) -> bool:
+        """True."""
+        return True
+
     def __len__(self) -> int:
         """Return the first size of the shape; the number of stacked specs where that is the first dimension."""
         return self.shape[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
@@ -11,6 +11,8 @@ from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import masks, sampling, shapes
+from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_each_below, check_numbers_below
+from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike, Spec
 from .boxes import BoxList
 from .categorical import Categorical
@@ -257,6 +259,35 @@ class MultiCategorical(Categorical):
         rows = torch.cartesian_prod(*columns).reshape(-1, *self._nvec.shape).to(self._device, self._dtype)
         batch = shapes.static(self._shape[: self.ndim - self._nvec.ndim])
         return rows.view(-1, *[1] * len(batch), *self._nvec.shape).expand(-1, *batch, *self._nvec.shape).clone()
+
+    @property
+    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
+        """``"several"``."""
+        return "several"
+
+    def array_check(self) -> ArrayCheck | None:
+        """Check that each number is a category of its choice."""
+        return check_each_below(self._nvec.numpy())
+
+    def number_check(self) -> NumberCheck | None:
+        """Check one action of a few choices; None for other shapes."""
+        if self.ndim != 1 or self._nvec.ndim != 1 or len(self._nvec) > PYTHON_LIMIT:
+            return None
+        return check_numbers_below(counts_list(self._nvec))
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Decode actions into arrays."""
+        return decode_arrays(self._shape, self._dtype)
+
+    def action_text(self) -> str:
+        """Return the ranges of the categories."""
+        return f"whole numbers from 0 to {(self._nvec - 1).tolist()}"
+
+    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest how to make numbers of one-hot rows or logits."""
+        if self._nvec.ndim > 1 or tuple(value.shape) != (*expected[:-1], int(self._nvec.sum())):
+            return ""
+        return f" Make numbers of one-hot rows, or of logits, with {name}.to_one_hot_spec().to_categorical(action)."
 
     def _same(self, other: Any) -> bool:
         return Leaf._same(self, other) and torch.equal(self._nvec, other._nvec)

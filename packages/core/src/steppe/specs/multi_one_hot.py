@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from steppe.errors import SpecError
 
 from . import shapes
+from .action_decoders import ActionDecoder, Refuse, decode_one_hot_parts
 from .base import DeviceLike
 from .boxes import BoxList
 from .discrete import one_hot_parts
@@ -110,3 +111,16 @@ class MultiOneHot(OneHot):
 
     def _counts_text(self) -> list[str]:
         return [f"nvec={self._parts}"]
+
+    @property
+    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
+        """``"several"``."""
+        return "several"
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Decode rows into an array with the category of each choice."""
+        return decode_one_hot_parts(self._parts)
+
+    def action_text(self) -> str:
+        """Say how many entries each choice has."""
+        return f"one-hot rows of {self._parts} entries, with a single 1 in each"

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensor_collection
 
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import shapes
+from .action_decoders import ActionDecoder, Refuse
 from .base import DeviceLike, Key, Rows, named
 from .shapes import ShapeLike
 from .shaping import Shaped, as_device
@@ -75,6 +76,10 @@ class NonTensor(Shaped):
     def example_data(self) -> Any:
         """The value that ``zero`` and ``rand`` repeat."""
         return self._example
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Return actions as they are, without the wrapper of tensordict."""
+        return ActionDecoder(lambda action: action.data if is_tensor_collection(action) else action, list)
 
     def zero(self, shape: ShapeLike = ()) -> Any:
         """Return the example, ``[*shape, *spec.shape]`` times."""

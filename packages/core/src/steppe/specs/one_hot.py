@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -11,6 +11,8 @@ from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
 
 from . import masks, shapes
+from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_one_hot
+from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_one_hot
 from .base import DeviceLike, Key, Rows, Spec, named
 from .boxes import CategoricalBox
 from .categorical import Categorical
@@ -147,7 +149,54 @@ class OneHot(Discrete):
     def _counts_text(self) -> list[str]:
         return [f"n={self.n}"]
 
+    @property
+    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
+        """``"one_hot"``."""
+        return "one_hot"
+
+    def action_decoder(self, refuse: Refuse) -> ActionDecoder:
+        """Decode one row into its category; several rows stay an array."""
+        return decode_one_hot(self.n, refuse) if self.ndim == 1 else decode_arrays(self._shape, self._dtype)
+
+    def action_text(self) -> str:
+        """Say how many entries there are."""
+        return f"one-hot, a single 1 among {self.n} entries"
+
     # -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def one_hot_sizes(self) -> list[int] | None:
+        """Number of categories of each choice."""
+        return list(self._parts)
+
+    def array_check(self) -> ArrayCheck | None:
+        """Check that each row holds a single 1."""
+        return check_one_hot(self._parts)
+
+    def number_check(self) -> NumberCheck | None:
+        """Check one row of a few categories; None for several rows or choices."""
+        if self.ndim != 1 or len(self._parts) != 1 or self._parts[0] > PYTHON_LIMIT:
+            return None
+        others = self._parts[0] - 1
+        return lambda row: row.count(0) == others and 1 in row
+
+    def shape_hint(self, value: torch.Tensor, expected: tuple[int, ...], name: str) -> str:
+        """Suggest how to make rows of category numbers."""
+        if not is_whole(value):
+            return ""
+        numbers = (*expected[:-1], *self._number_shape()[self.ndim - 1 :])
+        if tuple(value.shape) == numbers:
+            return f" Make one-hot rows of numbers with {name}.encode(action)."
+        if tuple(value.shape) == (*numbers, 1):
+            return f" Make one-hot rows of numbers with {name}.encode(action.squeeze(-1))."
+        return ""
+
+    def choice_hint(self, value: torch.Tensor, name: str) -> str:
+        """Suggest the largest entry of each row, if there is a single one."""
+        parts = shapes.split(value, self._parts)
+        if all(bool(((part == part.amax(-1, keepdim=True)).sum(-1) == 1).all()) for part in parts):
+            return f" Take the largest entry of each row with {name}.project(action)."
+        return f" Make it of numbers with {name}.encode(numbers)."
 
     def _contains(self, val: torch.Tensor) -> bool:
         hot = val.to(torch.bool)

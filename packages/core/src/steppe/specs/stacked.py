@@ -12,6 +12,7 @@ from tensordict import LazyStackedTensorDict
 from steppe.errors import SpecError
 
 from . import shapes
+from .action_checks import ArrayCheck
 from .base import Key, Rows, Spec, named
 from .composite import Composite
 from .lazy_stack import LazyStack, stacked_shape
@@ -194,6 +195,19 @@ class Stacked(LazyStack):
         """Raise a SpecError unless ``value`` has the dtype of the specs."""
         for part, own in zip(self._parts, self._separate(value, key), strict=True):
             part.type_check(own, key)
+
+    def array_check(self) -> ArrayCheck | None:
+        """Check the rows of each part with its own check."""
+        checks = [part.array_check() for part in self._parts]
+        if not any(checks):
+            return None
+        after = self.ndim - self._dim  # counted from the end, because rows may come in front
+
+        def check(array: np.ndarray) -> bool:
+            rows = np.moveaxis(array, array.ndim - after, 0)
+            return all(part is None or part(np.ascontiguousarray(row)) for part, row in zip(checks, rows, strict=True))
+
+        return check
 
     def __repr__(self) -> str:
         inner = ", ".join(map(repr, self._parts))

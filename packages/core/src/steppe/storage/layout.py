@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from steppe.errors import NotSupported
-from steppe.specs import Composite, NonTensor, Spec, Stacked, StackedComposite, torch_to_numpy_dtype_dict
+from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
 
 __all__ = ["Field", "Layout", "storage_problem"]
 
@@ -74,7 +74,7 @@ def storage_problem(spec: Spec) -> str | None:
     Returns:
         A sentence that names the key, or None where every leaf is a tensor of fixed shape.
     """
-    if isinstance(spec, StackedComposite):
+    if isinstance(spec, Composite) and spec.rows_differ:
         return "heterogeneous specs (a StackedComposite) have no fixed layout: each row keeps its own shape."
     if not isinstance(spec, Composite):
         return _leaf_problem("", spec)
@@ -88,9 +88,9 @@ def storage_problem(spec: Spec) -> str | None:
 
 
 def _leaf_problem(key: Any, leaf: Spec) -> str | None:
-    if isinstance(leaf, (Stacked, StackedComposite)):
+    if leaf.rows_differ:
         return f"the entry {key!r} stacks unequal specs, so its shape differs from row to row."
-    if isinstance(leaf, NonTensor) or leaf.dtype is None:
+    if leaf.dtype is None:
         return f"the entry {key!r} is not a tensor ({type(leaf).__name__}), so it has no place in shared memory."
     if any(size < 0 for size in leaf.shape):
         return f"the entry {key!r} has a dynamic shape {tuple(leaf.shape)}, so its size is not known in advance."

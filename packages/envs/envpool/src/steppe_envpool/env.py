@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import ActionRule, EnvBase, RowLayout, layout_problem, missing_action
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_not_found
-from steppe.specs import Binary, Composite, OneHot, Spec, Unbounded
+from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td, entries
 from steppe_gym import space_to_spec
 
@@ -97,7 +97,7 @@ class MultiThreadedEnvWrapper(EnvBase):
                 if key != "valid"
             },
             single=not isinstance(observation, Composite),
-            one_hot=isinstance(action, OneHot),
+            one_hot=action.one_hot_sizes is not None,
         )
 
     # -- rows of arrays -------------------------------------------------------------------------------------------

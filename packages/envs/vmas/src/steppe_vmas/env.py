@@ -14,7 +14,7 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs import GroupMap, LibraryWrapper, RowLayout, base_arguments, group_agents, layout_problem
 from steppe.errors import ActionError, NotSupported, SpecError
 from steppe.registry import AvailableEnvs, env_not_found
-from steppe.specs import Binary, Composite, MultiOneHot, OneHot, Spec
+from steppe.specs import Binary, Composite, Spec
 
 from .agent_data import AgentGroup, by_agent, leaves_of
 from .random_state import RandomState
@@ -128,10 +128,7 @@ class VmasWrapper(LibraryWrapper):
             spec = self.full_action_spec[group.name]
             for agent, member in enumerate(group.members):
                 leaf: Spec = spec[:, agent]["action"]
-                if isinstance(leaf, MultiOneHot):  # a subclass of OneHot, so it is tested first
-                    sizes[member] = [box.n for box in leaf.space]
-                elif isinstance(leaf, OneHot):
-                    sizes[member] = [leaf.n]
+                sizes[member] = leaf.one_hot_sizes
         return sizes
 
     @property

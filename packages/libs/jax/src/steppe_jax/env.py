@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import LibraryWrapper, RowLayout, layout_problem
 from steppe.errors import SpecError
-from steppe.specs import CPU, Binary, Composite, MultiOneHot, OneHot, Spec, Unbounded
+from steppe.specs import CPU, Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td
 
 from .fork_check import check_not_forked
@@ -138,7 +138,7 @@ class JaxEnv(LibraryWrapper):
         attributes["action_entry"] = self.action_keys[0]
         attributes["_action_shape"] = tuple(functions.functions.action.shape)
         attributes["_action_dtype"] = torch_dtype(functions.functions.action.dtype)
-        attributes["one_hot_sizes"] = _one_hot_sizes(action)
+        attributes["one_hot_sizes"] = action.one_hot_sizes
 
     def _state_spec(self, leaf: jax.ShapeDtypeStruct) -> Spec:
         return self._batched(_spec_without_bounds(tuple(leaf.shape), _signed(torch_dtype(leaf.dtype))))
@@ -407,9 +407,3 @@ def _nest(leaves: Mapping[_Key, torch.Tensor], lead: torch.Size, device: torch.d
 
 def _key(path: tuple[str, ...]) -> _Key:
     return path[0] if len(path) == 1 else path
-
-
-def _one_hot_sizes(spec: Spec) -> list[int] | None:
-    if isinstance(spec, MultiOneHot):  # a subclass of OneHot, so it is tested first
-        return [box.n for box in spec.space]
-    return [spec.n] if isinstance(spec, OneHot) else None

@@ -1,4 +1,4 @@
-"""From the action that a spec describes to the one that a library takes."""
+"""ActionCodec: decodes actions for a library."""
 
 from __future__ import annotations
 
@@ -7,182 +7,61 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs.action_rules import ActionRule, missing_action, put_action
 from steppe.errors import ActionError
-from steppe.specs import (
-    Binary,
-    Categorical,
-    Composite,
-    MultiCategorical,
-    MultiOneHot,
-    NonTensor,
-    OneHot,
-    Spec,
-    torch_to_numpy_dtype_dict,
-)
+from steppe.specs import ACTION_TOLIST_LIMIT, ActionDecoder, Composite, Spec, torch_to_numpy_dtype_dict
 from steppe.storage import TOLIST_LIMIT
 
 __all__ = ["ActionCodec"]
 
 _NO_BATCH = torch.Size([])
 
-#: Actions of up to this many numbers are converted with `tolist`, which is faster than a numpy view.
-_ACTION_TOLIST_LIMIT = 16
-
 _new_array = np.array
 
 
-class _Decoder:
-    """One action key: ``one`` decodes a tensor, ``many`` decodes rows of an array, ``few`` rows that are lists.
-
-    Attributes:
-        one: holds what it decodes against the rule for choices, if ``judges`` says so.
-        many: does not; see :meth:`ActionCodec.fit`.
-        few: holds them against it as ``one`` does, and returns None where one does not fit. None where it would not be
-            faster.
-        takes_arrays: whether an action is an array, and stays as it is.
-    """
-
-    def __init__(
-        self,
-        one: Callable[[torch.Tensor], Any],
-        many: Callable[[np.ndarray[Any, Any]], list[Any]],
-        *,
-        few: Callable[[list[Any]], list[Any] | None] | None = None,
-        judges: bool = False,
-        takes_arrays: bool = False,
-    ) -> None:
-        self.one = one
-        self.many = many
-        self.few = few
-        self.judges = judges
-        self.takes_arrays = takes_arrays
-
-
-def _one_hot(leaf: OneHot, rule: ActionRule) -> _Decoder:
-    others = leaf.n - 1
-
-    def one(action: torch.Tensor) -> int:
-        row: list[Any] = action.tolist()
-        if row.count(0) != others or 1 not in row:
-            rule.fit(action)
-        return row.index(1)
-
-    def many(rows: np.ndarray[Any, Any]) -> list[Any]:
-        found: list[Any] = rows.argmax(-1).tolist()
-        return found
-
-    choices = {(*[0] * i, 1, *[0] * (others - i)): i for i in range(leaf.n if leaf.n <= TOLIST_LIMIT else 0)}
-
-    def few(rows: list[Any]) -> list[Any] | None:
-        try:
-            return [choices[tuple(row)] for row in rows]
-        except KeyError:
-            return None
-
-    return _Decoder(one, many, few=few, judges=True)
-
-
-def _categorical(leaf: Categorical, rule: ActionRule) -> _Decoder:
-    limit = leaf.space.n if leaf.space.n > 0 else float("inf")
-
-    def one(action: torch.Tensor) -> Any:
-        number = action.item()
-        if not 0 <= number < limit:
-            rule.fit(action)
-        return number
-
-    def many(rows: np.ndarray[Any, Any]) -> list[Any]:
-        found: list[Any] = rows.reshape(len(rows)).tolist()
-        return found
-
-    def few(rows: list[Any]) -> list[Any] | None:
-        return rows if min(rows) >= 0 and max(rows) < limit else None
-
-    return _Decoder(one, many, few=None if leaf.ndim or leaf.dtype.is_floating_point else few, judges=True)
-
-
-def _multi_one_hot(leaf: Spec) -> _Decoder:
-    ends = np.cumsum([box.n for box in leaf.space])[:-1]
-
-    def split(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.stack([part.argmax(-1) for part in np.split(rows, ends, axis=-1)], -1)
-
-    return _Decoder(lambda action: split(action.detach().numpy()), lambda rows: list(split(rows)))
-
-
-def _array(leaf: Spec) -> _Decoder:
-    def one(action: torch.Tensor) -> np.ndarray[Any, Any]:
-        # Detaching makes another tensor, which costs as much again.
-        return action.detach().numpy() if action.requires_grad else action.numpy()
-
-    dtype = None if leaf.dtype is None else torch_to_numpy_dtype_dict.get(leaf.dtype)
-    if dtype is None or not 0 < leaf.shape.numel() <= _ACTION_TOLIST_LIMIT:
-        return _Decoder(one, list, takes_arrays=dtype is not None)
-    # A few numbers reach numpy sooner through Python than through a view, of which torch and numpy have to agree.
-    return _Decoder(
-        lambda action: _new_array(action.tolist(), dtype),
-        list,
-        few=lambda rows: list(_new_array(rows, dtype)),
-        takes_arrays=True,
-    )
-
-
-def _non_tensor(leaf: Spec) -> _Decoder:
-    return _Decoder(lambda action: action.data if is_tensor_collection(action) else action, list)
-
-
-def _decoder(leaf: Spec, rule: ActionRule) -> _Decoder:
-    if isinstance(leaf, NonTensor):
-        return _non_tensor(leaf)
-    if isinstance(leaf, MultiOneHot):
-        return _multi_one_hot(leaf)
-    if isinstance(leaf, OneHot) and leaf.ndim == 1:
-        return _one_hot(leaf, rule)
-    # Binary and MultiCategorical are Categoricals, and their actions are arrays.
-    if isinstance(leaf, Categorical) and not isinstance(leaf, (Binary, MultiCategorical)) and leaf.shape.numel() == 1:
-        return _categorical(leaf, rule)
-    return _array(leaf)
-
-
 class ActionCodec:
-    """Decodes the actions of a spec: an int for one-hot and categorical ones, an array otherwise.
+    """Decodes actions: an int for one-hot and categorical ones, an array for others, a dict for several keys.
+
+    How one leaf is decoded is up to its spec, see ``Spec.action_decoder``.
 
     Args:
-        spec: the full action spec of one environment. With several keys the native action is a dict.
+        spec: the full action spec of one environment.
     """
 
     def __init__(self, spec: Composite) -> None:
         self.spec = spec
-        self.keys = list(spec.keys(include_nested=True, leaves_only=True))
-        self.rules = {key: ActionRule(key, spec[key]) for key in self.keys}
-        self.decoders = {key: _decoder(spec[key], self.rules[key]) for key in self.keys}
+        self.keys: list[Any] = list(spec.keys(include_nested=True, leaves_only=True))
+        leaves: dict[Any, Spec] = {key: spec[key] for key in self.keys}
+        self.rules = {key: ActionRule(key, leaf) for key, leaf in leaves.items()}
+        self.decoders: dict[Any, ActionDecoder] = {
+            key: leaf.action_decoder(self.rules[key].fit) for key, leaf in leaves.items()
+        }
         self._only = self.keys[0] if len(self.keys) == 1 else None
 
-    def decode(self, arrays: dict[Any, np.ndarray[Any, Any]]) -> list[Any]:
-        """Decode rows ``{key: [k, *shape]}`` into ``k`` native actions. They are taken to be right: see :meth:`fit`."""
+    def decode(self, arrays: dict[Any, np.ndarray]) -> list[Any]:
+        """Decode rows of valid actions ``{key: [k, *shape]}`` into ``k`` library actions. :meth:`fit` validates."""
         if self._only is not None:
             return self.decoders[self._only].many(arrays[self._only])
         columns = [self.decoders[key].many(arrays[key]) for key in self.keys]
         return [dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """A function that holds one action ``[*shape]`` against its rule and decodes it; None for several keys."""
+        """Return a function that validates and decodes one action ``[*shape]``; None for several keys."""
         if self._only is None:
             return None
         rule, decoder = self.rules[self._only], self.decoders[self._only]
         fit, one, dtype, shape = rule.fit, decoder.one, rule.dtype, rule.shape
-        if not decoder.judges:
+        if not decoder.validates:
             return lambda action: one(fit(action))
         return lambda action: one(action if action.dtype is dtype and action.shape == shape else fit(action))
 
-    def decoder_of_rows(self, n: int) -> Callable[[Any], list[Any] | None] | None:
-        """A function that decodes the only action of ``n`` rows, a tensor ``[n, *shape]``, as :meth:`decode` does.
+    def decoder_of_rows(self, n: int) -> Callable[[object], list[Any] | None] | None:
+        """Return a function that validates and decodes the actions of ``n`` rows, a tensor ``[n, *shape]``.
 
-        The function returns None for what does not fit, and for what may, after a conversion. A tensor's few numbers
-        are handed over in half the time that arrays of them take.
+        It reads a few numbers through Python, in half the time of :meth:`decode`. It returns None for an invalid
+        action, and for an action that may be valid after a conversion.
 
         Returns:
             None for several keys, and for actions of many numbers.
@@ -193,19 +72,19 @@ class ActionCodec:
         few, dtype = decoder.few, rule.dtype
         if few is None or rule.shape is None or n * rule.shape.numel() > TOLIST_LIMIT:
             return None
-        if rule.allows is not None and not decoder.judges:
+        if rule.allows is not None and not decoder.validates:
             return None
         shape = torch.Size((n, *rule.shape))
 
-        def decode(action: Any) -> list[Any] | None:
+        def decode(action: object) -> list[Any] | None:
             if type(action) is not torch.Tensor or action.dtype is not dtype or action.shape != shape:
                 return None
             return few(action.tolist())
 
         return decode
 
-    def decoder_of_array(self) -> Callable[[np.ndarray[Any, Any]], Any] | None:
-        """The same of one action as an array."""
+    def decoder_of_array(self) -> Callable[[np.ndarray], Any] | None:
+        """Return a function that validates and decodes one action as an array; None for several keys."""
         decode = self.decoder_of_one()
         if decode is None:
             return None
@@ -215,8 +94,8 @@ class ActionCodec:
         shape, dtype = tuple(rule.shape), np.dtype(torch_to_numpy_dtype_dict[rule.dtype])
         return lambda array: array if array.dtype == dtype and array.shape == shape else decode(torch.from_numpy(array))
 
-    def from_one(self, decode: Callable[[np.ndarray[Any, Any]], Any]) -> Callable[[torch.Tensor], Any] | None:
-        """A function that holds one action ``[*shape]`` against its rule, and gives it to ``decode`` as an array.
+    def from_one(self, decode: Callable[[np.ndarray], Any]) -> Callable[[torch.Tensor], Any] | None:
+        """Return a function that validates one action ``[*shape]`` and passes it to ``decode`` as an array.
 
         None for several keys, and for dtypes that numpy lacks.
         """
@@ -225,7 +104,7 @@ class ActionCodec:
             return None
         fit, dtype, shape = rule.fit, rule.dtype, rule.shape
         allows, allows_one, array_dtype = rule.allows, rule.allows_one, torch_to_numpy_dtype_dict[rule.dtype]
-        if not 0 < shape.numel() <= _ACTION_TOLIST_LIMIT or (allows is not None and allows_one is None):
+        if not 0 < shape.numel() <= ACTION_TOLIST_LIMIT or (allows is not None and allows_one is None):
 
             def of_many(action: torch.Tensor) -> Any:
                 action = fit(action)
@@ -243,11 +122,11 @@ class ActionCodec:
 
         return of_few
 
-    def fit(self, block: dict[Any, Any], batch_size: torch.Size = _NO_BATCH) -> dict[Any, Any]:
-        """Return steps ``{key: [k, *batch_size, *shape]}`` as the spec has them, in its dtypes.
+    def fit(self, block: dict[Any, torch.Tensor], batch_size: torch.Size = _NO_BATCH) -> dict[Any, torch.Tensor]:
+        """Validate steps ``{key: [k, *batch_size, *shape]}`` and return them in the dtypes of the spec.
 
         Raises:
-            ActionError: one does not fit; see :mod:`steppe.envs.action_rules`.
+            ActionError: an action is invalid; see :mod:`steppe.envs.action_rules`.
         """
         dims = 1 + len(batch_size)
         return {key: rule.fit(block[key], block[key].shape[:dims]) for key, rule in self.rules.items()}
@@ -255,15 +134,15 @@ class ActionCodec:
     def fit_steps(
         self, steps: dict[Any, list[Any]], batch_size: torch.Size = _NO_BATCH, *, first: int = 0
     ) -> dict[Any, torch.Tensor]:
-        """Put the actions of ``k`` steps, given one by one, together as :meth:`fit` returns them.
+        """Stack the actions of ``k`` steps, validated as :meth:`fit` does.
 
         Args:
-            steps: for each key a list of actions ``[*batch_size, *shape]``, None where there is none.
-            batch_size: of each action: none for one environment.
-            first: what the first of these steps is called in errors.
+            steps: for each key a list of actions ``[*batch_size, *shape]``, None for a missing one.
+            batch_size: of each action; empty for one environment.
+            first: number of the first step in errors.
 
         Raises:
-            ActionError: one does not fit; the text says in which step.
+            ActionError: an action is missing or invalid; the text names the step.
         """
         try:
             return self.fit({key: torch.stack(values) for key, values in steps.items()}, batch_size)
@@ -271,8 +150,8 @@ class ActionCodec:
             each = {key: self._fit_each(key, values, batch_size, first) for key, values in steps.items()}
             return {key: torch.stack(values) for key, values in each.items()}
 
-    def _fit_each(self, key: Any, values: list[Any], batch_size: torch.Size, first: int) -> list[torch.Tensor]:
-        fitted = []
+    def _fit_each(self, key: NestedKey, values: list[Any], batch_size: torch.Size, first: int) -> list[torch.Tensor]:
+        fitted: list[torch.Tensor] = []
         for step, value in enumerate(values, first):
             if value is None:
                 raise ActionError(f"Step {step}: there is no action at {key!r}. Write one for each step.")
@@ -282,17 +161,17 @@ class ActionCodec:
                 raise ActionError(f"Step {step}: {error}") from None
         return fitted
 
-    def rows_of(
-        self, tensordict: TensorDictBase, batch_size: torch.Size = _NO_BATCH
-    ) -> dict[Any, np.ndarray[Any, Any]]:
-        """The actions in ``tensordict`` as rows ``{key: [n, *shape]}``, converted as :meth:`from_tensordict` does.
+    def rows_of(self, tensordict: TensorDictBase, batch_size: torch.Size = _NO_BATCH) -> dict[Any, np.ndarray]:
+        """Validate the actions in ``tensordict`` and return them as rows ``{key: [n, *shape]}``.
+
+        An action of another dtype is converted in ``tensordict`` too.
 
         Args:
             tensordict: data of one environment, which is one row, or of a batch of n.
-            batch_size: of the actions in it: none, or ``(n,)``.
+            batch_size: of the actions: empty, or ``(n,)``.
 
         Raises:
-            ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
+            ActionError: an action is missing or invalid; see :mod:`steppe.envs.action_rules`.
         """
         fitted = self._fitted(tensordict, batch_size)
         if batch_size:
@@ -310,10 +189,12 @@ class ActionCodec:
             yield key, fitted
 
     def from_tensordict(self, tensordict: TensorDictBase) -> Any:
-        """Decode the actions of one environment. One whose dtype is another is converted in ``tensordict`` too.
+        """Validate and decode the actions of one environment.
+
+        An action of another dtype is converted in ``tensordict`` too.
 
         Raises:
-            ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
+            ActionError: an action is missing or invalid; see :mod:`steppe.envs.action_rules`.
         """
-        native = {key: self.decoders[key].one(action) for key, action in self._fitted(tensordict)}
-        return native[self._only] if self._only is not None else native
+        decoded = {key: self.decoders[key].one(action) for key, action in self._fitted(tensordict)}
+        return decoded[self._only] if self._only is not None else decoded

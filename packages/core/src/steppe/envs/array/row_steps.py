@@ -99,7 +99,7 @@ class RowSteps:
             if judged is None:
                 return nothing
             decode = judged
-        elif rule.allows is not None and not decoder.judges:
+        elif rule.allows is not None and not decoder.validates:
             return nothing
         shape, dtype = torch.Size(leaf.shape), leaf.dtype
 

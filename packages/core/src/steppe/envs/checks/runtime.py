@@ -12,7 +12,6 @@ from tensordict import TensorDict, TensorDictBase
 from steppe.envs.action_rules import action_rules, missing_action, put_action
 from steppe.envs.done import DoneGroup, complete_done
 from steppe.errors import ActionError, SpecError
-from steppe.specs import Stacked
 from steppe.storage import entries
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Expectation:
     def _leaves(self, env: EnvAttributes, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
         found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
         for key, leaf in spec.items(include_nested=True, leaves_only=True):
-            if leaf is None or leaf.dtype is None or isinstance(leaf, Stacked):
+            if leaf is None or leaf.dtype is None or leaf.rows_differ:
                 found.append((key, None, None))
             elif any(size < 0 for size in leaf.shape):
                 found.append((key, None, leaf.dtype))
