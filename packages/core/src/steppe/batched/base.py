@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -214,10 +213,6 @@ class BatchedEnv(EnvBase):
     def _patience(self) -> float:
         """Seconds that environments may take to close."""
         return PATIENCE
-
-    def meanwhile(self, work: Callable[[], object] | None) -> None:
-        if self._running:
-            self._backend.meanwhile = work
 
     def _run(self, op: int, rows: list[int] | None) -> int:
         self.base_state.uses.note()

@@ -35,14 +35,13 @@ from steppe.envs.array.write_row import as_flag, as_numbers, write_row, wrong_sh
 from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
-from steppe.envs.done import DoneGroup, done_groups, rows_ended
+from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated
 from steppe.envs.dreamer import DreamerEnv
 from steppe.envs.env_info import env_info_values
 from steppe.envs.gym_like import GymLikeEnv
 from steppe.envs.info_readers import BaseInfoDictReader, default_info_dict_reader
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
-from steppe.envs.masks.ended import terminated_or_truncated
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
 from steppe.envs.model_based import ModelBasedEnvBase

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_leaf_nontensor, lazy_stack
 
+from steppe.envs.done import rows_ended
 from steppe.specs import Composite, contains_lazy_spec
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class AutoResetMemory:
 
     def keep(self, following: TensorDictBase, env: ResetAndStep) -> TensorDictBase:
         """Take the observations of rows that ended out of ``following``, which is what ``_step`` returned."""
-        done = _root_done(following, env)
+        done = rows_ended(following, env.done_groups)
         self.pending = None
         if not bool(done.any()):
             return following
@@ -51,16 +52,6 @@ class AutoResetMemory:
         assert self.pending is not None
         fresh, self.pending = self.pending, None
         return fresh.update(env.full_done_spec.zero())
-
-
-def _root_done(following: TensorDictBase, env: ResetAndStep) -> torch.Tensor:
-    """``[*B]``: rows in which some level has ended."""
-    levels = [
-        following.get(key).reshape((*following.batch_size, -1)).any(-1)
-        for key in env.done_keys
-        if (key if isinstance(key, str) else key[-1]) == "done"
-    ]
-    return torch.stack(levels).any(0)
 
 
 def observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> TensorDictBase:

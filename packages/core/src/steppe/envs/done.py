@@ -7,6 +7,7 @@ those below it.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "is_complete_done_spec",
     "reset_mask",
     "rows_ended",
+    "terminated_or_truncated",
 ]
 
 _NAMES = ("done", "terminated", "truncated")
@@ -176,46 +178,88 @@ def reset_mask(tensordict: TensorDictBase, group: DoneGroup) -> torch.Tensor | N
     return None
 
 
-def rows_ended(tensordict: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor:
-    """Tell of each row whether it, or some group of agents in it, has ended: ``[*B]`` bool.
+def rows_ended(tensordict: TensorDictBase, groups: list[DoneGroup], *, every: bool = False) -> torch.Tensor:
+    """Return for each row whether its episode has ended, ``[*B]`` bool.
 
     Args:
         tensordict: root or ``next`` data ``[*B]`` with done entries.
-        groups: the levels, root first. Where the root has a done entry it decides alone.
+        groups: the levels, root first. If the root has a done entry, it decides alone.
+        every: if groups of agents decide, whether all of them must have ended; by default one is enough.
     """
     size = tensordict.batch_size
-    deciding = groups[:1] if groups and not groups[0].prefix else groups
-    ended = [tensordict.get(group.key("done")).reshape(*size, -1).any(-1) for group in deciding]
-    return ended[0] if len(ended) == 1 else torch.stack(ended).any(0)
+    levels = [tensordict.get(group.key("done")).reshape(*size, -1) for group in _deciding(groups)]
+    flags = levels[0] if len(levels) == 1 else torch.cat(levels, -1)
+    return flags.all(-1) if every else flags.any(-1)
 
 
 def any_done(tensordict: TensorDictBase, groups: list[DoneGroup], *, write_masks: bool = False) -> bool:
-    """Tell whether some level of ``tensordict`` has ended.
+    """Return whether some row has ended.
 
     Args:
         tensordict: root or ``next`` data with done entries.
-        groups: the levels, root first. Where the root has a done entry it decides alone: whether it means "any" or
-            "all" of the groups is the environment's choice.
-        write_masks: write ``"_reset"`` (a copy of done) at each deciding level.
+        groups: the levels, root first. If the root has a done entry, it decides alone: whether it means "any" or "all"
+            of the groups is the environment's choice.
+        write_masks: write ``"_reset"`` (a copy of done) at each deciding level if some row has ended.
     """
-    deciding = groups[:1] if groups and not groups[0].prefix else groups
     if type(tensordict) is TensorDict and groups and not groups[0].prefix:
-        # The common case, 4 times faster: one done entry at the root of a plain TensorDict.
+        # The common case, 4 times faster: one done entry at the root of a TensorDict.
         done = entries(tensordict).get("done")
         if done is None or not (done.item() if done.numel() == 1 else done.any().item()):
             return False
         if write_masks:
             tensordict.set("_reset", done.clone())
         return True
-    found = False
-    masks: list[tuple[Any, torch.Tensor]] = []
-    for group in deciding:
-        done = tensordict.get(group.key("done"), None)
-        if done is None:
-            continue
-        found = bool(done.any()) or found
-        masks.append((group.reset_key, done))
-    if write_masks and found:
-        for key, done in masks:
-            tensordict.set(key, done.clone())
-    return found
+    return _write_ended(tensordict, groups, ("done",), "_reset" if write_masks else None)
+
+
+def terminated_or_truncated(
+    data: TensorDictBase,
+    full_done_spec: Composite | None = None,
+    key: str | None = "_reset",
+    write_full_false: bool = False,
+) -> bool:
+    """Return whether some row has ended, and write the masks that reset it.
+
+    Args:
+        data: data with done entries, any batch size. Changed in place.
+        full_done_spec: where the done entries are; by default every ``done``, ``terminated`` and ``truncated`` in
+            ``data``.
+        key: last part of the masks' keys; None writes none.
+        write_full_false: write masks also if no row has ended.
+
+    Returns:
+        Whether a row has ended at a level that decides: the root if it has done entries, otherwise every group.
+    """
+    groups = done_groups(full_done_spec) if full_done_spec is not None else _groups_in(data, ())
+    return _write_ended(data, groups, _NAMES, key, always=write_full_false)
+
+
+def _deciding(groups: list[DoneGroup]) -> list[DoneGroup]:
+    return groups[:1] if groups and not groups[0].prefix else groups
+
+
+def _write_ended(
+    data: TensorDictBase, groups: list[DoneGroup], names: tuple[str, ...], mask: str | None, *, always: bool = False
+) -> bool:
+    """Return whether one of the done entries called ``names`` is True at a deciding level, and write the masks."""
+    levels: list[tuple[DoneGroup, torch.Tensor]] = []
+    for group in _deciding(groups):
+        values = [data.get(group.key(name), None) for name in group.names if name in names]
+        flags = [value for value in values if value is not None]
+        if flags:
+            levels.append((group, functools.reduce(torch.logical_or, flags)))
+    ended = any(bool(flag.any()) for _, flag in levels)
+    if mask is not None and (ended or always):
+        for group, flag in levels:
+            data.set(group.key(mask), flag.clone())
+    return ended
+
+
+def _groups_in(data: TensorDictBase, prefix: tuple[str, ...]) -> list[DoneGroup]:
+    """Find the levels of data that have done entries."""
+    names = tuple(name for name in _NAMES if name in data.keys())
+    groups = [DoneGroup(prefix, names)] if names else []
+    for name, value in data.items():
+        if isinstance(value, TensorDictBase) and name != "next":
+            groups += _groups_in(value, (*prefix, name))
+    return groups

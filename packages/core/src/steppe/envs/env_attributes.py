@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -247,14 +247,6 @@ class EnvAttributes(SpecViews, Module):
             f"{type(self).__name__}.{what} needs data of batch size {tuple(own)}, found {tuple(found)}."
             + ("" if what == "step" else " Make it with TensorDict({...}, batch_size=env.batch_size).")
         )
-
-    def meanwhile(self, work: Callable[[], object] | None) -> None:
-        """Have this process do something while others step the environment; None for nothing any more.
-
-        Args:
-            work: called once in each step that other processes or threads take. Environments that are stepped by the
-                caller itself never call it.
-        """
 
     def register_collector(self, collector: Any) -> None:
         """Remember, weakly, the collector that steps this environment, for transforms that ask it something."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -321,9 +320,6 @@ class TransformedEnv(TransformedSteps):
             super().__setattr__(name, value)
             if name in ("_step", "_reset"):
                 self.row_writer_changed()
-
-    def meanwhile(self, work: Callable[[], object] | None) -> None:
-        self._base.meanwhile(work)
 
     def register_collector(self, collector: Any) -> None:
         """Remember, weakly, the collector that steps this environment: ``transform.parent.collector``."""

@@ -35,10 +35,8 @@ class Backend(ABC):
         outlives: whether something is left (processes, threads) when nobody holds the batch any more, unless it is
             stopped.
         stopped: whether ``stop`` was called, or an error ended it.
-        meanwhile: what the caller does while others carry out an operation on all rows.
     """
 
-    meanwhile: Callable[[], object] | None
     reports: list[EnvReport]
     outlives: ClassVar[bool]
     stopped: bool

@@ -30,7 +30,6 @@ class InProcess(Backend):
     """
 
     outlives: ClassVar[bool] = False
-    meanwhile: Callable[[], object] | None = None  # nobody else steps, so there is no such time
 
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
         self.stopped = False

@@ -51,7 +51,6 @@ class Processes(Backend):
     """
 
     outlives: ClassVar[bool] = True
-    meanwhile: Callable[[], object] | None = None
 
     def __init__(
         self,
@@ -115,8 +114,6 @@ class Processes(Backend):
         try:
             meanwhile = self._shard.stepper(op, rows) if self._shard is not None else None
             if rows is None:
-                if self.meanwhile is not None:
-                    meanwhile = _both(self.meanwhile, meanwhile)
                 return self.pool.round(op, timeout=self._step_timeout, meanwhile=meanwhile)
             active = self._flags.active
             active[:] = False
@@ -202,17 +199,6 @@ class Processes(Backend):
             # The environments of a forked child are copies of those of its parent.
             if self._shard is not None and self.pool.is_ours:
                 self._shard.stop(0.0)
-
-
-def _both(work: Callable[[], object], stepper: Callable[[], int] | None) -> Callable[[], int]:
-    """What the caller does beside its workers: its own shard, and something else."""
-
-    def run() -> int:
-        total = 0 if stepper is None else stepper()
-        work()
-        return total
-
-    return run
 
 
 class AsyncProcesses(Processes, AsyncBackend):

@@ -48,7 +48,6 @@ class Threads(AsyncBackend):
     """
 
     outlives: ClassVar[bool] = True
-    meanwhile: Callable[[], object] | None = None
 
     def __init__(self, change: Turn, factories: list[Callable[[], Any]], *, step_timeout: float | None = None) -> None:
         n = len(factories)
@@ -156,8 +155,6 @@ class Threads(AsyncBackend):
         try:
             with uninterrupted():
                 futures.update((row, self._submit(row, call)) for row, call in calls.items())
-            if self.meanwhile is not None:
-                self.meanwhile()
             until = ALL_COMPLETED if survives else FIRST_EXCEPTION
             pending = wait(futures.values(), self._step_timeout, until).not_done
             for row, future in futures.items():

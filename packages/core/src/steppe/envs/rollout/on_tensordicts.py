@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.done import any_done
+from steppe.envs.done import any_done, rows_ended
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, without_private
 from steppe.envs.rollout.policies import Policy, as_policy, note_policy, with_written
 from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
@@ -116,31 +116,27 @@ def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
     frames = Frames(plan.batch_dims, steps=plan.max_steps if whole else None)
     edits = env.edits_frames
     following: TensorDictBase | None
-    env.meanwhile(frames.catch_up)
-    try:
-        for step in range(plan.max_steps):
-            root = act(root)
-            last = step == plan.max_steps - 1
-            if keep_going and not last:
-                frame, following = env.step_and_maybe_reset(root)
-            else:
-                if plan.break_all and step:
-                    _skip_ended(env, root)
-                frame = env.step(root)
-                following = env.step_mdp(frame) if edits else None
-            if plan.callback is not None or plan.storing_device is not None:
-                frames.append(_stored(frame, plan.storing_device))
-            else:
-                frames.append(frame)
-            if plan.callback is not None:
-                plan.callback(env, frame)
-            if last:
-                break
-            if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
-                break
-            root = env.step_mdp(frame) if following is None else following
-    finally:
-        env.meanwhile(None)
+    for step in range(plan.max_steps):
+        root = act(root)
+        last = step == plan.max_steps - 1
+        if keep_going and not last:
+            frame, following = env.step_and_maybe_reset(root)
+        else:
+            if plan.break_all and step:
+                _skip_ended(env, root)
+            frame = env.step(root)
+            following = env.step_mdp(frame) if edits else None
+        if plan.callback is not None or plan.storing_device is not None:
+            frames.append(_stored(frame, plan.storing_device))
+        else:
+            frames.append(frame)
+        if plan.callback is not None:
+            plan.callback(env, frame)
+        if last:
+            break
+        if not keep_going and _ended(env, frame.get("next"), every=plan.break_all):
+            break
+        root = env.step_mdp(frame) if following is None else following
     return without_private(frames.stacked(contiguous=plan.contiguous), plan.declared)
 
 
@@ -214,24 +210,14 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
 
 
 def _skip_ended(env: EnvBase, root: TensorDictBase) -> None:
-    done = _rows_done(env, root)
+    done = rows_ended(root, env.done_groups, every=True)
     if bool(done.any()):
         root.set("_step", ~done)
 
 
-def _rows_done(env: EnvBase, data: TensorDictBase) -> torch.Tensor:
-    """``[*B]``: rows that have ended, by the root where it has a done entry and by all groups otherwise."""
-    groups = env.done_groups
-    if groups and not groups[0].prefix:
-        done: torch.Tensor = data.get("done")
-        return done.reshape(data.batch_size)
-    levels = [data.get(group.key("done")).reshape((*data.batch_size, -1)).all(-1) for group in groups]
-    return torch.stack(levels).all(0)
-
-
 def _ended(env: EnvBase, following: TensorDictBase, *, every: bool) -> bool:
     if every:
-        return bool(_rows_done(env, following).all())
+        return bool(rows_ended(following, env.done_groups, every=True).all())
     return any_done(following, env.done_groups)
 
 

@@ -51,11 +51,6 @@ class Frames:
                 self._chunks.append(chunk)
                 self._loose = []
 
-    def catch_up(self) -> None:
-        """Copy what can be copied by now: for while the environment is busy elsewhere."""
-        if self._copied is not None:
-            self._copied.catch_up()
-
     def stacked(self, *, contiguous: bool | None) -> TensorDictBase:
         """All steps; see :func:`stack_frames`."""
         if not self._chunks:
