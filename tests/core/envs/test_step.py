@@ -204,7 +204,7 @@ def test_a_missing_reward_is_named():
         ({"observation": torch.zeros(2, dtype=torch.complex64)}, "'observation' must have dtype torch.float32"),
         ({"reward": torch.zeros(1, dtype=torch.complex64)}, "'reward' must have dtype"),
         ({"terminated": torch.zeros(1)}, "'terminated' must have dtype torch.bool"),
-        ({"observation": None}, "'observation' is missing"),
+        ({"observation": None}, "'observation' is in the spec but not in the data: return it from _step"),
     ],
 )
 def test_the_first_step_is_held_against_the_specs(bad, text):

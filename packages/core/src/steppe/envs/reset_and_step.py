@@ -124,7 +124,7 @@ class ResetAndStep(EnvAttributes):
         if not self.allow_done_after_reset:
             check_reset_done(fresh, groups, masks, type(self).__name__)
         if first or self.run_type_checks:
-            validate(expectation, fresh, given, "reset", partial=bool(masks), hint=self.spec_hint)
+            validate(self, fresh, given, "reset")
             self.base_state.validated.add("reset")
         if given is None:
             return fresh
@@ -199,7 +199,7 @@ class ResetAndStep(EnvAttributes):
         if first:
             self._find_extra_outputs(following)
         if first or self.run_type_checks:
-            validate(expectation, following, tensordict, "step", hint=self.spec_hint)
+            validate(self, following, tensordict, "step")
             state.validated.add("step")
         if state.auto_reset is not None:
             following = state.auto_reset.keep(following, self)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from steppe.specs import Composite, Spec, StackedComposite
+from steppe.specs import Composite, Spec, StackedComposite, union
 
-__all__ = ["Finding", "compare"]
+if TYPE_CHECKING:
+    from steppe.envs.env_attributes import EnvAttributes
+
+__all__ = ["Finding", "compare", "rewards_at_reset", "spec_of_data"]
 
 Path = tuple[str, ...]
 
@@ -30,6 +33,14 @@ class Finding:
     key: Any
     text: str = field(compare=False)
 
+    @property
+    def entry(self) -> Any:
+        """The key of the entry, wherever it was found: without ``"next"``, and a string if it is not nested."""
+        if not isinstance(self.key, tuple):
+            return self.key
+        path = self.key[1:] if self.key[:1] == ("next",) else self.key
+        return path[0] if len(path) == 1 else path
+
 
 def compare(
     spec: Composite,
@@ -38,6 +49,7 @@ def compare(
     prefix: Path = (),
     spare: Set[Any] | None = frozenset(),
     what: str = "step",
+    domains: bool = True,
 ) -> Iterator[Finding]:
     """Yield every disagreement between data and its spec.
 
@@ -47,22 +59,43 @@ def compare(
         prefix: put in front of the keys in the texts.
         spare: keys that may be in the data without a spec; None allows any.
         what: the method that returned the data: ``"reset"``, ``"step"`` or ``"action"``.
+        domains: also check that values are in their domains, bounds for example.
     """
     lead = data.batch_dims - len(spec.shape)
     if lead < 0 or not _fits(spec.shape, data.batch_size[lead:]):
         text = f"the data has batch size {tuple(data.batch_size)}, expected {tuple(spec.shape)}."
         yield Finding("batch", prefix, f"{_at(prefix)}: {text}" if prefix else text)
         return
-    yield from _level(spec, data, prefix, (), spare, tuple(data.batch_size[:lead]), what)
+    yield from _level(spec, data, prefix, (), spare, tuple(data.batch_size[:lead]), what, domains)
+
+
+def spec_of_data(env: EnvAttributes, what: str) -> Composite:
+    """Return the spec of what a ``"reset"`` (observations and done entries) or a ``"step"`` (rewards too) returns."""
+    rewards = [env.full_reward_spec] if what == "step" else []
+    return env.cached(f"spec_of_{what}", lambda: union(env.full_observation_spec, *rewards, env.full_done_spec))
+
+
+def rewards_at_reset(env: EnvAttributes, data: TensorDictBase) -> Iterator[Finding]:
+    """Yield the rewards in the data of a reset, which has none unless they are observations or state too."""
+    for key in env.reward_keys:
+        if key not in env.observation_keys and key not in env.state_keys and data.get(key, None) is not None:
+            yield Finding("reward", key, f"{key!r} is a reward, and a reset has none: leave it out.")
 
 
 def _level(
-    spec: Composite, data: Any, prefix: Path, path: Path, spare: Set[Any] | None, lead: tuple[int, ...], what: str
+    spec: Composite,
+    data: Any,
+    prefix: Path,
+    path: Path,
+    spare: Set[Any] | None,
+    lead: tuple[int, ...],
+    what: str,
+    domains: bool,
 ) -> Iterator[Finding]:
     if isinstance(spec, StackedComposite):
         dim = len(lead) + spec.dim
         for part, row in zip(spec.specs, data.unbind(dim), strict=True):
-            yield from _level(part, row, prefix, path, spare, lead, what)
+            yield from _level(part, row, prefix, path, spare, lead, what, domains)
         return
     keys = set(data.keys())
     for name, child in spec.items():
@@ -79,9 +112,10 @@ def _level(
                 must = f"must be a TensorDict with {list(child.keys())}, found {type(value).__name__}"
                 yield _finding("type", (*prefix, *inner), f"{must}: nest it, or give the spec a leaf.")
             else:
-                yield from _level(child, value, prefix, inner, spare, lead, what)
+                yield from _level(child, value, prefix, inner, spare, lead, what, domains)
         elif child is not None:
-            yield from _leaf(child, value, (*prefix, *inner), lead, None if data.device is None else child.device)
+            device = None if data.device is None else child.device
+            yield from _leaf(child, value, (*prefix, *inner), lead, device, domains)
     if spare is not None:
         for name in sorted(map(str, keys - set(spec.keys()))):
             yield from _extra(data.get(name), prefix, (*path, name), spare, top=not path)
@@ -101,7 +135,9 @@ def _extra(value: Any, prefix: Path, path: Path, spare: Set[Any], *, top: bool) 
     yield _finding("extra", (*prefix, *path), text)
 
 
-def _leaf(leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: torch.device | None) -> Iterator[Finding]:
+def _leaf(
+    leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: torch.device | None, domains: bool
+) -> Iterator[Finding]:
     if not isinstance(value, torch.Tensor):
         if leaf.dtype is not None:
             text = f"must be a tensor of dtype {leaf.dtype}, found {type(value).__name__}"
@@ -120,7 +156,7 @@ def _leaf(leaf: Spec, value: Any, path: Path, lead: tuple[int, ...], device: tor
     if not _fits(expected, value.shape):
         text = f"must have shape {expected}, found {tuple(value.shape)}: {_mend(leaf, value)}."
         yield _finding("shape", path, text)
-    elif value.dtype is leaf.dtype and -1 not in leaf.shape:
+    elif domains and value.dtype is leaf.dtype and -1 not in leaf.shape:
         yield from _domain(leaf, value, path, lead)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.action_rules import action_rules, missing_action, put_action
+from steppe.envs.checks.disagreements import Finding, compare, rewards_at_reset, spec_of_data
 from steppe.envs.done import DoneGroup, complete_done
 from steppe.errors import ActionError, SpecError
 from steppe.storage import entries
@@ -39,8 +40,6 @@ class Expectation:
         self._adjustments: dict[str, list[tuple[Any, torch.Size | None, torch.dtype | None]]] = {}
         self._adjusts = not env.steps_others
         self._strict = False
-        #: What a reset may hold although it is a reward.
-        self.carried = {*env.observation_keys, *env.state_keys}
         # Environments that return all their done entries need no completing: one set operation for each level tells.
         self._done_levels = [(group.prefix, frozenset(group.names)) for group in self.groups]
 
@@ -192,62 +191,31 @@ def _holds(wanted: torch.dtype, found: torch.dtype) -> bool:
         return False
 
 
-def validate(
-    expectation: Expectation,
-    data: TensorDictBase,
-    given: TensorDictBase | None,
-    what: str,
-    *,
-    partial: bool = False,
-    hint: Callable[[Any], str] = lambda key: "",
-) -> None:
-    """Hold the data of one reset or step against the specs.
+def validate(env: EnvAttributes, data: TensorDictBase, given: TensorDictBase | None, what: str) -> None:
+    """Compare the data of one reset or step with the specs: keys, dtypes and shapes.
 
     Args:
-        expectation: of the environment.
-        data: what it returned.
-        given: what it was given.
+        env: the environment.
+        data: what its ``_reset`` or ``_step`` returned.
+        given: what that method was called with.
         what: ``"reset"`` or ``"step"``.
-        partial: whether only some rows were reset.
-        hint: what to add about an entry.
 
     Raises:
         SpecError: listing every entry that is missing or does not fit.
     """
-    lead = data.batch_size
-    problems: list[str] = []
-    wrong: list[Any] = []
-    if given is not None and given.batch_size != lead:
-        problems.append(f"batch size {tuple(given.batch_size)} expected, {tuple(lead)} found")
-    leaves = [*expectation.observations, *expectation.dones]
-    if what == "step":
-        leaves += expectation.rewards
-    for key, shape, dtype in leaves:
-        try:
-            value = data.get(key, None)
-        except RuntimeError:  # rows of a lazy stack that cannot be read as one tensor
-            continue
-        if value is None:
-            problems.append(f"{key!r} is missing")
-            wrong.append(key)
-            continue
-        if not isinstance(value, torch.Tensor):
-            continue
-        if dtype is not None and value.dtype is not dtype:
-            problems.append(f"{key!r} must have dtype {dtype}, found {value.dtype}")
-            wrong.append(key)
-        if shape is not None and value.shape != lead + shape:
-            problems.append(f"{key!r} must have shape {tuple(lead + shape)}, found {tuple(value.shape)}")
-            wrong.append(key)
-    if what == "reset":
-        for key, _, _ in expectation.rewards:
-            if key not in expectation.carried and data.get(key, None) is not None and given is None:
-                problems.append(f"{key!r} is a reward, and a reset has none: leave it out")
-    if problems:
-        hints = "".join(f"{said} " for said in dict.fromkeys(map(hint, wrong)) if said)
+    name = type(env).__name__
+    findings = list(compare(spec_of_data(env, what), data, spare=None, what=what, domains=False))
+    if given is not None and given.batch_size != data.batch_size:
+        text = f"the data has batch size {tuple(data.batch_size)}, expected {tuple(given.batch_size)}."
+        findings.append(Finding("batch", None, text))
+    if what == "reset" and given is None:
+        findings += rewards_at_reset(env, data)
+    if findings:
+        hints = dict.fromkeys(env.spec_hint(finding.entry) for finding in findings if finding.key)
         raise SpecError(
-            f"{expectation.name}.{what} returned data that its specs do not describe: {'; '.join(problems)}. {hints}"
-            "Change the spec or the data; check_env_specs(env) lists all disagreements."
+            f"{name}.{what} returned data that its specs do not describe: "
+            f"{' '.join([*(finding.text for finding in findings), *filter(None, hints)])} "
+            "check_env_specs(env) lists all disagreements."
         )
 
 

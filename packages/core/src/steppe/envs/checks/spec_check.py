@@ -10,12 +10,12 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.envs.array.row_writer import EnvRows
-from steppe.envs.checks.disagreements import Finding, compare
+from steppe.envs.checks.disagreements import Finding, compare, rewards_at_reset, spec_of_data
 from steppe.envs.checks.written_rows import watch_rows
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import random_state_kept
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import SPEC_KINDS, Composite, union
+from steppe.specs import SPEC_KINDS
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -70,7 +70,7 @@ def check_env_specs(
                 env.set_seed(seed)
             frames: list[TensorDictBase] = []
             for where, finding in _episode(env, tensordict, steps, stop_at_done, frames):
-                if (check_dtype or finding.kind != "dtype") and _entry(finding.key) not in explained:
+                if (check_dtype or finding.kind != "dtype") and finding.entry not in explained:
                     found.setdefault(finding, where)
             contiguous = not env.has_dynamic_specs if return_contiguous is None else return_contiguous
             if contiguous and not found and frames and not _is_lazy(env):
@@ -97,23 +97,15 @@ def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
 
 
 def _said(env: EnvBase, finding: Finding) -> str:
-    hint = env.spec_hint(_entry(finding.key)) if finding.key else ""
+    hint = env.spec_hint(finding.entry) if finding.key else ""
     return f"{finding.text} {hint}" if hint else finding.text
-
-
-def _entry(path: Any) -> Any:
-    """The key of the entry that a finding is about, wherever it was seen."""
-    if not isinstance(path, tuple):
-        return path
-    key = path[1:] if path and path[0] == "next" else path
-    return key[0] if len(key) == 1 else key
 
 
 def _episode(
     env: EnvBase, start: TensorDictBase | None, steps: int, stop_at_done: bool, frames: list[TensorDictBase]
 ) -> Iterator[tuple[str, Finding]]:
     """Reset and step at random; yield what does not fit and where it was seen first. Frames are left in ``frames``."""
-    root_spec, next_spec = _merged(env, ("observation", "done")), _merged(env, ("observation", "reward", "done"))
+    root_spec, next_spec = spec_of_data(env, "reset"), spec_of_data(env, "step")
     carried = set(env.state_keys) | set(env.action_keys)
     if start is not None:
         carried |= set(start.keys(include_nested=True, leaves_only=True))
@@ -124,13 +116,12 @@ def _episode(
         returned += _noted(root, where)
         for finding in compare(root_spec, root, spare=carried, what="reset"):
             yield where, finding
-        for key in env.reward_keys:
-            if key not in env.observation_keys and key not in env.state_keys and root.get(key, None) is not None:
-                yield where, Finding("reward", key, f"{key!r} is a reward, and a reset has none: leave it out.")
+        for finding in rewards_at_reset(env, root):
+            yield where, finding
         for step in range(1, steps + 1):
             where = f"step {step}"
             root = env.rand_action(root)
-            for finding in compare(_merged(env, ("action",)), root, spare=None, what="action"):
+            for finding in compare(env.full_action_spec, root, spare=None, what="action"):
                 yield where, finding
             frame = env.step(root)
             following = frame.get("next")
@@ -180,11 +171,6 @@ def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
                 "Return a copy of a buffer that is kept: tensor.clone(), or array.copy()."
             )
             yield where, Finding("buffer", key, text)
-
-
-def _merged(env: EnvBase, kinds: tuple[str, ...]) -> Composite:
-    """One spec with the leaves of several; groups that more than one has are joined."""
-    return union(*(env._full_spec(kind) for kind in kinds))
 
 
 def _is_lazy(env: EnvBase) -> bool:
