@@ -245,7 +245,7 @@ def test_what_runs_on_tensordicts_alone_says_why():
     assert "array_path=False" in problem(base(array_path=False), StepCounter())
     assert "NoKernel is not written for rows of a batch" in problem(SerialEnv(2, base), NoKernel())
     assert problem(SerialEnv(2, base), StepCounter()) is None
-    assert "ConditionalSkip may leave rows out" in problem(base(), ConditionalSkip(lambda td: False))
+    assert "ConditionalSkip may exclude rows" in problem(base(), ConditionalSkip(lambda td: False))
     assert problem(base(), StepCounter()) is None
 
 

@@ -256,4 +256,4 @@ def test_steps_are_repeated_without_tensordicts():
 def test_actions_that_are_drawn_in_each_of_the_steps_are_drawn_on_tensordicts():
     env = TransformedEnv(ArrayDataEnv(dict(DOUBLE)), Compose(Shaken(), FrameSkipTransform(2)))
 
-    assert env.row_problem == "FrameSkipTransform has Shaken look at the action again in each of the steps."
+    assert env.row_problem == "Shaken inverts the action again in each step that FrameSkipTransform repeats."

@@ -19,7 +19,6 @@ from steppe.transforms.compiled.transform_hooks import (
     Hooks,
     RowArrays,
     RowHooks,
-    asking,
     pair_hook,
     set_beside,
 )
@@ -64,7 +63,6 @@ __all__ = [
     "apply_to_composite_inv",
     "as_key",
     "as_keys",
-    "asking",
     "auto_unwrap_transformed_env",
     "clip_kernel",
     "drop_empty_groups",

@@ -175,14 +175,13 @@ class TensorDictPrimer(PlannedTransform):
             return data
 
         # A primed action is the action of the step, so it cannot be copied from the root.
-        alone = not batch_dims and all(specs.action.get(key, None) is None for key, _ in leaves)
-        rows = self._row_hooks(leaves) if alone else None
+        copied = not batch_dims and all(specs.action.get(key, None) is None for key, _ in leaves)
         return Hooks(
             step=step,
             reset=reset,
             before_reset=before if self.call_before_env_reset else None,
             passed_through=names,
-            rows=rows,
+            rows=self._row_hooks(leaves) if copied else None,
         )
 
     def _row_hooks(self, leaves: list[tuple[Any, Spec]]) -> RowHooks:
@@ -205,7 +204,7 @@ class TensorDictPrimer(PlannedTransform):
 
             return step, reset
 
-        return RowHooks(bind, carried=keys, handed_on=keys, alone=True)
+        return RowHooks(bind, carried=keys)
 
     def _write(
         self,

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from steppe.errors import SpecError
 
 if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
+    from steppe.specs import Composite
     from steppe.transforms.base import Transform
 
-__all__ = ["as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
+#: A name, or a tuple of names for a nested entry.
+Key: TypeAlias = "str | tuple[str, ...]"
+
+__all__ = ["Key", "as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
 
 
-def names_of(key: Any) -> tuple[str, ...]:
+def names_of(key: Key) -> tuple[str, ...]:
     """Return the names of a key, one for each level."""
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-def as_key(key: Any) -> Any:
+def as_key(key: object) -> Key:
     """Return a key in its shortest form: a string at the first level, a tuple of strings below it.
 
     Raises:
@@ -30,13 +36,13 @@ def as_key(key: Any) -> Any:
     if isinstance(key, tuple):
         for part in key:
             part = as_key(part)
-            names += [part] if isinstance(part, str) else part
+            names += names_of(part)
     if not names:
         raise SpecError(f"A key is a name or a tuple of names, found {key!r}.")
     return names[0] if len(names) == 1 else tuple(names)
 
 
-def as_keys(keys: Any) -> list[Any]:
+def as_keys(keys: Key | Iterable[object] | None) -> list[Key]:
     """Return a list of keys, of a single key (a string or a tuple) or of several."""
     if keys is None:
         return []
@@ -45,13 +51,13 @@ def as_keys(keys: Any) -> list[Any]:
     return [as_key(key) for key in keys]
 
 
-def replace_last(key: Any, name: str) -> Any:
+def replace_last(key: Key, name: str) -> Key:
     """Return a key with another last name: that of an entry at the same level."""
     names = names_of(key)
     return as_key((*names[:-1], name))
 
 
-def drop_empty_groups(data: Any, keys: Iterable[Any]) -> None:
+def drop_empty_groups(data: TensorDictBase | Composite, keys: Iterable[Key]) -> None:
     """Remove the groups above these keys that are empty, in place.
 
     Args:

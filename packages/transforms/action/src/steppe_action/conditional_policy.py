@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs import merge_rows, rows_ended, step_mask
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, SteppingTransform, asking
+from steppe.transforms import EnvSpecs, Hooks, SteppingTransform
 
 __all__ = ["ConditionalPolicySwitch"]
 
@@ -90,10 +90,10 @@ class ConditionalPolicySwitch(SteppingTransform):
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)
 
-        def acts(td: TensorDictBase, following: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
+        def action(td: TensorDictBase, following: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
             return self._next_of(td.copy(), following, acting)
 
-        return replace(hooks, step=asking(self._holds, acts), asks=self._holds, acts=acts, ends_whole=True)
+        return replace(hooks, predicate=self._holds, action=action, ends_whole=True)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         acting = self._holds(next_tensordict)

@@ -86,7 +86,7 @@ class Timer(PlannedTransform):
                 data.set(key, torch.full((*data.batch_size, *tail), value, dtype=dtype, device=device))
             return data
 
-        def call(td: Any) -> Any:
+        def call(td: TensorDictBase) -> TensorDictBase:
             state["_called"] = now = clock()
             state["_policy"] = 0.0 if state["_returned"] is None else now - state["_returned"]
             return td
@@ -120,7 +120,7 @@ class Timer(PlannedTransform):
             inverse=call,
             before_reset=call_reset,
             reads_root=False,
-            rows=RowHooks(bind, before_step=lambda: call(None), before_reset=lambda: call_reset(None)),
+            rows=RowHooks(bind, notices_calls=True),
         )
 
     def __getstate__(self) -> dict[str, Any]:

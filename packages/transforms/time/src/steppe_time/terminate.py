@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import SpecError
-from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, asking
+from steppe.transforms import EnvSpecs, Hooks, PlannedTransform
 
 __all__ = ["TerminateTransform"]
 
@@ -42,7 +42,7 @@ class TerminateTransform(PlannedTransform):
         names = ("terminated", "done") if self.write_done else ("terminated",)
         keys = [group.key(name) for group in specs.groups for name in names if name in group.names]
 
-        def asks(following: TensorDictBase) -> torch.Tensor | None:
+        def predicate(following: TensorDictBase) -> torch.Tensor | None:
             flag = self.stop(following)
             if not isinstance(flag, torch.Tensor):
                 flag = torch.as_tensor(flag, device=following.device)
@@ -50,14 +50,13 @@ class TerminateTransform(PlannedTransform):
                 flag = flag.bool()
             return flag if bool(flag if flag.numel() == 1 else flag.any()) else None
 
-        def acts(_: Any, following: TensorDictBase, flag: torch.Tensor) -> TensorDictBase:
+        def action(_: object, following: TensorDictBase, flag: torch.Tensor) -> TensorDictBase:
             for key in keys:
                 value = following.get(key)
                 following.set(key, value | self._shaped(flag, value))
             return following
 
-        step = asking(asks, acts)
-        return Hooks(step=step, asks=asks, acts=acts, reads_root=False, ends_whole=self.write_done)
+        return Hooks(predicate=predicate, action=action, reads_root=False, ends_whole=self.write_done)
 
     @staticmethod
     def _shaped(flag: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

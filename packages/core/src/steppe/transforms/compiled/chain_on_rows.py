@@ -1,4 +1,4 @@
-"""TransformedRows: a row writer with transforms behind it, of one environment or of a batch."""
+"""TransformedRows: the row writer of an environment or a batch with transforms."""
 
 from __future__ import annotations
 
@@ -10,74 +10,82 @@ import torch
 
 from steppe.envs import BoundWriter, Ended, EnvInfos, EnvRows, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import add_note
+from steppe.storage import build_td
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.repeated import Repeated
 from steppe.transforms.compiled.row_blocks import InBlocks, blocks_of, part_in_blocks
 from steppe.transforms.compiled.row_inverses import RowInverses
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
-from steppe.transforms.compiled.stages import RowByRow, make_stage
+from steppe.transforms.compiled.stages import RowByRow, Stage, make_stage
+from steppe.transforms.compiled.transform_hooks import Array, BeforeReset, InverseHook
+from steppe.transforms.transform_keys import Key
 
 __all__ = ["BoundStages", "TransformedRows", "bound_chain", "shared"]
 
 _DONE = ("done", "terminated", "truncated")
+#: The argument of inverses that only note that a step begins.
+_NO_DATA = build_td({}, torch.Size(()), None)
 
 
 class TransformedRows(RowWriter):
-    """Writes rows through a chain of transforms.
+    """Writes rows of transformed data.
 
-    A transform runs once for all rows where the environments' transforms share it (``Transform.shared_key``), otherwise
+    A transform runs once for all rows if those of all environments have the same ``Transform.shared_key``, otherwise
     row by row.
 
     Args:
-        base: writes the rows before the transforms.
-        plans: the chain of each environment, or of all where there is one plan. They have the same specs.
+        base: writer of the rows before the transforms.
+        plans: the chain of each environment, or a single one that serves all rows. They have the same specs.
     """
 
     def __init__(self, base: RowWriter, plans: Sequence[RowPlan]) -> None:
         self.base, self.plans = base, list(plans)
         self.n = base.n
-        # Chains differ in their settings: one that may end a row is enough.
+        # The settings of the chains may differ: done entries are written if one of them may end a row.
         layouts = [plan.layout for plan in plans]
-        self.layout: RowLayout = next((one for one in layouts if one.flags_every_step), layouts[0])
+        self.layout: RowLayout = next((layout for layout in layouts if layout.flags_every_step), layouts[0])
         self._inverses = RowInverses(plans[0], base.layout.actions, of_steps=base.n == 1)
         self.inverts, self.in_use = base.inverts or bool(self._inverses), base.in_use
         self._of_array, self._of_tensor = self._decoders_of_one() if self.n == 1 else (None, None)
-        # What reads the root before this chain cannot be shown the caller's.
-        seen = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
-        self.on_arrays = seen and all(
-            hook.rows is not None or hook.asks is not None or hook.does_nothing or hook.only_inverts
+        # A base that reads the whole root would need the caller's root without what these transforms change in it.
+        on_arrays = base.on_arrays and not base.layout.reads_root and all(plan.hands_on for plan in plans)
+        self.on_arrays = on_arrays and all(
+            hook.rows is not None or hook.predicate is not None or hook.does_nothing or hook.only_inverts
             for plan in plans
             for hook in plan.hooks
         )
         if any(plan.reads_root_before(i) for plan in plans for i in plan.repeating):
-            self.on_arrays = False  # the steps that are repeated begin at other roots
-        self._given = {} if base.own_rows is None else self._memory_of_base(base.own_rows)
+            self.on_arrays = False  # repeated steps begin at other roots than that of the caller
+        self._base_arrays = {} if base.own_rows is None else self._arrays_of_base(base.own_rows)
 
-    def _memory_of_base(self, rows: Rows) -> dict[tuple[Value, bool], np.ndarray[Any, Any]]:
-        """Return the memory of a base's values, if it writes its own rows; a value that is written over has a copy."""
+    def _arrays_of_base(self, rows: Rows) -> dict[tuple[Value, bool], Array]:
+        """Return the arrays of the values of a base that writes its own rows; new ones for overwritten values."""
         plan = self.plans[0]
-        given: dict[tuple[Value, bool], np.ndarray[Any, Any]] = {}
+        base_arrays: dict[tuple[Value, bool], Array] = {}
         over = plan.written_over
         for key, value in plan.values[0].items():
             for at_root, arrays in ((True, rows.root), (False, rows.next)):
                 if value.in_root or not at_root:
                     array = arrays[key]
-                    given[value.place, at_root] = np.zeros_like(array) if value in over else array
-        return given
+                    base_arrays[value.place, at_root] = np.zeros_like(array) if value in over else array
+        return base_arrays
 
-    def decode(self, actions: dict[Any, np.ndarray[Any, Any]]) -> Any:
-        """Turn actions of the caller into native ones: the inverses, last transform first, then the base."""
+    def decode(self, actions: dict[Key, Array]) -> Any:
+        """Turn actions of the caller into library actions: the inverses, last transform first, then the base."""
         if self._inverses:
-            # One action goes without blocks and stacks of one row.
+            # A single action needs no blocks and stacks of one row.
             of_array, of_tensor = self._of_array, self._of_tensor
-            if of_tensor is not None and len(given := actions[self.layout.action_keys[0]]) == 1:
-                one = given[0, ...].copy()
-                return [of_tensor(torch.from_numpy(one)) if of_array is None else of_array(one)]
+            if of_tensor is not None and len(rows := actions[self.layout.action_keys[0]]) == 1:
+                action = rows[0, ...].copy()
+                return [of_tensor(torch.from_numpy(action)) if of_array is None else of_array(action)]
             actions = self._inverses.of_rows(actions)
         return self.base.decode(actions)
 
-    def _decoders_of_one(self) -> tuple[Callable[[Any], Any] | None, Callable[[torch.Tensor], Any] | None]:
-        """What decodes the only action of the only row, an array or a tensor that fits; None where there are more."""
+    def _decoders_of_one(self) -> tuple[Callable[[Array], Any] | None, Callable[[torch.Tensor], Any] | None]:
+        """Return functions that decode the only action of the only row, of an array and of a tensor; None if several.
+
+        The argument has been checked against its spec.
+        """
         decode = self.base.decoder_of_one()
         if decode is None or not self._inverses:
             return None, decode
@@ -85,16 +93,13 @@ class TransformedRows(RowWriter):
         return of_array, self._inverses.decoder_of_one(decode)
 
     def decoder_of_one(self) -> Callable[[torch.Tensor], Any] | None:
-        """A function that holds the only action of the only row against its rule, and decodes it.
-
-        It takes a tensor ``[*shape]``; None where there are more actions, or rows.
-        """
+        """Return a function that checks and decodes the only action of the only row; None if there are several."""
         codec, of_tensor = self.layout.actions, self._of_tensor
         if of_tensor is None or not self._inverses:
             return of_tensor
-        judged = None if self._of_array is None else codec.from_one(self._of_array)
-        if judged is not None:
-            return judged
+        checked = None if self._of_array is None else codec.from_one(self._of_array)
+        if checked is not None:
+            return checked
         fit = codec.rules[codec.keys[0]].fit
         return lambda action: of_tensor(fit(action))
 
@@ -103,18 +108,18 @@ class TransformedRows(RowWriter):
         return None if self._inverses else self.base.decoder_of_rows()
 
     def new_rows(self) -> Rows:
-        """Return rows whose entries are in the memory of the base, where that writes its own rows."""
+        """Return new rows; their entries are in the memory of the base if it writes its own rows."""
         rows = Rows.new(self.layout, self.n)
-        if not self._given:
+        if not self._base_arrays:
             return rows
-        memory, final = Memory(rows, self._given), self.plans[0].values[-1]
+        memory, final = Memory(rows, self._base_arrays), self.plans[0].values[-1]
         inputs = {key: rows.root[key] for key in self.layout.action_keys if key in rows.root}
         root = {key: memory.root(value) for key, value in final.items() if value.in_root}
         return Rows(self.layout, {**root, **inputs}, {key: memory.next(value) for key, value in final.items()})
 
     def bind(self, rows: Rows, progress: Progress) -> BoundWriter:
-        """Prepare to write these rows."""
-        memory = Memory(rows, self._given)
+        """Return a writer of these rows."""
+        memory = Memory(rows, self._base_arrays)
         own = self.base.own_rows
         if own is not None:
             values = self.plans[0].values[0]
@@ -136,12 +141,12 @@ class TransformedRows(RowWriter):
     def _in_blocks(
         self, base: EnvRows, blocks: list[slice], end: int, memory: Memory, progress: Progress
     ) -> BoundWriter:
-        """Write blocks of rows, each with the first transforms up to ``end``, and run the others on all rows."""
+        """Return a writer that runs the transforms before ``end`` on blocks of rows, and the others on all rows."""
         plan, rows = self.plans[0], memory.rows
         places = dict.fromkeys(value.place for values in plan.values[: end + 1] for value in values.values())
         live = {value.place for values in plan.values[end:] for value in values.values()}
         longest = max(block.stop - block.start for block in blocks)
-        # What nobody sees behind these transforms is written over by the next block, while it is in the cache.
+        # Values that nothing reads behind these transforms share memory between blocks, which stays in the cache.
         scratch = {
             (place, at_root): np.zeros((longest, *place.shape), place.dtype)
             for place in places
@@ -150,26 +155,26 @@ class TransformedRows(RowWriter):
         }
         bound = []
         for block in blocks:
-            given = {at: array[: block.stop - block.start] for at, array in scratch.items()}
+            arrays = {at: array[: block.stop - block.start] for at, array in scratch.items()}
             for place in live.intersection(places):
-                given[place, False] = memory.next(place)[block]
+                arrays[place, False] = memory.next(place)[block]
                 if place.in_root:
-                    given[place, True] = memory.root(place)[block]
-            root, following = ({key: one[block] for key, one in part.items()} for part in (rows.root, rows.next))
+                    arrays[place, True] = memory.root(place)[block]
+            root, following = ({key: array[block] for key, array in level.items()} for level in (rows.root, rows.next))
             some = Rows(rows.layout, root, following)
-            part = Memory(some, given)
+            part = Memory(some, arrays)
             base_rows = self._base_rows(part)
-            own = Progress(progress.words, progress.at, progress.base - 1 + block.start)
-            first = EnvRows(base.envs[block], base.layout).bind(base_rows, own)
+            noted = Progress(progress.words, progress.at, progress.base - 1 + block.start)
+            first = EnvRows(base.envs[block], base.layout).bind(base_rows, noted)
             chain = bound_chain(
-                self.plans[block], self.shares, first, part, (some, base_rows), own, plan=plan, part=range(end)
+                self.plans[block], self.shares, first, part, (some, base_rows), noted, plan=plan, part=range(end)
             )
             bound.append((block, chain, base_rows))
         rest = range(end, len(plan.parts))
         return bound_chain(self.plans, self.shares, InBlocks(rows, bound), memory, (rows, rows), progress, part=rest)
 
     def _base_rows(self, memory: Memory) -> Rows:
-        """What the base writes of the rows that a memory is for."""
+        """Return the rows that the base writes, of the arrays of a memory."""
         rows, layout, values = memory.rows, self.base.layout, self.plans[0].values[0]
         return Rows(
             layout,
@@ -181,12 +186,12 @@ class TransformedRows(RowWriter):
         )
 
     def shares(self, stage: int) -> bool:
-        """Whether one call of a transform serves all rows."""
+        """Whether one call of the transform at a position serves all rows."""
         return shared(self.plans, stage)
 
 
 def shared(plans: Sequence[RowPlan], stage: int) -> bool:
-    """Whether one call of a transform serves the environments of these chains."""
+    """Whether one call of the transform at a position serves the environments of these chains."""
     if len(plans) == 1:
         return True
     keys = [plan.parts[stage].key_of_rows() for plan in plans]
@@ -204,25 +209,25 @@ def bound_chain(
     plan: RowPlan | None = None,
     part: range | None = None,
 ) -> BoundWriter:
-    """A bound writer with a chain behind it.
+    """Return a bound writer with a chain of transforms.
 
     Args:
-        plans: the chain of each row, or one for all.
-        shares: whether one call of transform i serves all rows.
-        base: writes the rows before the transforms.
-        memory: where values are.
-        rows: those of the caller, and those of the base writer.
-        progress: notes which row is at work.
-        plan: says where values are; the first of the chains by default.
-        part: which of the transforms; all of them by default.
+        plans: the chain of each row, or a single one that serves all rows.
+        shares: whether one call of the transform at a position serves all rows.
+        base: bound writer of the rows before the transforms.
+        memory: the arrays of the values.
+        rows: the rows of the caller and those of the base.
+        progress: notes the row at work.
+        plan: the plan whose values have the memory. Default: the first chain.
+        part: positions of the transforms. Default: all.
     """
     plan = plan or plans[0]
     part = range(len(plan.parts)) if part is None else part
     first, bound = part.start, base
 
     def chain(end: int) -> BoundWriter:
-        """The transforms from the first that is not yet there up to another one."""
-        stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end), plan=plan)
+        """Return ``bound`` with the transforms from ``first`` to before ``end``."""
+        stages = BoundStages(plans, shares, memory, rows[0], progress, range(first, end), plan)
         if stages.idle:
             return bound
         done = {name: memory.next(value) for name, value in plan.values[end].items() if name in _DONE}
@@ -231,7 +236,8 @@ def bound_chain(
     for i in plan.repeating:
         if i not in part:
             continue
-        counts = [(hooks.repeats or 1) if (hooks := one.hooks[i].rows) is not None else 1 for one in plans]
+        hooks_of_rows = [chain_plan.hooks[i].rows for chain_plan in plans]
+        counts = [(hooks.repeats or 1) if hooks is not None else 1 for hooks in hooks_of_rows]
         if max(counts) == 1:
             continue
         if i > first:
@@ -245,21 +251,23 @@ def bound_chain(
 
 
 class _Copied(BoundWriter):
-    """A bound writer of rows of its own, and copies of entries that transforms write over.
+    """A bound writer of its own rows, with copies of the entries that transforms overwrite.
 
     Args:
-        inner: writes its rows.
-        root: the arrays of copies and originals at the root, ``[n, *shape]``.
-        following: the same of ``next``.
+        inner: the bound writer.
+        root: copy and original of each such entry of the root, ``[n, *shape]``.
+        following: the same for ``next``.
     """
 
-    def __init__(self, inner: BoundWriter, root: list[tuple[Any, Any]], following: list[tuple[Any, Any]]) -> None:
+    def __init__(
+        self, inner: BoundWriter, root: list[tuple[Array, Array]], following: list[tuple[Array, Array]]
+    ) -> None:
         self.inner, self.resets_in_step = inner, inner.resets_in_step
         self._root, self._next = root, following
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
         ended = self.inner.step(actions, at)
-        some: Any = slice(None) if at is None else list(at)
+        some = slice(None) if at is None else list(at)
         for copy, original in self._next:
             copy[some] = original[some]
         return ended
@@ -282,19 +290,19 @@ class _Copied(BoundWriter):
 
 
 class _BoundChain(BoundWriter):
-    """A bound writer, and transforms behind it.
+    """A bound writer with transforms.
 
     Args:
-        inner: writes the rows before these transforms.
-        chain: what they do.
-        rows: those of the caller, and those of the base writer.
+        inner: bound writer of the rows before these transforms.
+        chain: the stages of the transforms.
+        rows: the rows of the caller and those of the base.
         done: arrays ``[n, *shape]`` of the done entries of ``next`` behind these transforms.
     """
 
-    def __init__(self, inner: BoundWriter, chain: BoundStages, rows: tuple[Rows, Rows], done: dict[str, Any]) -> None:
+    def __init__(self, inner: BoundWriter, chain: BoundStages, rows: tuple[Rows, Rows], done: dict[str, Array]) -> None:
         self.inner, self.chain, self.done = inner, chain, done
         self.rows, self.base_rows = rows
-        #: Transforms that read the root of the base would see that of the next episode.
+        # Transforms that read entries of the base at the root would read those of the next episode.
         self.resets_in_step = inner.resets_in_step and not chain.reads_base_root
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
@@ -318,6 +326,7 @@ class _BoundChain(BoundWriter):
         return ended
 
     def _ended(self, at: Sequence[int] | None) -> Ended:
+        """Return the rows that have ended, read from the done entries behind the transforms."""
         following, n = self.done, self.rows.n
         flags: list[Any] = [
             following[name].reshape(n, -1).any(-1).tolist() if name in following else [False] * n
@@ -354,20 +363,20 @@ class _BoundChain(BoundWriter):
 
 
 class BoundStages:
-    """What the transforms of a chain do to rows, in order.
+    """The stages of a part of a chain, in order.
 
     Args:
-        plans: the chain of each row, or one for all.
-        shares: whether one call of transform i serves all rows.
-        memory: where values are.
-        rows: what the caller sees.
-        progress: notes which row is at work.
-        part: which of the transforms; all of them by default.
-        plan: says where values are; the first of the chains by default.
+        plans, shares, memory, progress: as for :func:`bound_chain`.
+        rows: the rows of the caller.
+        part: positions of the transforms.
+        plan: the plan whose values have the memory.
 
     Attributes:
         may_end: whether one of these transforms may end a row.
-        reads_base_root: whether a transform reads what the base has written at the root.
+        reads_base_root: whether a transform reads entries of the root that the base writes.
+        kernel_written: arrays of ``next`` that kernels write in all rows; rows that a step excludes get their values
+            back.
+        idle: whether there is nothing to do, as for transforms that only change actions.
     """
 
     def __init__(
@@ -377,30 +386,26 @@ class BoundStages:
         memory: Memory,
         rows: Rows,
         progress: Progress,
-        part: range | None = None,
-        *,
-        plan: RowPlan | None = None,
+        part: range,
+        plan: RowPlan,
     ) -> None:
-        plan = plan or plans[0]
-        part = range(len(plan.hooks)) if part is None else part
         self.progress = progress
-        self.may_end = any(one.parts[i].writes_done for one in plans for i in part)
-        self.reads_base_root = any(one.reads_base_root for one in plans)
-        #: Whether some transform computes with torch, as if nobody asked for gradients: kernels need not be told.
+        self.may_end = any(chain.parts[i].writes_done for chain in plans for i in part)
+        self.reads_base_root = any(chain.reads_base_root for chain in plans)
+        #: Whether a transform computes with torch, and needs torch.no_grad(): kernels do without, which saves time.
         self._by_torch = False
         self.steps: list[tuple[Callable[[Sequence[int] | None], bool], Transform]] = []
         self.resets: list[tuple[Callable[[Sequence[int]], None], Transform]] = []
-        # The last transform is the first to know of a call.
-        told = [
-            told_of
-            for i in reversed(part)
-            for one in (plans[:1] if shares(i) else plans)
-            if (told_of := one.hooks[i].rows) is not None
-        ]
-        self._before_step = [one.before_step for one in told if one.before_step is not None]
-        self._before_reset = [one.before_reset for one in told if one.before_reset is not None]
-        #: Entries of ``next`` that kernels write over all rows, to be restored where a step leaves rows out.
-        self.kernel_written: list[np.ndarray[Any, Any]] = []
+        self._before_step: list[InverseHook] = []
+        self._before_reset: list[BeforeReset] = []
+        # As on TensorDicts, the last transform is the first to note a call.
+        for i in reversed(part):
+            for chain in plans[:1] if shares(i) else plans:
+                hook = chain.hooks[i]
+                if hook.rows is not None and hook.rows.notices_calls:
+                    self._before_step += [] if hook.inverse is None else [hook.inverse]
+                    self._before_reset += [] if hook.before_reset is None else [hook.before_reset]
+        self.kernel_written: list[Array] = []
         for i in part:
             hook = plan.hooks[i]
             if hook.does_nothing and hook.rows is None:
@@ -410,45 +415,41 @@ class BoundStages:
                 self._add(make_stage(plan, plan, i, memory, rows, slice(None)), plan.parts[i])
             else:
                 each = enumerate(plans)
-                stages = [make_stage(plan, one, i, memory, rows, slice(row, row + 1)) for row, one in each]
+                stages = [make_stage(plan, chain, i, memory, rows, slice(row, row + 1)) for row, chain in each]
                 self._add(RowByRow(stages, progress), plan.parts[i])
             if hook.rows is not None:
                 changed = [value for key, value in behind.items() if before.get(key) is not value]
                 over = [*hook.rows.writes, "done", "truncated", "terminated"]
                 changed += [behind[key] for key in over if key in behind and behind[key] is before.get(key)]
                 self.kernel_written += [memory.next(value) for value in changed]
+        self.idle = not (self.steps or self.resets or self._before_step or self._before_reset)
 
-    def _add(self, stage: Any, part: Transform) -> None:
+    def _add(self, stage: Stage, part: Transform) -> None:
         self._by_torch = self._by_torch or stage.by_torch
         if stage.steps:
             self.steps.append((stage.step, part))
         if stage.resets:
             self.resets.append((stage.reset, part))
 
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to do: transforms of actions alone, say."""
-        return not (self.steps or self.resets or self._before_step or self._before_reset)
-
     def before_step(self) -> None:
-        """Tell the transforms that want to know it that a step begins."""
-        for tell in self._before_step:
-            tell()
+        """Let transforms with ``notices_calls`` note that a step begins."""
+        for note in self._before_step:
+            note(_NO_DATA)
 
     def before_reset(self) -> None:
-        """Tell them that a reset begins."""
-        for tell in self._before_reset:
-            tell()
+        """Let transforms with ``notices_calls`` note that a reset begins."""
+        for note in self._before_reset:
+            note(None)
 
     def step(self, at: Sequence[int] | None) -> bool:
-        """Take ``next`` of some rows through the chain; whether some transform may have ended one."""
+        """Transform ``next`` of some rows (None: all); return whether a transform may have ended a row."""
         if not self._by_torch:
             return self._stepped(at)
         with torch.no_grad():
             return self._stepped(at)
 
     def reset(self, at: Sequence[int]) -> None:
-        """Take the roots of rows that were reset through the chain."""
+        """Transform the root of rows that were reset."""
         with torch.no_grad():
             self._were_reset(at)
 

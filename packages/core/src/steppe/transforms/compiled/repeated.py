@@ -1,4 +1,4 @@
-"""Repeated: rows that are stepped several times with the same actions in one step."""
+"""Repeated: takes several steps with the same actions in one step."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from typing import Any
 import numpy as np
 
 from steppe.envs import BoundWriter, Ended, EnvInfos
+from steppe.transforms.compiled.transform_hooks import Array
 
 __all__ = ["Repeated"]
 
-_Array = np.ndarray[Any, Any]
-
 
 class Repeated(BoundWriter):
-    """A bound writer that steps another one several times with the same actions, and adds up the rewards.
+    """A bound writer that repeats the steps of another one and adds up the rewards.
 
-    A row whose episode ends is left alone from then on. The root is as the caller gave it when a step returns.
+    Rows whose episode ends are not stepped again. After a step, the root has the values that the caller passed.
 
     Args:
-        inner: steps the rows once.
-        counts: how often for each row, >= 1.
-        carried: arrays ``[n, *shape]`` of the root and of ``next``, for each entry that a step of ``inner`` reads from
-            its root.
+        inner: bound writer of single steps.
+        counts: number of steps for each row, >= 1.
+        carried: arrays ``[n, *shape]`` of the root and of ``next``, for each entry of the root that ``inner`` reads.
         rewards: arrays ``[n, *shape]`` of the rewards in ``next``.
     """
 
@@ -31,8 +29,8 @@ class Repeated(BoundWriter):
         self,
         inner: BoundWriter,
         counts: Sequence[int],
-        carried: Iterable[tuple[_Array, _Array]],
-        rewards: Iterable[_Array],
+        carried: Iterable[tuple[Array, Array]],
+        rewards: Iterable[Array],
     ) -> None:
         self._inner, self._step = inner, inner.step
         self._counts, self._rows = list(counts), range(len(counts))
@@ -41,7 +39,6 @@ class Repeated(BoundWriter):
         self._rewards = [(reward, np.empty_like(reward)) for reward in rewards]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        """Act, several times; see :class:`~steppe.envs.BoundWriter`."""
         ended = self._step(actions, at)
         if ended and len(ended) == len(self._rows if at is None else at):
             return ended
@@ -52,9 +49,9 @@ class Repeated(BoundWriter):
         taken = 1
         try:
             if self._alike and at is None:
-                # Nothing has ended and nothing is left out: no row has to be looked at by itself.
+                # All rows take part until the first of them ends, so no row needs a check of its own.
                 while not ended and taken < self._most:
-                    self._go_on()
+                    self._advance()
                     ended = self._step(actions, None)
                     for reward, total in self._rewards:
                         total += reward
@@ -69,16 +66,15 @@ class Repeated(BoundWriter):
         return ended
 
     def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
-        """Begin episodes; see :class:`~steppe.envs.BoundWriter`."""
         self._inner.reset(at, env_info)
 
-    def _go_on(self) -> None:
-        """Write what the next of the steps reads from its root, from the ``next`` of the last one."""
+    def _advance(self) -> None:
+        """Copy the entries that the next step reads from ``next`` to the root."""
         for root, following, _ in self._carried:
             root[...] = following
 
     def _step_some(self, actions: Any, at: Sequence[int] | None, ended: Ended, taken: int) -> Ended:
-        """The rest of the steps, each of those rows that go on."""
+        """Take the remaining steps, each in the rows whose episode goes on."""
         rows = self._rows if at is None else at
         ended = list(ended)
         over = {row for row, _, _ in ended}
@@ -86,7 +82,7 @@ class Repeated(BoundWriter):
             places = [place for place, row in enumerate(rows) if taken < self._counts[row] and row not in over]
             if not places:
                 break
-            self._go_on()
+            self._advance()
             if len(places) == len(rows):
                 now = self._step(actions, at)
             else:
@@ -102,9 +98,9 @@ class Repeated(BoundWriter):
 
 
 def _of_places(actions: Any, places: list[int], n: int) -> Any:
-    """Those of ``n`` native actions that stand at some places."""
+    """Return the library actions at some positions, of those of ``n`` rows."""
     if hasattr(actions, "shape"):
         return actions[places]
     if len(actions) != n:
-        return actions  # not one for each row: their writer steps all rows or none, and says so
+        return actions  # not a list by row: the writer takes whole batches only, and raises its own error
     return [actions[place] for place in places]

@@ -1,48 +1,49 @@
-"""InBlocks: a few rows after the other, so that what is large is transformed while it is in a core's cache."""
+"""InBlocks: steps and transforms rows in blocks of a few, so that large entries stay in the cache of a core."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from steppe.envs import BoundWriter, Ended, Rows
+from steppe.envs import BoundWriter, Ended, EnvInfos, Rows
 from steppe.transforms.compiled.row_plan import RowPlan
+
+_Part: TypeAlias = "tuple[int, list[int], Callable[..., Ended], Callable[..., None]]"
 
 __all__ = ["InBlocks", "blocks_of", "part_in_blocks"]
 
-#: Bytes that a core's cache has: of images a few, for which the cost of a call is shared by several rows.
+#: Bytes of a block: those of a core's cache. It holds a few images, which share the cost of a call.
 _CACHE = 2**21
-#: Bytes of a row from which on it takes longer to fetch them from main memory than to make a call.
+#: Rows of at least as many bytes take longer to fetch from main memory than a call takes.
 _LARGE = 2**14
 
 
 def blocks_of(n: int, size: int, times: int = 1) -> list[slice]:
-    """Parts of ``n`` rows that fit into a core's cache, or several of them, of about equal length.
+    """Return slices of ``n`` rows, of about equal length, each of which fits into a core's cache.
 
     Args:
-        n: how many rows.
-        size: bytes of each.
-        times: into how many caches they fit.
+        n: number of rows.
+        size: bytes of each row.
+        times: how many times the size of the cache a block may have.
     """
-    at_once = max(1, round(times * _CACHE / max(1, size)))
-    count = -(-n // at_once)
+    longest = max(1, round(times * _CACHE / max(1, size)))
+    count = -(-n // longest)
     return [slice(i * n // count, (i + 1) * n // count) for i in range(count)]
 
 
 def part_in_blocks(plans: Sequence[RowPlan], shares: Callable[[int], bool]) -> tuple[int, int]:
-    """How much of a chain is worth its while in blocks: the number of its first transforms, and the most bytes of a row
-    that one of them reads and writes.
+    """Return how many transforms of a chain run in blocks, and the largest number of bytes that one uses of a row.
 
-    It ends behind the last transform of large entries before which there is none that has to see all rows at once.
+    The last of them is the last transform of large entries before any transform that needs all rows at once.
 
     Args:
         plans: the chain of each environment.
-        shares: whether one call of transform i serves all rows.
+        shares: whether one call of the transform at a position serves all rows.
     """
     plan, end, size = plans[0], 0, 0
     for i in range(len(plan.parts)):
-        if not all(_in_blocks(one, i) or (one.hooks[i].pairs and not shares(i)) for one in plans):
+        if not all(_in_blocks(chain, i) or (chain.hooks[i].pairs and not shares(i)) for chain in plans):
             break
         used = _bytes_of(plan, i)
         if used >= _LARGE:
@@ -51,7 +52,7 @@ def part_in_blocks(plans: Sequence[RowPlan], shares: Callable[[int], bool]) -> t
 
 
 def _in_blocks(plan: RowPlan, i: int) -> bool:
-    """Whether transform i does the same to rows, however many there are."""
+    """Whether transform ``i`` treats each row by itself."""
     hook = plan.hooks[i]
     rows = hook.rows
     if rows is None:
@@ -60,7 +61,7 @@ def _in_blocks(plan: RowPlan, i: int) -> bool:
 
 
 def _bytes_of(plan: RowPlan, i: int) -> int:
-    """How much of a row transform i reads and writes."""
+    """Return how many bytes of a row transform ``i`` reads and writes."""
     hook = plan.hooks[i]
     read = hook.pairs or [] if hook.rows is None else [(key, key) for key in (*hook.rows.reads, *hook.rows.writes)]
     before, behind = plan.values[i], plan.values[i + 1]
@@ -70,11 +71,11 @@ def _bytes_of(plan: RowPlan, i: int) -> int:
 
 
 class InBlocks(BoundWriter):
-    """A bound writer of all rows that steps some of them after the others.
+    """A bound writer of all rows that steps one block after the other.
 
     Args:
-        rows: all of them. ``done_dirty`` says that a transform behind this writer has set a done entry.
-        blocks: for each block its rows, what writes them, and the rows that the environments in it write.
+        rows: all rows. ``done_dirty`` says that a transform behind this writer has set a done entry.
+        blocks: for each block the slice of its rows, its bound writer, and the rows that its environments write.
     """
 
     def __init__(self, rows: Rows, blocks: Sequence[tuple[slice, BoundWriter, Rows]]) -> None:
@@ -84,7 +85,6 @@ class InBlocks(BoundWriter):
         self._block_of = [i for i, (block, *_) in enumerate(blocks) for _ in range(block.start, block.stop)]
 
     def step(self, actions: Any, at: Sequence[int] | None = None) -> Ended:
-        """Act; see :class:`~steppe.envs.BoundWriter`."""
         if self.rows.done_dirty:
             self.rows.done_dirty = False
             for written in self._written:
@@ -101,16 +101,15 @@ class InBlocks(BoundWriter):
             ended += [(first + row, terminated, truncated) for row, terminated, truncated in of_block]
         return ended
 
-    def reset(self, at: Sequence[int], env_info: Sequence[dict[str, Any] | None] | None = None) -> None:
-        """Begin episodes; see :class:`~steppe.envs.BoundWriter`."""
+    def reset(self, at: Sequence[int], env_info: EnvInfos = None) -> None:
         for first, places, _, reset in self._parts(at):
-            informed = None if env_info is None else [env_info[place] for place in places]
-            reset([at[place] - first for place in places], informed)
+            infos = None if env_info is None else [env_info[place] for place in places]
+            reset([at[place] - first for place in places], infos)
 
-    def _parts(self, at: Sequence[int]) -> list[tuple[int, list[int], Any, Any]]:
-        """The blocks that some rows are in: the first row of each, places in ``at``, and its two functions."""
+    def _parts(self, at: Sequence[int]) -> list[_Part]:
+        """Return the blocks of some rows: first row of the block, positions in ``at``, its step and its reset."""
         places: dict[int, list[int]] = {}
         for place, row in enumerate(at):
             places.setdefault(self._block_of[row], []).append(place)
-        parts = ((self._blocks[i], found) for i, found in places.items())
-        return [(first, found, step, reset) for (first, _, step, reset), found in parts]
+        parts = ((self._blocks[i], positions) for i, positions in places.items())
+        return [(first, positions, step, reset) for (first, _, step, reset), positions in parts]

@@ -1,4 +1,4 @@
-"""RowPlan: which memory each transform of a chain reads and writes, worked out once from the specs between them."""
+"""RowPlan: the memory that each transform of a chain reads and writes on rows, planned once from their specs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from steppe.envs import RowLayout, Rows
 from steppe.specs import Composite
 from steppe.storage import Layout, storage_problem
 from steppe.transforms.base import Transform
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks
+from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks
+from steppe.transforms.transform_keys import Key
 
 __all__ = ["Memory", "RowPlan", "Value", "plan_batch", "row_problem"]
 
@@ -18,16 +19,17 @@ _DONE = ("done", "terminated", "truncated")
 
 
 class Value:
-    """One entry between two transforms: what it looks like, and where it is.
+    """One entry between two transforms: its shape, its dtype and its memory.
 
-    Transforms that keep shape and dtype of an entry write over it; each that changes them gets a value of its own. The
-    last value of an entry is the caller's row, others are rows that only the chain sees.
+    A transform that keeps the shape and dtype of an entry overwrites its value; one that changes them gets a new value.
+    The last value of an entry is in the caller's rows, earlier ones are in memory of the chain.
 
     Attributes:
         shape, dtype: of one row.
-        in_root: whether a reset writes it too; rewards are in ``next`` alone.
-        same_as: the value whose memory it shares: numpy casts where a cast is all there is between the two.
-        row_key: the key of the caller's row that it is, or None.
+        in_root: whether a reset writes it too; rewards are only in ``next``.
+        same_as: the value whose memory it shares, if only a cast separates the two: numpy casts as it writes.
+        row_key: its key in the caller's rows, or None.
+        is_read: whether a transform reads it, so that it needs memory of its own.
     """
 
     __slots__ = ("dtype", "in_root", "is_read", "row_key", "same_as", "shape")
@@ -35,59 +37,59 @@ class Value:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], in_root: bool) -> None:
         self.shape, self.dtype, self.in_root = shape, dtype, in_root
         self.same_as: Value | None = None
-        self.row_key: Any = None
+        self.row_key: Key | None = None
         self.is_read = False
 
     @property
     def place(self) -> Value:
-        """The value whose memory this is."""
+        """The value whose memory this one uses: itself, or the one that it shares memory with."""
         return self if self.same_as is None else self.same_as.place
 
 
 class Memory:
-    """Arrays of the values of a plan: the caller's rows where a value is one, rows of our own otherwise.
+    """The arrays of the values of a plan: the caller's rows, or new memory for values that the caller does not see.
 
     Args:
-        rows: what the caller sees.
-        given: arrays of root and ``next`` of values that are somewhere else.
+        rows: the caller's rows.
+        arrays: arrays of values that are in other memory, by value and whether they are those of the root.
     """
 
-    def __init__(self, rows: Rows, given: dict[tuple[Value, bool], np.ndarray[Any, Any]] | None = None) -> None:
+    def __init__(self, rows: Rows, arrays: dict[tuple[Value, bool], Array] | None = None) -> None:
         self.rows = rows
-        self._own = dict(given or {})
+        self._arrays = dict(arrays or {})
 
-    def next(self, value: Value) -> np.ndarray[Any, Any]:
-        """The array ``[n, *shape]`` of a value in ``next``."""
-        return self._of(value.place, False)
+    def next(self, value: Value) -> Array:
+        """Return the array ``[n, *shape]`` of a value in ``next``."""
+        return self._array(value.place, False)
 
-    def root(self, value: Value) -> np.ndarray[Any, Any]:
-        """The same in the root."""
-        return self._of(value.place, True)
+    def root(self, value: Value) -> Array:
+        """Return the array ``[n, *shape]`` of a value in the root."""
+        return self._array(value.place, True)
 
-    def _of(self, place: Value, root: bool) -> np.ndarray[Any, Any]:
-        found = self._own.get((place, root))
-        if found is None and place.row_key is not None:
-            found = (self.rows.root if root else self.rows.next)[place.row_key]
-        if found is None:
-            found = self._own[place, root] = np.zeros((self.rows.n, *place.shape), place.dtype)
-        return found
+    def _array(self, place: Value, root: bool) -> Array:
+        array = self._arrays.get((place, root))
+        if array is None and place.row_key is not None:
+            array = (self.rows.root if root else self.rows.next)[place.row_key]
+        if array is None:
+            array = self._arrays[place, root] = np.zeros((self.rows.n, *place.shape), place.dtype)
+        return array
 
 
 class RowPlan:
     """A chain of transforms behind a row writer.
 
     Args:
-        base: what the rows before the first transform hold.
+        base: layout of the rows before the first transform.
         parts: the transforms, in order.
-        hooks: what each of them does.
+        hooks: the hooks of each of them.
         before: the specs before each of them.
-        after: the specs behind all.
-        casts_in_write: whether the base can write what a cast makes of its values.
+        after: the specs behind all of them.
+        casts_in_write: whether the base can write into memory of another dtype, so that numpy casts its values.
 
     Attributes:
-        layout: what the caller's rows hold.
-        values: for the base and behind each transform, the values by key.
-        repeating: which transforms have what is before them stepped several times in one step.
+        layout: layout of the caller's rows.
+        values: the values by key, before the first transform and behind each one.
+        repeating: positions of the transforms that repeat steps.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class RowPlan:
         self.parts, self.hooks, self.before, self.after = parts, hooks, before, after
         self.base_carried, self._base_reads_root = base.carried, base.reads_root
         self.repeating = [i for i, hook in enumerate(hooks) if hook.rows is not None and hook.rows.repeats is not None]
-        #: Of each transform's inverse the pairs of keys that are actions; others nobody on this way reads.
+        #: For each transform, the pairs of its inverse that are actions. Rows have no states that are not observed.
         self.action_pairs = [
             [pair for pair in hook.inverse_pairs or () if specs.action.get(pair[1], None) is not None]
             for hook, specs in zip(hooks, before, strict=True)
@@ -117,18 +119,18 @@ class RowPlan:
         for i, (hook, specs) in enumerate(zip(hooks, [*before[1:], after] if hooks else [], strict=True)):
             if i in self.repeating:
                 for key in self.rewards_before(i):
-                    current[key].is_read = True  # sums are of the dtype that is there
+                    current[key].is_read = True  # rewards are added up before later casts
             current = self._behind(hook, current, specs)
             self.values.append(current)
         for key, value in current.items():
             value.place.row_key = key
-        carried: list[Any] = list(base.carried)
-        handed_on: list[Any] = list(base.handed_on)
+        carried: list[Key] = list(base.carried)
+        handed_on: list[Key] = list(base.handed_on)
         self.reads_root = base.reads_root
         for hook in hooks:
             if hook.rows is not None:
                 carried += hook.rows.carried
-                handed_on += hook.rows.handed_on
+                handed_on += hook.passed_through
             elif hook.reads_all:
                 self.reads_root = True
         self.layout = RowLayout(
@@ -147,7 +149,8 @@ class RowPlan:
             device=after.device,
         )
 
-    def _behind(self, hook: Hooks, before: dict[Any, Value], specs: EnvSpecs) -> dict[Any, Value]:
+    def _behind(self, hook: Hooks, before: dict[Key, Value], specs: EnvSpecs) -> dict[Key, Value]:
+        """Return the values behind a transform."""
         rows = hook.rows
         casts = set(rows.casts) if rows is not None else set()
         read = set(before) if rows is None and not hook.does_nothing else set(rows.reads) if rows is not None else set()
@@ -157,7 +160,7 @@ class RowPlan:
         for key in read:
             if key in before:
                 before[key].is_read = True
-        behind: dict[Any, Value] = {}
+        behind: dict[Key, Value] = {}
         for spec, in_root in ((specs.observation, True), (specs.reward, False), (specs.done, True)):
             for field in Layout.of(spec, ()).fields:
                 dtype = field.numpy_dtype
@@ -180,7 +183,7 @@ class RowPlan:
 
     @property
     def hands_on(self) -> bool:
-        """Whether what is handed on from the root to ``next`` is there behind the chain as the caller has given it."""
+        """Whether the chain leaves entries that steps copy from the root to ``next`` as the caller passed them."""
         keys = set(self.layout.handed_on)
         return not keys or all(
             hook.does_nothing
@@ -188,25 +191,25 @@ class RowPlan:
             or (
                 hook.rows is not None
                 and keys.isdisjoint((*hook.rows.writes, *hook.rows.casts))
-                and keys.intersection(hook.rows.carried) <= set(hook.rows.handed_on)
+                and keys.intersection(hook.rows.carried) <= set(hook.passed_through)
             )
             for hook in self.hooks
         )
 
     @property
     def written_over(self) -> list[Value]:
-        """The values of the base that a transform writes over, in the memory in which the base has written them."""
+        """The values of the base that transforms overwrite in the memory where the base writes them."""
         over: dict[Value, None] = {}
         base = {value.place: value for value in self.values[0].values()}
         for part, hook, behind in zip(self.parts, self.hooks, self.values[1:], strict=True):
-            keys = [key for _, key in hook.pairs or ()] if hook.rows is None else list(hook.rows.writes)
+            keys: list[Key] = [key for _, key in hook.pairs or ()] if hook.rows is None else list(hook.rows.writes)
             keys += _DONE if part.writes_done else ()
             over.update((base[behind[key].place], None) for key in keys if key in behind and behind[key].place in base)
         return list(over)
 
     @property
     def reads_base_root(self) -> bool:
-        """Whether a transform reads, at the root of a step, an entry that the base writes there."""
+        """Whether a transform reads an entry of the root that the base writes."""
         base = {value.place for value in self.values[0].values()}
         return self.reads_root or any(
             key in before and before[key].place in base
@@ -214,19 +217,19 @@ class RowPlan:
             for key in (hook.rows.carried if hook.rows is not None else ())
         )
 
-    def rewards_before(self, i: int) -> list[Any]:
-        """The keys of the rewards that transform ``i`` is given."""
+    def rewards_before(self, i: int) -> list[Key]:
+        """Return the keys of the rewards before transform ``i``."""
         return list(self.before[i].reward.keys(include_nested=True, leaves_only=True))
 
-    def carried_before(self, i: int) -> list[Any]:
-        """What a step of the environment with the first ``i`` transforms reads from its root."""
+    def carried_before(self, i: int) -> list[Key]:
+        """Return the entries of the root that a step with the first ``i`` transforms reads."""
         if self.reads_root_before(i):
             return [key for key, value in self.values[i].items() if value.in_root]
         own = [key for hook in self.hooks[:i] if hook.rows is not None for key in hook.rows.carried]
         return list(dict.fromkeys([*self.base_carried, *own]))
 
     def reads_root_before(self, i: int) -> bool:
-        """Whether a step of the environment with the first ``i`` transforms may read any entry of its root."""
+        """Whether a step with the first ``i`` transforms may read any entry of the root."""
         return self._base_reads_root or any(hook.reads_all for hook in self.hooks[:i])
 
     def _repeating_problem(self) -> str | None:
@@ -236,7 +239,7 @@ class RowPlan:
             name = type(self.parts[i]).__name__
             for part, pairs in zip(self.parts[:i], self.action_pairs[:i], strict=True):
                 if part.masks_actions or (pairs and part.key_of_rows() is None):
-                    return f"{name} has {type(part).__name__} look at the action again in each of the steps."
+                    return f"{type(part).__name__} inverts the action again in each step that {name} repeats."
             if self.reads_root_before(i):
                 for key, value in self.values[i].items():
                     if value.in_root and final.get(key) is not value:
@@ -250,14 +253,14 @@ class RowPlan:
         for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
             behind = zip(self.hooks[i:], takes_rows[i:], strict=True)
             if hook.reads_all and takes_rows[i] and any(one.inverse_pairs and not rows for one, rows in behind):
-                return f"{type(part).__name__} reads what inverses of single rows make of the root."
+                return f"{type(part).__name__} reads the root, which later inverses change row by row."
         for key in self.base_carried:
             if final.get(key) is not self.values[0][key]:
                 return f"a transform changes {key!r}, which the environment reads from the data."
         for i, (part, hook) in enumerate(zip(self.parts, self.hooks, strict=True)):
             for key in hook.rows.carried if hook.rows is not None else ():
-                mine = self.values[i + 1].get(key)
-                if mine is None or final.get(key) is not mine:
+                value = self.values[i + 1].get(key)
+                if value is None or final.get(key) is not value:
                     return f"a later transform changes {key!r}, which {type(part).__name__} reads from the data."
         return self._repeating_problem()
 
@@ -265,32 +268,32 @@ class RowPlan:
 def plan_batch(
     base: RowLayout, specs: EnvSpecs | None, parts: list[Transform], *, casts_in_write: bool = True
 ) -> tuple[RowPlan | None, str | None]:
-    """Plan a chain behind the rows of a batch: transforms that are written for blocks of rows, once for all of them.
+    """Plan a chain around a batch, of transforms with ``RowHooks``; each runs once for all rows.
 
     Args:
-        base: what one row holds before the transforms.
-        specs: of one row; None where the batch is more than its rows.
+        base: layout of one row before the transforms.
+        specs: specs of one row; None if the rows differ or the batch has states.
         parts: the transforms.
         casts_in_write: see :class:`RowPlan`.
 
     Returns:
-        The plan, or None and why there is none.
+        The plan and None; or None and the reason why the chain cannot run on rows.
     """
     if specs is None:
-        return None, "the batch is more than its rows."
+        return None, "the rows of the batch differ, or it has states."
     before: list[EnvSpecs] = []
-    found: list[Hooks] = []
+    hooks: list[Hooks] = []
     for part in parts:
         hook, after = part.hooks_in(specs), part.specs_behind(specs)
-        if (hook.rows is None or hook.rows.alone) and not hook.does_nothing:
+        if (hook.rows is None or hook.passed_through) and not hook.does_nothing:
             return None, f"{type(part).__name__} is not written for rows of a batch."
         problem = row_problem(part, hook, specs, after)
         if problem is not None:
             return None, problem
         before.append(specs)
-        found.append(hook)
+        hooks.append(hook)
         specs = after
-    plan = RowPlan(base, parts, found, before, specs, casts_in_write=casts_in_write)
+    plan = RowPlan(base, parts, hooks, before, specs, casts_in_write=casts_in_write)
     problem = plan.problem()
     return (plan, None) if problem is None else (None, problem)
 
@@ -300,9 +303,9 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
 
     Args:
         part: the transform.
-        hook: what it does.
-        specs: before it.
-        after: behind it.
+        hook: its hooks.
+        specs: the specs before it.
+        after: the specs behind it.
     """
     name = type(part).__name__
     if hook.needs_tensordicts is not None:
@@ -312,10 +315,10 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
     if part.changes_next_root:
         return f"{name} changes the root of the next step."
     if part.writes_step:
-        return f"{name} may leave rows out of a step."
+        return f"{name} may exclude rows from a step."
     notices = hook.rows is not None and hook.rows.notices_calls
     if (hook.before_reset is not None and not notices) or hook.instead_of_reset is not None:
-        return f"{name} changes what a reset is given."
+        return f"{name} changes the argument of reset."
     if hook.converts:
         states = set(specs.state.keys(include_nested=True, leaves_only=True))
         if hook.inverse_pairs is None or states.intersection(key for _, key in hook.inverse_pairs):
@@ -329,7 +332,7 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
         return f"{name} moves the data to {after.device}."
     for key, out_key in hook.pairs or ():
         if not any(spec.get(key, None) is not None for spec in (specs.observation, specs.reward, specs.done)):
-            return f"{name} reads {key!r}, which is not there."
+            return f"{name} reads {key!r}, which its environment lacks."
         if not any(spec.get(out_key, None) is not None for spec in (after.observation, after.reward, after.done)):
             return f"{name} writes {out_key!r}, which its specs lack."
     for spec in (after.observation, after.reward, after.done, after.action):
@@ -337,7 +340,7 @@ def row_problem(part: Transform, hook: Hooks, specs: EnvSpecs, after: EnvSpecs) 
         if problem is not None:
             return f"behind {name} {problem}"
     if not _numpy_has(after.observation, after.reward, after.action):
-        return f"behind {name} there is a dtype that numpy lacks."
+        return f"behind {name} an entry has a dtype that numpy lacks."
     names = list(after.done.keys(include_nested=True, leaves_only=True))
     if not set(names) <= set(_DONE) or "done" not in names:
         return f"behind {name} the done entries are {names}."

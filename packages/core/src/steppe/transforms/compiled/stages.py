@@ -1,39 +1,66 @@
-"""What one transform does to rows: through a kernel, on single entries, or on TensorDicts made of the rows."""
+"""Stages: one transform of a chain on rows, as numpy functions, on single entries, or on TensorDicts of the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
 
-import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import Arrays, Progress, Rows
+from steppe.envs import Progress, Rows
 from steppe.errors import SpecError, StateError
-from steppe.specs import Composite, union
+from steppe.specs import CPU, Composite, union
 from steppe.storage import TensorDictBuilder, build_td, entries
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.row_plan import Memory, RowPlan, Value
-from steppe.transforms.compiled.transform_hooks import Hooks, RowArrays, shallow_copy
+from steppe.transforms.compiled.transform_hooks import Array, Hooks, RowArrays, shallow_copy
+from steppe.transforms.transform_keys import Key
 
-__all__ = ["RowByRow", "make_stage"]
+__all__ = ["RowByRow", "Stage", "make_stage"]
 
 _DONE = ("done", "terminated", "truncated")
 _from_numpy = torch.from_numpy
 
+_Arrays: TypeAlias = "dict[Key, Array]"
+_Tensors: TypeAlias = "dict[Key, torch.Tensor]"
 
-def make_stage(plan: RowPlan, one: RowPlan, i: int, memory: Memory, rows: Rows, part: slice) -> Any:
-    """Return what transform ``i`` of the chain ``one`` does to some of the rows; ``plan`` says where values are.
 
-    Its ``step`` and ``reset`` are given the rows that are stepped or were reset; ``steps`` and ``resets`` say whether
-    they do anything, ``by_torch`` whether torch does it. ``step`` returns whether it may have ended a row.
+class Stage(Protocol):
+    """What one transform does to rows.
+
+    Attributes:
+        by_torch: whether it computes with torch, under ``torch.no_grad()``.
+        steps, resets: whether ``step`` and ``reset`` do anything.
     """
-    before, behind, hook = plan.values[i], plan.values[i + 1], one.hooks[i]
 
-    def arrays(values: dict[Any, Value], root: bool) -> dict[Any, np.ndarray[Any, Any]]:
-        take = memory.root if root else memory.next
-        return {key: take(value)[part] for key, value in values.items() if value.in_root or not root}
+    by_torch: bool
+    steps: bool
+    resets: bool
+
+    def step(self, at: Sequence[int] | None) -> bool:
+        """Transform ``next`` of the rows that were stepped (None: all); return whether a row may have ended."""
+
+    def reset(self, at: Sequence[int]) -> None:
+        """Transform the root of the rows that were reset."""
+
+
+def make_stage(plan: RowPlan, chain: RowPlan, i: int, memory: Memory, rows: Rows, part: slice) -> Stage:
+    """Return the stage of transform ``i`` for a part of the rows.
+
+    Args:
+        plan: the plan whose values have the memory.
+        chain: the plan whose transform it is: that of the row, if each row has a chain of its own.
+        i: position of the transform.
+        memory: the arrays of the values.
+        rows: the caller's rows.
+        part: the rows that the transform changes.
+    """
+    before, behind, hook = plan.values[i], plan.values[i + 1], chain.hooks[i]
+
+    def arrays(values: dict[Key, Value], root: bool) -> _Arrays:
+        array_of = memory.root if root else memory.next
+        return {key: array_of(value)[part] for key, value in values.items() if value.in_root or not root}
 
     if hook.rows is not None and not hook.rows.casts:
         root, following = (RowArrays(arrays(behind, at_root), arrays(before, at_root)) for at_root in (True, False))
@@ -42,22 +69,23 @@ def make_stage(plan: RowPlan, one: RowPlan, i: int, memory: Memory, rows: Rows, 
     if hook.rows is not None:
         return _Casts([key for key in hook.rows.casts if before[key].place is not behind[key].place], *four)
     if hook.pairs is not None:
-        return _Pairs(one.parts[i], hook, *four)
-    kind = _OnTensorDicts if hook.asks is None else _Asking
-    return kind(one, i, *four, {key: array[part] for key, array in rows.root.items()}, rows)
+        return _Pairs(chain.parts[i], hook.pairs, *four)
+    kind = _OnTensorDicts if hook.predicate is None else _Conditional
+    return kind(chain, i, *four, {key: array[part] for key, array in rows.root.items()}, rows)
 
 
 class _Kernel:
-    """A transform that is written for blocks of rows."""
+    """The functions that ``RowHooks.bind`` of a transform returns."""
 
-    def __init__(self, hook: Hooks, root: Arrays, following: Arrays) -> None:
+    by_torch = False
+
+    def __init__(self, hook: Hooks, root: RowArrays, following: RowArrays) -> None:
         assert hook.rows is not None
-        self.by_torch = hook.rows.by_torch
         self._step, self._reset = hook.rows.bind(root, following) if hook.rows.bind is not None else (None, None)
         self.steps, self.resets = self._step is not None, self._reset is not None
 
     def step(self, at: Sequence[int] | None) -> bool:
-        # All rows: those that the step leaves out are restored afterwards.
+        # It runs on all rows; those that the step excludes get their values back afterwards.
         assert self._step is not None
         return bool(self._step())
 
@@ -67,11 +95,13 @@ class _Kernel:
 
 
 class _Casts:
-    """Casts of entries that others have read, which numpy has not cast when they were written."""
+    """Casts of entries that other transforms have read, so that numpy could not cast them as they were written."""
 
     by_torch = False
 
-    def __init__(self, keys: list[Any], root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays) -> None:
+    def __init__(
+        self, keys: list[Key], root: _Arrays, root_behind: _Arrays, following: _Arrays, behind: _Arrays
+    ) -> None:
         self._step = [(behind[key], following[key]) for key in keys]
         self._reset = [(root_behind[key], root[key]) for key in keys if key in root]
         self.steps, self.resets = bool(self._step), bool(self._reset)
@@ -88,38 +118,41 @@ class _Casts:
 
 
 class _Pairs:
-    """A transform of single entries, ``_apply_transform``: the result is copied to its row.
+    """``_apply_transform`` of single entries; results are copied to the rows.
 
-    One that does not take rows has one row, and is given it without its dimension.
+    A transform without a shared key has one row, and receives it without the dimension of rows.
     """
 
     by_torch = True
 
     def __init__(
-        self, part: Transform, hook: Hooks, root: Arrays, root_behind: Arrays, following: Arrays, behind: Arrays
+        self,
+        part: Transform,
+        pairs: list[tuple[Key, Key]],
+        root: _Arrays,
+        root_behind: _Arrays,
+        following: _Arrays,
+        behind: _Arrays,
     ) -> None:
-        assert hook.pairs is not None
         self.part, self.copies = part, not part.keeps_nothing
         self._apply = part._apply_transform
         self.takes_rows = part.key_of_rows() is not None
-        self._step = [(self._tensor(following[a]), self._tensor(behind[b]), b) for a, b in hook.pairs if b in behind]
+        self._step = [(self._tensor(following[a]), self._tensor(behind[b]), b) for a, b in pairs if b in behind]
         self._reset = [
-            (self._tensor(root[a]), self._tensor(root_behind[b]), b)
-            for a, b in hook.pairs
-            if a in root and b in root_behind
+            (self._tensor(root[a]), self._tensor(root_behind[b]), b) for a, b in pairs if a in root and b in root_behind
         ]
         self.steps, self.resets = bool(self._step), bool(self._reset)
 
-    def _tensor(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
+    def _tensor(self, array: Array) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self.takes_rows else tensor[0]
 
-    def _run(self, columns: list[Any], at: Sequence[int] | None) -> None:
+    def _run(self, columns: list[tuple[torch.Tensor, torch.Tensor, Key]], at: Sequence[int] | None) -> None:
         if not self.takes_rows:
             at = None
         for source, target, key in columns:
-            given = source[list(at)] if at is not None else source.clone() if self.copies else source
-            value = self._apply(given)
+            argument = source[list(at)] if at is not None else source.clone() if self.copies else source
+            value = self._apply(argument)
             shape = target.shape if at is None else (len(at), *target.shape[1:])
             _check(self.part, key, value, shape, target.dtype, int(self.takes_rows))
             if at is None:
@@ -136,9 +169,9 @@ class _Pairs:
 
 
 class _OnTensorDicts:
-    """Any other transform: rows are wrapped as TensorDicts, and what it replaced is copied back.
+    """The hooks of any other transform, on TensorDicts of the rows; entries that it replaces are copied back.
 
-    One that does not take rows has one row, and its TensorDicts have the batch size of the environment, ``[]``.
+    A transform without a shared key has one row, and its TensorDicts have the batch size of the environment, ``[]``.
     """
 
     by_torch = True
@@ -147,11 +180,11 @@ class _OnTensorDicts:
         self,
         plan: RowPlan,
         i: int,
-        root: Arrays,
-        root_behind: Arrays,
-        following: Arrays,
-        behind: Arrays,
-        whole_root: Arrays,
+        root: _Arrays,
+        root_behind: _Arrays,
+        following: _Arrays,
+        behind: _Arrays,
+        whole_root: _Arrays,
         rows: Rows,
     ) -> None:
         self.rows = rows
@@ -159,32 +192,33 @@ class _OnTensorDicts:
         specs, after = plan.before[i], plan.after
         self.n = len(next(iter(following.values())))
         self.takes_rows = self.part.key_of_rows() is not None
-        takes, device = self.takes_rows, plan.layout.device
         copies = self._copies = not self.part.keeps_nothing
-        observed, done = specs.observation, specs.done
-        seen = _Wrapped(union(observed, specs.reward, done), following, takes_rows=takes, copies=copies, device=device)
-        first = _Wrapped(union(observed, done), root, takes_rows=takes, copies=copies, device=device)
-        whole = union(after.observation, after.done, after.action)
-        self._next, self._root = seen, first
-        self._whole_root = _Wrapped(whole, whole_root, takes_rows=takes, copies=copies, device=device)
+
+        def wrapped(spec: Composite, arrays: _Arrays) -> _Wrapped:
+            return _Wrapped(spec, arrays, takes_rows=self.takes_rows, copies=copies, device=plan.layout.device)
+
+        self._next = wrapped(union(specs.observation, specs.reward, specs.done), following)
+        self._root = wrapped(union(specs.observation, specs.done), root)
+        self._whole_root = wrapped(union(after.observation, after.done, after.action), whole_root)
         self._behind, self._root_behind = (
-            _Targets(arrays, before, takes_rows=takes) for arrays, before in ((behind, seen), (root_behind, first))
+            _Targets(arrays, before, takes_rows=self.takes_rows)
+            for arrays, before in ((behind, self._next), (root_behind, self._root))
         )
-        # A step sees the root as the environment before the transform is given it.
+        # A step receives the root as the environment before the transform does.
         self._inverses = [
             inverse for hook in reversed(plan.hooks[i:]) if hook.converts and (inverse := hook.inverse) is not None
         ]
-        self._empty = torch.Size([self.n] if takes else []), device
+        self._empty = torch.Size([self.n] if self.takes_rows else []), plan.layout.device
         self.steps, self.resets = self.hook.step is not None, self.hook.reset is not None
 
     def step(self, at: Sequence[int] | None) -> bool:
         assert self.hook.step is not None
         at = at if self.takes_rows else None
-        following, given = self._next(at)
-        return self._write(self.hook.step(self._root_of(at), following), given, self._behind, at)
+        following, values = self._next(at)
+        return self._write(self.hook.step(self._root_of(at), following), values, self._behind, at)
 
     def _root_of(self, at: Sequence[int] | None) -> TensorDictBase:
-        """What a step sees of its root: nothing where it does not look at it."""
+        """Return the root for a step; without entries if the transform does not read it."""
         if not self.hook.reads_root:
             size, device = self._empty
             return build_td({}, size if at is None else torch.Size([len(at)]), device)
@@ -198,26 +232,31 @@ class _OnTensorDicts:
         assert self.hook.reset is not None
         some = at if self.takes_rows and len(at) != self.n else None
         whole, _ = self._whole_root(some)
-        whole.set("_reset", torch.from_numpy(np.ones((*whole.batch_size, 1), bool)))
-        fresh, given = self._root(some)
-        self._write(self.hook.reset(whole, fresh), given, self._root_behind, some)
+        whole.set("_reset", torch.ones((*whole.batch_size, 1), dtype=torch.bool, device=CPU))
+        fresh, values = self._root(some)
+        self._write(self.hook.reset(whole, fresh), values, self._root_behind, some)
 
-    def _write(
-        self, data: TensorDictBase, given: dict[Any, torch.Tensor], targets: _Targets, at: Sequence[int] | None
-    ) -> bool:
-        """Copy what was replaced, or written into, to the rows behind the transform; whether a row may have ended."""
-        ends = not self._copies  # what is written into the rows themselves is not noticed
+    def _write(self, data: TensorDictBase, before: _Tensors, targets: _Targets, at: Sequence[int] | None) -> bool:
+        """Copy entries that the transform has replaced or written into; return whether a row may have ended.
+
+        Args:
+            data: what the hook returned.
+            before: the entries of its argument.
+            targets: the memory behind the transform.
+            at: the rows; None for all.
+        """
+        ends = not self._copies  # a transform without copies may have written into the rows
         if not isinstance(data, TensorDictBase):
             raise SpecError(f"{type(self.part).__name__} must return a TensorDict, found {type(data).__name__}.")
         level = entries(data) if type(data) is TensorDict else None
         for key, target, source in targets.columns:
-            value = level.get(key) if level is not None and type(key) is str else data.get(key, None)
-            if source is not None and (value is source or (value is given[key] and _untouched(value))):
+            value = level.get(key) if level is not None and isinstance(key, str) else data.get(key, None)
+            if source is not None and (value is source or (value is before[key] and _untouched(value))):
                 continue
             if value is None:
-                found = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
+                names = sorted(map(str, data.keys(include_nested=True, leaves_only=True)))
                 raise SpecError(
-                    f"{type(self.part).__name__} left out the entry {key!r}, which its specs have. Found {found}."
+                    f"{type(self.part).__name__} left out the entry {key!r}, which its specs have. Found {names}."
                 )
             ends = ends or key in _DONE
             shape = target.shape if at is None else (len(at), *target.shape[1:])
@@ -233,53 +272,54 @@ class _OnTensorDicts:
     def _check_done(self, value: torch.Tensor, before: torch.Tensor) -> None:
         if not torch.equal(value, before):
             raise StateError(
-                f"{type(self.part).__name__} wrote 'done' without saying so. Set writes_done = True in its class."
+                f"{type(self.part).__name__} wrote 'done' although its writes_done is False. Set writes_done = True in "
+                "its class."
             )
 
 
-class _Asking(_OnTensorDicts):
-    """One that asks about ``next`` first, and mostly has nothing to do."""
+class _Conditional(_OnTensorDicts):
+    """A transform with a predicate, which does nothing in most steps."""
 
-    # The question is asked as on TensorDicts: with gradients where the caller has them.
+    # As on TensorDicts, the predicate runs with gradients if the caller enabled them.
     by_torch = False
 
     def step(self, at: Sequence[int] | None) -> bool:
-        asks, acts = self.hook.asks, self.hook.acts
-        assert asks is not None
-        assert acts is not None
-        found = asks(self._next.copied() if at is None or not self.takes_rows else self._next(at)[0])
-        if found is None:
+        predicate, action = self.hook.predicate, self.hook.action
+        assert predicate is not None
+        assert action is not None
+        result = predicate(self._next.copied() if at is None or not self.takes_rows else self._next(at)[0])
+        if result is None:
             return False
         at = at if self.takes_rows else None
         with torch.no_grad():
-            following, given = self._next(at)  # whatever became of the first one
-            return self._write(acts(self._root_of(at), following, found), given, self._behind, at)
+            following, values = self._next(at)  # anew, because the predicate may have changed its argument
+            return self._write(action(self._root_of(at), following, result), values, self._behind, at)
 
 
 class _Wrapped:
-    """Rows as TensorDicts: of views where a transform keeps nothing, and of copies where it may.
+    """Makes TensorDicts of rows: of views if the transform keeps no references, otherwise of copies.
 
     Args:
-        spec: of one row.
+        spec: spec of one row.
         arrays: its entries, ``[n, *shape]``.
-        takes_rows: whether the TensorDicts have the dimension of the rows; there is one row otherwise.
-        copies: whether the entries are copied.
-        device: what the TensorDicts claim as their device.
+        takes_rows: whether the TensorDicts have the dimension of rows; otherwise there is one row.
+        copies: whether to copy the entries.
+        device: device of the TensorDicts.
     """
 
     def __init__(
-        self, spec: Composite, arrays: Arrays, *, takes_rows: bool, copies: bool, device: torch.device | None
+        self, spec: Composite, arrays: _Arrays, *, takes_rows: bool, copies: bool, device: torch.device | None
     ) -> None:
         self.spec, self.copies, self.device = spec, copies, device
         n = len(next(iter(arrays.values()), ()))
-        own = {key: array if takes_rows else array[0, ...] for key, array in arrays.items()}
-        self.tensors = {key: torch.from_numpy(array) for key, array in own.items()}
-        self._arrays = list(own.items())
-        self._flat = all(type(key) is str for key in own)
+        columns = {key: array if takes_rows else array[0, ...] for key, array in arrays.items()}
+        self.tensors = {key: torch.from_numpy(array) for key, array in columns.items()}
+        self._arrays = list(columns.items())
+        self._flat = [(key, array) for key, array in columns.items() if isinstance(key, str)]
         self._builder = TensorDictBuilder(spec, (n,) if takes_rows else (), device=device)
 
-    def __call__(self, at: Sequence[int] | None) -> tuple[TensorDict, dict[Any, torch.Tensor]]:
-        """The data of some rows, or of all of them, and its entries by key."""
+    def __call__(self, at: Sequence[int] | None) -> tuple[TensorDict, _Tensors]:
+        """Return the data of some rows (None: all) and its entries by key."""
         if at is not None:
             rows = list(at)
             values = {key: tensor[rows] for key, tensor in self.tensors.items()}
@@ -291,20 +331,22 @@ class _Wrapped:
         return self._builder(values), values
 
     def copied(self) -> TensorDict:
-        """Copies of all rows."""
-        values = {key: _from_numpy(array.copy()) for key, array in self._arrays}
-        return build_td(values, self._builder.batch_size, self.device) if self._flat else self._builder(values)
+        """Return a TensorDict of copies of all rows."""
+        if len(self._flat) < len(self._arrays):
+            return self._builder({key: _from_numpy(array.copy()) for key, array in self._arrays})
+        values = {name: _from_numpy(array.copy()) for name, array in self._flat}
+        return build_td(values, self._builder.batch_size, self.device)
 
 
 class _Targets:
-    """Where entries go behind a transform.
+    """The memory of entries behind a transform.
 
     Attributes:
-        columns: key, memory, and the entry before the transform where that is in the same memory.
+        columns: key, memory, and the entry before the transform if it is in the same memory.
     """
 
-    def __init__(self, arrays: Arrays, before: _Wrapped, *, takes_rows: bool) -> None:
-        self.columns: list[tuple[Any, torch.Tensor, torch.Tensor | None]] = []
+    def __init__(self, arrays: Mapping[Key, Array], before: _Wrapped, *, takes_rows: bool) -> None:
+        self.columns: list[tuple[Key, torch.Tensor, torch.Tensor | None]] = []
         for key, array in arrays.items():
             target, source = torch.from_numpy(array), before.tensors.get(key)
             target = target if takes_rows else target[0]
@@ -313,23 +355,26 @@ class _Targets:
 
 
 def _untouched(copy: torch.Tensor) -> bool:
-    """Whether nobody has written into a copy that was made for a transform."""
+    """Whether the copy that a transform received has not been written into."""
     return not copy.is_inference() and copy._version == 0
 
 
-def _check(part: Transform, key: Any, value: Any, shape: Any, dtype: torch.dtype, lead: int) -> None:
-    """Hold what a transform returned against its spec: a copy would repeat what is smaller, and cast."""
+def _check(
+    part: Transform, key: Key, value: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, batch_dims: int
+) -> None:
+    """Check the shape and dtype of a result, because a copy into the rows would broadcast and cast it."""
     if value.shape != shape or value.dtype is not dtype:
         raise SpecError(
-            f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[lead:])} and dtype {value.dtype}; its "
-            f"specs say {tuple(shape[lead:])} and {dtype}. Change them in transform_observation_spec or a sibling."
+            f"{type(part).__name__} returned {key!r} of shape {tuple(value.shape[batch_dims:])} and dtype "
+            f"{value.dtype}; its specs say {tuple(shape[batch_dims:])} and {dtype}. Change them in "
+            "transform_observation_spec or a sibling."
         )
 
 
 class RowByRow:
-    """Transforms that each environment has for itself."""
+    """The stages of one transform in several environments, each with a chain of its own."""
 
-    def __init__(self, stages: list[Any], progress: Progress) -> None:
+    def __init__(self, stages: Sequence[Stage], progress: Progress) -> None:
         self.stages, self.progress = stages, progress
         self.by_torch = any(stage.by_torch for stage in stages)
         self.steps, self.resets = stages[0].steps, stages[0].resets
@@ -337,14 +382,15 @@ class RowByRow:
     def step(self, at: Sequence[int] | None) -> bool:
         more = False
         for row in range(len(self.stages)) if at is None else at:
-            self._at_work(row)
+            self._note(row)
             more = self.stages[row].step(None) or more
         return more
 
     def reset(self, at: Sequence[int]) -> None:
         for row in at:
-            self._at_work(row)
+            self._note(row)
             self.stages[row].reset((0,))
 
-    def _at_work(self, row: int) -> None:
+    def _note(self, row: int) -> None:
+        """Note the row at work, for errors."""
         self.progress.words[self.progress.at] = self.progress.base + row

@@ -1,25 +1,26 @@
-"""What a transform knows of the environment before it, and what it does at each step: both worked out once."""
+"""Hooks: the functions of a transform that run at each step, made once from the specs of its environment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs import DoneGroup, done_groups
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite
+from steppe.envs import DoneGroup, EnvBase, done_groups
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec
 from steppe.storage import build_td, copy_names, entries
-from steppe.transforms.transform_keys import names_of
+from steppe.transforms.transform_keys import Key, names_of
 
 __all__ = [
+    "Array",
     "EnvSpecs",
     "Hooks",
     "RowArrays",
     "RowHooks",
-    "asking",
     "at_level",
     "pair_hook",
     "read",
@@ -28,19 +29,27 @@ __all__ = [
     "write",
 ]
 
+#: An entry of rows, ``[n, *shape]``.
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
 StepHook = Callable[[TensorDictBase, TensorDictBase], TensorDictBase]
 ResetHook = Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]
 InverseHook = Callable[[TensorDictBase], TensorDictBase]
+BeforeReset = Callable[[TensorDictBase | None], TensorDictBase | None]
+#: Returns whether it has ended a row.
+StepOnRows = Callable[[], bool]
+#: Called with the rows that were reset.
+ResetOnRows = Callable[[Sequence[int]], None]
 
 
 @dataclass(frozen=True)
 class EnvSpecs:
-    """The specs of an environment, or of one with the first few of its transforms.
+    """The specs of an environment with the transforms up to some place in its chain.
 
     Attributes:
         observation, reward, done, action, state: Composites of the environment's batch size.
         batch_size: leading dimensions of all data.
-        device: where the data is, or None.
+        device: device of the data, or None.
     """
 
     observation: Composite
@@ -52,17 +61,14 @@ class EnvSpecs:
     device: torch.device | None
 
     @classmethod
-    def of(cls, env: Any) -> EnvSpecs:
+    def of(cls, env: EnvBase) -> EnvSpecs:
         """Read the specs of an environment."""
-        return cls(
-            **{kind: getattr(env, f"full_{kind}_spec") for kind in SPEC_KINDS},
-            batch_size=env.batch_size,
-            device=env.device,
-        )
+        kinds = {kind: getattr(env, f"full_{kind}_spec") for kind in SPEC_KINDS}
+        return cls(**kinds, batch_size=env.batch_size, device=env.device)
 
     @classmethod
-    def of_row(cls, env: Any) -> EnvSpecs | None:
-        """Read the specs of one row of a batch ``(n,)``; None where it is more than rows that end on their own."""
+    def of_row(cls, env: EnvBase) -> EnvSpecs | None:
+        """Read the specs of one row of a batch ``(n,)``; None if the rows differ or the batch has states."""
         kinds = {kind: getattr(env, f"full_{kind}_spec")[0] for kind in SPEC_KINDS}
         if any(not isinstance(spec, Composite) for spec in kinds.values()) or env.state_keys:
             return None
@@ -83,123 +89,121 @@ class EnvSpecs:
 
     @property
     def groups(self) -> list[DoneGroup]:
-        """The levels that end by themselves, the root first."""
+        """The levels with done entries, the root first."""
         return done_groups(self.done)
 
     def copy(self) -> EnvSpecs:
-        """The same with unlocked copies of all specs, to change in place."""
+        """Return unlocked copies of all specs, to change in place."""
         return replace(self, **{kind: getattr(self, kind).clone() for kind in SPEC_KINDS})
 
-    def changed(self, **specs: Any) -> EnvSpecs:
-        """The same with other values for some attributes."""
-        return replace(self, **specs)
+    def changed(self, **attributes: Composite | torch.Size | torch.device | None) -> EnvSpecs:
+        """Return the same specs, with some attributes replaced."""
+        changes: dict[str, Any] = attributes
+        return replace(self, **changes)
 
 
-class RowArrays(dict[Any, Any]):
-    """Arrays ``[n, *shape]`` of rows by key, as they are behind a transform.
+class RowArrays(dict[Key, Array]):
+    """Arrays ``[n, *shape]`` of rows by key, with the values behind a transform.
 
     Attributes:
-        before: what the same keys were before the transform: another array where it changes shape or dtype.
+        before: arrays of the same keys with the values before the transform. The array of an entry is another one if
+            the transform changes its shape or dtype.
     """
 
-    def __init__(self, behind: dict[Any, Any], before: dict[Any, Any]) -> None:
+    def __init__(self, behind: dict[Key, Array], before: dict[Key, Array]) -> None:
         super().__init__({**before, **behind})
         self.before = before
 
 
 @dataclass
 class RowHooks:
-    """What a transform does to blocks of rows, as numpy arrays: the same as its hooks on TensorDicts, much faster.
+    """What a transform does to blocks of rows, in numpy: the same as its hooks on TensorDicts, in less time.
 
-    For transforms of which an environment takes a step in a few microseconds. Whatever is remembered from step to step
-    is in the rows: in ``next`` after a step, in the root before the following one.
+    Values that the transform keeps from step to step are in the rows: in ``next`` after a step, in the root before the
+    following step.
 
     Attributes:
-        bind: given the arrays ``[n, *shape]`` of the root and of ``next`` by key, what the transform adds included,
-            returns two functions or None each. The first writes its entries of ``next`` after a step, done entries
-            too, and returns whether it has ended a row. The second is given the rows that were reset, and writes its
-            entries of the root. The arrays are the same at each step. Both are given as :class:`RowArrays`: an entry
-            of another shape, which the transform replaces, is in its ``before``.
+        bind: function of the :class:`RowArrays` of the root and of ``next``, which include the entries that the
+            transform adds. It returns two functions, or None for either: the first runs after each step, writes entries
+            of ``next`` (done entries too) and returns whether it has ended a row; the second receives the rows that
+            were reset and writes entries of the root. The arrays stay the same at each step.
         carried: entries of the root that the first function reads. They are states of the transform.
-        handed_on: those of them that it does no more than copy to ``next``: a caller of a step may have written others
-            there, which then hold.
         reads: entries of ``next`` that it reads.
-        writes: entries of ``next`` that were there before, and that it writes over.
-        casts: entries whose dtype the transform changes: numpy casts them when they are written.
-        before_step: called before the environment steps. ``inverse`` and ``before_reset`` of the transform then do no
-            more than notice the call too, and change nothing.
-        before_reset: called before the environment resets rows, likewise.
-        alone: whether they are for one environment: not for the rows of a batch that the transform is behind.
-        by_torch: whether the functions compute with torch, and are to be called as if nobody asked for gradients.
-        by_blocks: whether what they do to a row depends on that row alone, so that a chain may go through some rows
-            after the others: several ``bind`` then, each for a few rows.
-        repeats: how often the environment, with the transforms before this one, takes the same action in one step, >=
-            1. A row whose episode ends is left alone from then on, and all rewards are added up: ``next`` holds their
-            sums and the last of everything else. What ``bind`` returns, and the transforms behind, follow once. None
-            for a transform that takes no steps of its own.
+        writes: entries of ``next`` that the environment before the transform has, and that it overwrites.
+        casts: entries whose dtype the transform changes. numpy casts them as they are written, without a function.
+        notices_calls: whether ``Hooks.inverse`` and ``Hooks.before_reset`` only note that a step or a reset begins, and
+            change no data. They are called on rows too then.
+        by_blocks: whether the result for a row depends on that row only. Then large entries may be transformed in
+            blocks of a few rows, with one call of ``bind`` for each block.
+        repeats: how often the environment, with the transforms before this one, takes the same action in one step; at
+            least 1. Rows whose episode ends are not stepped again. ``next`` then holds the sums of the rewards and the
+            last value of all other entries. The functions of ``bind`` and later transforms run once, after the last
+            repetition. None if the transform repeats nothing.
     """
 
-    bind: Callable[[Any, Any], tuple[Callable[[], bool] | None, Callable[[Any], None] | None]] | None = None
-    carried: Iterable[Any] = ()
-    handed_on: Iterable[Any] = ()
-    reads: Iterable[Any] = ()
-    writes: Iterable[Any] = ()
-    casts: Iterable[Any] = ()
-    before_step: Callable[[], object] | None = None
-    before_reset: Callable[[], object] | None = None
-    alone: bool = False
-    by_torch: bool = False
+    bind: Callable[[RowArrays, RowArrays], tuple[StepOnRows | None, ResetOnRows | None]] | None = None
+    carried: Iterable[Key] = ()
+    reads: Iterable[Key] = ()
+    writes: Iterable[Key] = ()
+    casts: Iterable[Key] = ()
+    notices_calls: bool = False
     by_blocks: bool = False
     repeats: int | None = None
-
-    @property
-    def notices_calls(self) -> bool:
-        """Whether it is told of steps and resets before they happen."""
-        return self.before_step is not None or self.before_reset is not None
 
 
 @dataclass
 class Hooks:
-    """What a transform does in one environment; None where it does nothing.
+    """The functions of a transform in one environment; None for those that do nothing.
 
     Attributes:
-        step: given the root and ``next``, writes into ``next`` and returns it.
-        reset: given what reset was called with (or None) and the fresh data, writes into the fresh data and returns it.
-            Rows that are not reset are taken care of afterwards.
-        inverse: given a copy of what step was called with, makes it what the environment before expects.
-        before_reset: the same for reset, which may be called with None.
-        instead_of_reset: given what reset was called with, returns the fresh data in place of a reset of the
-            environment before, or None to reset it.
-        reads_root: whether ``step`` looks at the root it is given.
-        pairs: keys to read and to write, where ``step`` and ``reset`` do nothing but ``_apply_transform`` on these.
+        step: function of the root and ``next`` that writes into ``next`` and returns it.
+        reset: function of the argument of ``reset`` (or None) and the data of the reset; writes into that data and
+            returns it. Rows that are not reset get their values back afterwards.
+        inverse: function that turns a copy of the argument of ``step`` into that of the environment before.
+        before_reset: the same for the argument of ``reset``, which may be None.
+        instead_of_reset: function of the argument of ``reset`` that returns data of a reset, so that the environment
+            before is not reset; None to reset it.
+        reads_root: whether ``step`` reads the root.
+        pairs: pairs of keys to read and to write, if ``step`` and ``reset`` only call ``_apply_transform`` on these.
         inverse_pairs: the same for ``inverse`` and ``_inv_apply_transform``.
-        inverse_of_steps: ``_inv_apply_transform`` of actions ``[k, *shape]`` that one environment takes one after the
-            other, for what is random or has no ``shared_key``; None calls it for each of them.
-        asks: given a copy of ``next``, returns what ``acts`` needs to know, or None where there is nothing to do in
-            this step. ``step`` then is :func:`asking` of both. On rows a TensorDict is made for the question alone.
-        acts: given the root, ``next``, and what ``asks`` has returned, writes into ``next`` and returns it.
-        ends_whole: whether ``step`` writes ``done`` wherever it writes another done entry.
+        inverse_of_steps: ``_inv_apply_transform`` of actions ``[k, *shape]`` of k successive steps of one environment,
+            for transforms that draw random numbers or have no ``shared_key``. None calls it for each step.
+        predicate: function of a copy of ``next`` that returns an argument for ``action``, or None to do nothing in this
+            step. The two replace ``step``: on rows, most steps make one TensorDict, for the predicate.
+        action: function of the root, ``next`` and the result of ``predicate`` that writes into ``next`` and returns it.
+        ends_whole: whether ``step`` sets ``done`` wherever it sets another done entry. On rows, steps that end no row
+            then copy no done entries.
         passed_through: keys of states that ``step`` copies from the root to ``next``, unless a policy has written them
-            there.
-        rows: the same on blocks of rows; None where TensorDicts are made of the rows.
-        needs_tensordicts: why it does not run on rows at all, as what is said of it: ``"pins memory"``.
+            there. Around a batch, such a transform runs on TensorDicts.
+        rows: the same on blocks of rows; None if rows are wrapped in TensorDicts for this transform.
+        needs_tensordicts: why the transform cannot run on rows, as the end of a sentence: ``"pins memory"``.
     """
 
     step: StepHook | None = None
     reset: ResetHook | None = None
     inverse: InverseHook | None = None
-    before_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
-    instead_of_reset: Callable[[TensorDictBase | None], TensorDictBase | None] | None = None
+    before_reset: BeforeReset | None = None
+    instead_of_reset: BeforeReset | None = None
     reads_root: bool = True
-    pairs: list[tuple[Any, Any]] | None = None
-    inverse_pairs: list[tuple[Any, Any]] | None = None
+    pairs: list[tuple[Key, Key]] | None = None
+    inverse_pairs: list[tuple[Key, Key]] | None = None
     inverse_of_steps: Callable[[torch.Tensor], torch.Tensor] | None = None
-    asks: Callable[[TensorDictBase], Any] | None = None
-    acts: Callable[[TensorDictBase, TensorDictBase, Any], TensorDictBase] | None = None
+    predicate: Callable[[TensorDictBase], Any] | None = None
+    action: Callable[[TensorDictBase, TensorDictBase, Any], TensorDictBase] | None = None
     ends_whole: bool = False
-    passed_through: Iterable[Any] = ()
+    passed_through: Iterable[Key] = ()
     rows: RowHooks | None = None
     needs_tensordicts: str | None = None
+
+    def __post_init__(self) -> None:
+        predicate, action = self.predicate, self.action
+        if predicate is not None and action is not None:
+
+            def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
+                result = predicate(shallow_copy(following))
+                return following if result is None else action(td, following, result)
+
+            self.step = step
 
     @property
     def reads_all(self) -> bool:
@@ -208,46 +212,34 @@ class Hooks:
 
     @property
     def converts(self) -> bool:
-        """Whether it changes what a step is given on the way to rows."""
+        """Whether it changes the argument of ``step``."""
         return self.inverse is not None and not (self.rows is not None and self.rows.notices_calls)
 
     @property
     def only_inverts(self) -> bool:
-        """Whether all that it does is about single entries of what a step is given."""
+        """Whether it does nothing but invert single entries of the argument of ``step``."""
         others = (self.step, self.reset, self.before_reset, self.instead_of_reset)
         return self.inverse_pairs is not None and not any(others)
 
     @property
     def does_nothing(self) -> bool:
-        """Whether there is nothing to do at all."""
+        """Whether all functions are None."""
         return not any((self.step, self.reset, self.inverse, self.before_reset, self.instead_of_reset))
 
 
-def asking(
-    asks: Callable[[TensorDictBase], Any], acts: Callable[[TensorDictBase, TensorDictBase, Any], TensorDictBase]
-) -> StepHook:
-    """Return the ``step`` of a transform that acts in some steps alone; see :class:`Hooks`."""
-
-    def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-        found = asks(shallow_copy(following))
-        return following if found is None else acts(td, following, found)
-
-    return step
-
-
 def pair_hook(
-    pairs: list[tuple[Any, Any]],
+    pairs: Sequence[tuple[Key, Key]],
     apply: Callable[[Any], Any],
-    missing: Callable[[Any, TensorDictBase], Any] | None,
-) -> Callable[[TensorDictBase], TensorDictBase]:
+    missing: Callable[[Key, TensorDictBase], object] | None,
+) -> InverseHook:
     """Return a function that writes ``apply(td[a])`` to ``td[b]`` for each pair ``(a, b)``.
 
     Args:
         pairs: keys to read and to write.
-        apply: what to do with a value.
-        missing: called with the key and the data where there is no entry; None passes over it.
+        apply: function of a value that returns the new value.
+        missing: called with the key and the data if an entry is missing; None skips missing entries.
     """
-    flat = all(type(a) is str and type(b) is str for a, b in pairs)
+    names = [(a, b) for a, b in pairs if isinstance(a, str) and isinstance(b, str)]
 
     def general(data: TensorDictBase) -> TensorDictBase:
         for a, b in pairs:
@@ -258,14 +250,14 @@ def pair_hook(
                 missing(a, data)
         return data
 
-    if not flat:
+    if len(names) < len(pairs):
         return general
 
-    def on_plain(data: TensorDictBase) -> TensorDictBase:
+    def on_flat(data: TensorDictBase) -> TensorDictBase:
         if type(data) is not TensorDict or data.is_locked:
             return general(data)
         level = entries(data)
-        for a, b in pairs:
+        for a, b in names:
             value = level.get(a)
             if value is None:
                 if missing is not None:
@@ -278,21 +270,21 @@ def pair_hook(
                 data.set(b, result)
         return data
 
-    return on_plain
+    return on_flat
 
 
 def at_level(data: TensorDictBase, prefix: tuple[str, ...]) -> Any:
-    """The data at a level, itself for the root; None where there is none."""
+    """Return the data at a level, or None; ``prefix`` is empty for the root."""
     return data.get(prefix, None) if prefix else data
 
 
 def read(level: TensorDictBase, name: str) -> Any:
-    """The entry of a level at a name, or None."""
+    """Return the entry of a name at a level, or None."""
     return entries(level).get(name) if type(level) is TensorDict else level.get(name, None)
 
 
-def write(level: TensorDictBase, name: str, value: Any) -> None:
-    """Put an entry that is known to fit at a level."""
+def write(level: TensorDictBase, name: str, value: torch.Tensor) -> None:
+    """Set an entry at a level, without validation; its batch size and device must fit."""
     if type(level) is TensorDict and not level.is_locked:
         entries(level)[name] = value
     else:
@@ -300,7 +292,7 @@ def write(level: TensorDictBase, name: str, value: Any) -> None:
 
 
 def shallow_copy(tensordict: TensorDictBase) -> TensorDictBase:
-    """A copy that shares its tensors, to be written into."""
+    """Return a copy that shares the tensors; its levels can be written into."""
     if type(tensordict) is not TensorDict:
         return tensordict.copy()
     level = {
@@ -309,8 +301,8 @@ def shallow_copy(tensordict: TensorDictBase) -> TensorDictBase:
     return copy_names(tensordict, build_td(level, tensordict.batch_size, tensordict.device))
 
 
-def set_beside(spec: Composite, key: Any, leaf: Any, like: Composite) -> None:
-    """Put a leaf into a spec, in place; levels that it lacks are made with the shapes that they have in ``like``."""
+def set_beside(spec: Composite, key: Key, leaf: Spec, like: Composite) -> None:
+    """Set a leaf in a spec, in place; missing levels get the shapes that they have in ``like``."""
     names = names_of(key)
     for depth in range(1, len(names)):
         above = names[:depth]
