@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 import steppe
 from steppe.batched import AsyncEnvPool, SerialEnv
-from steppe.collectors.arguments import IGNORED
+from steppe.collectors.collector_arguments import IGNORED
 from tests.forked import python
 from tools.documents import program
 from tools.workspace import ROOT

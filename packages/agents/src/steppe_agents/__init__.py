@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from steppe_agents.actors import CategoricalActor, NormalActor
 from steppe_agents.agent import Agent
+from steppe_agents.agent_steps import AgentSteps
 from steppe_agents.batchers import Batcher, EpisodeBatcher, MonoThreadEpisodeBatcher
 from steppe_agents.job import Job
 from steppe_agents.policy_bank import PolicyBank
@@ -16,6 +17,7 @@ from steppe_agents.trajectories import Trajectories
 
 __all__ = [
     "Agent",
+    "AgentSteps",
     "Batcher",
     "CategoricalActor",
     "EpisodeBatcher",

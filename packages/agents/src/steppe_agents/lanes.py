@@ -9,11 +9,12 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
 
-from steppe.collectors import AgentFacts, first_call, row_ends
+from steppe.collectors import first_call, row_ends
 from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, without_private
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import storage_problem
+from steppe_agents.agent_state import AgentState
 from steppe_agents.all_lanes import AllLanes
 from steppe_agents.kept_rows import KeptFrames, Row
 from steppe_agents.segment import Segment
@@ -29,7 +30,7 @@ class Lanes:
     Args:
         env: one environment, or a batch of one dimension.
         act: the policy, or random actions.
-        facts: what the policy declares.
+        policy: the policy as the caller made it; None for random actions.
         max_steps: truncate a row after so many steps.
         auto_reset: a slice begins anew in place where an episode ends, instead of leaving the lane.
         store_agent_state: ``"first"`` in each row, in ``"all"`` steps, or ``"none"``.
@@ -48,7 +49,7 @@ class Lanes:
         self,
         env: EnvBase,
         act: Callable[[TensorDictBase], TensorDictBase],
-        facts: AgentFacts,
+        policy: object,
         *,
         max_steps: int | None = None,
         auto_reset: bool = False,
@@ -61,12 +62,13 @@ class Lanes:
             raise NotSupported(f"Requests need a batch of one dimension, and this one has {tuple(env.batch_size)}.")
         if store_agent_state not in ("first", "all", "none"):
             raise SpecError(f"store_agent_state is 'first', 'all' or 'none', found {store_agent_state!r}.")
-        self.env, self.act, self.facts = env, act, facts
+        self.env, self.act, self.policy = env, act, policy
+        self._agent_state = AgentState(policy)
         self.max_steps, self.auto_reset, self.store_agent_state = max_steps, auto_reset, store_agent_state
         self.n = env.batch_size[0] if env.batch_dims else 1
         self.episodes = 0
         self._groups = done_groups(env.full_done_spec)
-        self._declared = declared_keys(env, facts.policy)
+        self._declared = declared_keys(env, policy)
         self._limited = [group for group in self._groups if "truncated" in group.names]
         if max_steps is not None and not self._limited:
             raise SpecError("max_steps= needs a 'truncated' entry in the done spec: env.add_truncated_keys() adds one.")
@@ -303,7 +305,7 @@ class Lanes:
             root.set("agent_info", agent_info[_tensor(places)])
         if told is not None:
             root.set("env_info", told)
-        self.facts.begin(root)
+        self._agent_state.begin(root)
         return root
 
     def _acted(self, carrier: TensorDictBase, lanes: list[int]) -> tuple[TensorDictBase, TensorDictBase | None]:
@@ -317,7 +319,7 @@ class Lanes:
         else:
             td = first_call(
                 self._name,
-                self.facts.policy,
+                self.policy,
                 lambda data: self._called(data, lanes),
                 td,
                 protected=None,
@@ -325,7 +327,7 @@ class Lanes:
             )
             self._check_next(td)
             self._checked = True
-        state = self.facts.next_state(td)
+        state = self._agent_state.next_state(td)
         if "next" in td.keys():
             td = td.exclude(("next", "agent_state"))
             if td.get("next").is_empty():

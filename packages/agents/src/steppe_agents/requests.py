@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from steppe.collectors import OWN_ENV, WorkerLink, as_infos
+from steppe.collectors import OWN_ENV, AgentDeclarations, WorkerLink
 from steppe.errors import InfoError, SpecError, StateError
 from steppe.specs import Composite
-from steppe_agents.agent_infos import agent_infos, check_infos
+from steppe_agents.agent_infos import agent_infos, as_infos, check_infos
 from steppe_agents.job import Job
 from steppe_agents.runners import LocalRunner, Runner
 from steppe_agents.segment import Segment
@@ -39,7 +39,7 @@ class Requests:
         self._collector = collector
         self.in_use = collector.in_use
         self.runner = _runner_of(collector) if runner is None else runner
-        self.facts = collector.agent_facts
+        self._declarations: AgentDeclarations = collector.agent_declarations
         self.env_info_spec = spec_of_row(collector.env_info_spec)
         self.job: Job | None = None
         self._running = False
@@ -94,7 +94,7 @@ class Requests:
                 f"{self.runner.n_live} lanes are in the middle of episodes: finish() runs them to their end, "
                 "drop() forgets them, before episodes are asked for."
             )
-        agents = agent_infos(self.facts, agent_info, "The request")
+        agents = agent_infos(self._declarations, agent_info, "The request")
         envs = self._env_infos(env_info)
         shape = _shape(n_episodes, agents if agent_info is not None else None, envs)
         rows = shape.numel()
@@ -119,7 +119,7 @@ class Requests:
         infos = (
             None
             if agent_info is None
-            else self._of_lanes(agent_infos(self.facts, agent_info, "The slice"), "agent_info")
+            else self._of_lanes(agent_infos(self._declarations, agent_info, "The slice"), "agent_info")
         )
         if not self.runner.n_live:
             self.job = None
@@ -169,7 +169,7 @@ class Requests:
     def reset(self, agent_info: Any, env_info: Any) -> None:
         """See :meth:`steppe.Collector.reset_lanes`."""
         self._check_idle()
-        agents = self._of_lanes(agent_infos(self.facts, agent_info, "The reset"), "agent_info")
+        agents = self._of_lanes(agent_infos(self._declarations, agent_info, "The reset"), "agent_info")
         envs = self._of_lanes(self._env_infos(env_info), "env_info")
         self.runner.reset(agents, envs)
         self._in_slices = True

@@ -84,7 +84,7 @@ class LocalRunner(Runner):
         self.lanes = Lanes(
             collector.env,
             collector.act,
-            collector.agent_facts,
+            collector.policy,
             max_steps=collector.max_steps,
             auto_reset=collector.auto_reset,
             store_agent_state=collector.store_agent_state,

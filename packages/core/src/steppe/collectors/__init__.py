@@ -1,18 +1,18 @@
-"""Collectors: a policy runs in environments, and batches of transitions come out.
+"""Collectors run a policy in environments and yield batches of transitions.
 
 Collectors, agents and actors of other installed packages are found here by their names, as in
 :mod:`steppe.transforms`: ``from steppe.collectors import Agent`` works once steppe-agents is installed. If the package
 is missing, access raises :class:`~steppe.errors.CollectorNotFound`, in ``hasattr`` too.
 
-``WorkerLink``, ``WorkerGroup``, ``AgentFacts`` and the functions in lower case are for packages that run rows on the
-engine of the collectors, as steppe-agents does.
+``WorkerLink``, ``WorkerGroup``, ``AgentDeclarations`` and the functions in lower case are for packages that extend
+collectors, as steppe-agents does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from steppe.collectors.agent_facts import AgentFacts, as_infos
+from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
 from steppe.collectors.draws import Draw, Drawing
 from steppe.collectors.engine import Collector
@@ -31,7 +31,7 @@ from steppe.collectors.worker_group import WorkerGroup
 
 __all__ = [
     "OWN_ENV",
-    "AgentFacts",
+    "AgentDeclarations",
     "Collector",
     "DataCollectorBase",
     "Draw",
@@ -44,7 +44,6 @@ __all__ = [
     "WorkerGroup",
     "WorkerLink",
     "aSyncDataCollector",
-    "as_infos",
     "first_call",
     "row_ends",
     "scatter",

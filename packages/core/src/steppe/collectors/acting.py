@@ -1,15 +1,14 @@
-"""What acts in a collector: the policy with the weights that it has taken over, or random actions."""
+"""The policy of a collector as it is called for actions, on its device, or the random actions in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import CudaGraphModule
 
-from steppe.collectors import arguments
-from steppe.collectors.agent_facts import AgentFacts
 from steppe.collectors.first_call import AGENT_OWNED, first_call
 from steppe.collectors.planning import planned
 from steppe.collectors.weights import Weights
@@ -17,98 +16,115 @@ from steppe.envs import EnvBase, RandomActions, as_policy
 
 __all__ = ["Acting"]
 
+_Act = Callable[[TensorDictBase], TensorDictBase]
+
 
 class Acting:
-    """The policy of a collector in this process, and random actions in its place.
+    """The policy of a collector in this process, or random actions.
 
     Args:
         name: of the collector, for errors.
-        env: in which it acts.
-        policy: what the caller gave; None for random actions.
-        device: where the policy acts; None where its weights are.
-        trusted: it takes and returns a TensorDict.
+        env: the environment that takes the actions.
+        policy: the caller's policy; None for random actions.
+        device: where the policy acts; None for the device of its weights.
+        trusted: the policy takes and returns a TensorDict, so no adapter is needed.
 
     Attributes:
-        trusted: as given.
-        weights: of the policy.
-        facts: what the policy declares.
-        version: how often the policy was updated.
-        in_requests: called with rows; None without a policy.
+        trusted: see above.
+        weights: the weights of the policy.
+        version: how many times the policy was updated.
+        in_requests: calls the policy with rows; None without a policy.
     """
 
     def __init__(self, name: str, env: EnvBase, policy: Any, *, device: torch.device | None, trusted: bool) -> None:
         self._name, self.env, self._device, self.trusted = name, env, device, trusted
         self.weights = Weights(policy, device)
-        self.facts = AgentFacts(self.weights.policy)
         self.version = 0
-        self.in_requests: Any = None if policy is None else self._fitted()
+        self.in_requests: _Act | None = None if policy is None else self._adapted()
         self._random: RandomActions | None = None
 
-    def _fitted(self) -> Callable[[TensorDictBase], TensorDictBase]:
+    def _adapted(self) -> _Act:
+        """Return the policy as a function of TensorDicts on the device of the environment."""
         policy = self.weights.policy
         act = policy if self.trusted else as_policy(policy, self.env)
-        there, here = self.weights.device or self._device, self.env.device
-        # A policy that was given a device reads it from its TensorDict, also where the environment's have none.
-        plain = here or (torch.device("cpu") if self._device is None else None)
-        if there is not None and there != plain:
-            act = arguments.within_devices(act, there, here or torch.device("cpu"))
+        policy_device, env_device = self.weights.device or self._device, self.env.device
+        # With policy_device=, the policy may read the device of its TensorDict, so that is set even if the environment
+        # has none.
+        needs_no_device = env_device or (torch.device("cpu") if self._device is None else None)
+        if policy_device is not None and policy_device != needs_no_device:
+            act = _on_device(act, policy_device, env_device or torch.device("cpu"))
         return act
 
     @property
     def policy(self) -> Any:
-        """What acts; None for random actions."""
+        """The policy that is called: the caller's, or its copy on another device; None for random actions."""
         return self.weights.policy
 
     @property
     def random(self) -> RandomActions:
-        """The random actions that come next."""
+        """The stream of random actions."""
         if self._random is None:
             self._random = RandomActions(self.env)
         return self._random
 
     def draw_anew(self) -> None:
-        """Begin with other random actions, which the seed of the environment decides."""
+        """Restart the stream of random actions, after the environment was seeded."""
         self._random = None
 
-    def compile(self, compile_policy: Any, cudagraph_policy: Any) -> None:
-        """Apply ``torch.compile``, or CUDA graphs, to what acts."""
-        if self.in_requests is not None:
-            device = self.weights.device
-            self.in_requests = arguments.compiled(self.in_requests, compile_policy, cudagraph_policy, device)
-
-    def in_batch(self, random: bool) -> Callable[[TensorDictBase], TensorDictBase]:
-        """What acts in the next batch.
+    def compile(
+        self, compile_policy: bool | Mapping[str, Any] | None, cudagraph_policy: bool | Mapping[str, Any] | None
+    ) -> None:
+        """Apply ``torch.compile``, or CUDA graphs, to the call of the policy.
 
         Args:
-            random: take random actions; the policy is not called.
+            compile_policy: True, or keyword arguments of ``torch.compile``; None or False: do not compile.
+            cudagraph_policy: True, or keyword arguments of ``tensordict.nn.CudaGraphModule``; None or False: none.
+        """
+        act: Any = self.in_requests  # torch.compile and CudaGraphModule have types of their own
+        if act is None:
+            return
+        if compile_policy is not None and compile_policy is not False:
+            settings = dict(compile_policy) if isinstance(compile_policy, Mapping) else {}
+            settings.pop("warmup", None)  # TorchRL's number of calls before it compiles
+            act = torch.compile(act, **settings)
+        if cudagraph_policy is not None and cudagraph_policy is not False:
+            settings = dict(cudagraph_policy) if isinstance(cudagraph_policy, Mapping) else {}
+            act = CudaGraphModule(act, in_keys=[], out_keys=[], device=self.weights.device, **settings)
+        self.in_requests = act
+
+    def in_batch(self, random: bool) -> _Act:
+        """Return what chooses the actions of the next batch.
+
+        Args:
+            random: take random actions without calling the policy.
         """
         if random or self.in_requests is None:
             return self.random
-        act = planned(self.in_requests)
-        return _on_rows(act) if self.facts.declares and self.env.batch_dims != 1 else act
+        return planned(self.in_requests)
 
-    def at_first(self, act: Callable[[TensorDictBase], TensorDictBase]) -> Callable[[TensorDictBase], TensorDictBase]:
-        """What acts in the first step of the first batch: it raises PolicyError where the policy does not fit.
+    def at_first(self, act: _Act) -> _Act:
+        """Return ``act`` with the checks of a first call, which raise PolicyError if the policy does not fit.
 
         Args:
             act: from :meth:`in_batch`, for the policy.
         """
-        # What a request says, and an agent's state, are nobody else's; observations may be written over in batches.
+        # A policy may write over observations in batches, but never over infos or an agent's state.
         return lambda root: first_call(self._name, self.policy, act, root, protected=AGENT_OWNED, trusted=self.trusted)
 
     def seed(self, number: int) -> None:
-        """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
+        """Seed the random numbers of torch, and those of the policy if it has a method ``seed``."""
         torch.manual_seed(number)
-        own = getattr(self.policy, "seed", None)
-        if callable(own):
-            own(number)
+        seed_policy = getattr(self.policy, "seed", None)
+        if callable(seed_policy):
+            seed_policy(number)
 
 
-def _on_rows(act: Callable[[TensorDictBase], TensorDictBase]) -> Callable[[TensorDictBase], TensorDictBase]:
-    """Call an agent with rows ``[k]``, as in requests, for data of another number of dimensions."""
+def _on_device(act: _Act, policy_device: torch.device, env_device: torch.device) -> _Act:
+    """Return ``act`` with its input moved to the policy's device and its output moved back."""
 
-    def acting(tensordict: TensorDictBase) -> TensorDictBase:
-        acted = act(tensordict.reshape(-1))
-        return acted.reshape(tensordict.batch_size) if isinstance(acted, TensorDictBase) else acted
+    def moved(tensordict: TensorDictBase) -> TensorDictBase:
+        acted = act(tensordict.to(policy_device))
+        # The caller of this function raises the error if the policy returned something else than a TensorDict.
+        return acted.to(env_device) if isinstance(acted, TensorDictBase) else acted
 
-    return acting
+    return moved

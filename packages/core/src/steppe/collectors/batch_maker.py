@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors.acting import Acting
-from steppe.collectors.agent_steps import AgentSteps
+from steppe.collectors.agent_hook import AgentStepper
 from steppe.collectors.marks import Marks
 from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends
@@ -44,7 +44,7 @@ class BatchMaker:
         self,
         env: EnvBase,
         acting: Acting,
-        agent: AgentSteps | None,
+        agent: AgentStepper | None,
         groups: list[DoneGroup],
         marks: Marks,
         *,

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.collectors import arguments
+from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.acting import Acting
-from steppe.collectors.agent_steps import AgentSteps
+from steppe.collectors.agent_hook import agent_stepper
 from steppe.collectors.batch_maker import BatchMaker
 from steppe.collectors.local import LocalCollector
 from steppe.collectors.marks import Marks
@@ -217,9 +217,7 @@ class Collector(LocalCollector):
             acting.compile(compile_policy, cudagraph_policy)
             if hasattr(policy, "register_collector"):
                 policy.register_collector(self)
-            agent = None
-            if acting.facts.declares:
-                agent = AgentSteps(env, acting.facts, groups, keeps_states=store_agent_state == "all")
+            agent = agent_stepper(name, env, acting.policy, groups, keeps_states=store_agent_state == "all")
             steps, self.total_frames, notes = arguments.check_frames(asked, total_frames, env.numel())
             for note in notes if iterates else ():
                 warnings.warn(f"{name}: {note}", stacklevel=2)

@@ -10,9 +10,9 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import CudaGraphModule
 
-from steppe.collectors import arguments
+from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.acting import Acting
-from steppe.collectors.agent_facts import AgentFacts
+from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.batch_maker import BatchMaker
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
@@ -188,9 +188,9 @@ class LocalCollector(IteratingCollector):
         return self._acting.random if self._acting.in_requests is None else self._acting.in_requests
 
     @property
-    def agent_facts(self) -> AgentFacts:
+    def agent_declarations(self) -> AgentDeclarations:
         """The infos and the recurrent state that the policy declares."""
-        return self._acting.facts
+        return AgentDeclarations.of(self.policy)
 
     @property
     def env_info_spec(self) -> Composite:

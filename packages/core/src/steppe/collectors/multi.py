@@ -12,8 +12,8 @@ from tensordict import TensorDictBase
 from tensordict import cat as cat_tds
 
 from steppe.arguments import ignored_argument
-from steppe.collectors import arguments
-from steppe.collectors.agent_facts import AgentFacts
+from steppe.collectors import collector_arguments as arguments
+from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.iteration import IteratingCollector
 from steppe.collectors.policy_content import check_attributes
 from steppe.collectors.serving import WorkerTask
@@ -315,9 +315,9 @@ class MultiCollector(IteratingCollector):
         )
 
     @property
-    def agent_facts(self) -> AgentFacts:
+    def agent_declarations(self) -> AgentDeclarations:
         """The infos and the recurrent state that the policy declares."""
-        return AgentFacts(self._source if self._source is not None else self.worker_group.reports[0].facts)
+        return self.worker_group.reports[0].declarations
 
     @property
     def env_info_spec(self) -> Composite:
@@ -374,7 +374,7 @@ class MultiCollector(IteratingCollector):
 
     def policy_has(self, name: str) -> bool:
         """Whether the policy, which the workers may have made, has a method of this name."""
-        return name in self.worker_group.reports[0].facts.methods
+        return name in self.worker_group.reports[0].declarations.methods
 
     @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from steppe.collectors.agent_facts import Declared
+from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.engine import Collector
 from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
@@ -60,7 +60,7 @@ class Report:
         fields: the weights of its policy.
         weights: their values, where the caller has none.
         modules: what it has imported.
-        facts: what its policy declares.
+        declarations: the infos, state and methods of its policy.
     """
 
     batch_size: tuple[int, ...]
@@ -70,7 +70,7 @@ class Report:
     fields: list[Field]
     weights: dict[str, torch.Tensor] | None
     modules: Loaded
-    facts: Declared
+    declarations: AgentDeclarations
 
 
 def serve(worker: Worker, task: WorkerTask) -> None:
@@ -121,7 +121,7 @@ class WorkerLink:
             fields,
             state,
             self.worker.new_modules(),
-            Declared.by(policy),
+            AgentDeclarations.of(policy),
         )
 
     # -- what the caller asks for ---------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ TRANSFORMS: dict[str, tuple[str, str]] = {
 
 COLLECTORS: dict[str, tuple[str, str]] = {
     "Agent": ("steppe-agents", "agents"),
+    "AgentSteps": ("steppe-agents", "agents"),
     "Batcher": ("steppe-agents", "agents"),
     "CategoricalActor": ("steppe-agents", "agents"),
     "EpisodeBatcher": ("steppe-agents", "agents"),

@@ -1,0 +1,139 @@
+"""AgentSteps: steps of a policy that takes infos or keeps a recurrent state, in the batches of a collector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from steppe.collectors import AgentDeclarations, row_ends
+from steppe.envs import DoneGroup, EnvBase
+from steppe.errors import InfoError, PolicyError
+from steppe.specs import CPU
+from steppe_agents.agent_infos import default_infos
+from steppe_agents.agent_state import AgentState
+
+__all__ = ["AgentSteps"]
+
+
+class AgentSteps:
+    """Calls an agent in batches with the same entries as in requests.
+
+    These are ``("agent_info", ...)``, the agent's default in all rows; ``("agent_state", ...)``, which continues from
+    step to step and is initialized at the first step of an episode; and ``"is_init"``. The agent is called with rows
+    ``[k]``, whatever the batch size of the environment.
+
+    Args:
+        env: one environment, or a batch.
+        policy: the agent.
+        groups: the levels of the data that have done entries, the root first.
+        keeps_states: write the state before and after each step into the batch.
+    """
+
+    def __init__(self, env: EnvBase, policy: object, groups: list[DoneGroup], *, keeps_states: bool) -> None:
+        self._env, self._groups = env, groups
+        self._declarations, self._state = AgentDeclarations.of(policy), AgentState(policy)
+        self._has_state = bool(self._state.keys)
+        self._stores_state = keeps_states and self._has_state
+        self._adds_init = "is_init" not in env.observation_keys
+        self._agent_keys = ["agent_info", "agent_state", *(["is_init"] if self._adds_init else [])]
+        self._is_flat = env.batch_dims == 1
+        self._infos: TensorDict | None = None
+        self._infos_known = False
+
+    @property
+    def infos(self) -> TensorDict | None:
+        """The ``agent_info`` of all rows ``[*B]``; None if the agent takes none.
+
+        Raises:
+            InfoError: the agent takes an info and has no default.
+        """
+        if not self._infos_known:
+            try:
+                infos = default_infos(self._declarations, "Iterating")
+            except InfoError as error:
+                raise InfoError(
+                    f"{error} Give it one, or ask for rows: execute(agent_info=..., n_episodes= or n_steps=)."
+                ) from None
+            if infos is not None:
+                infos = infos.reshape(-1)[:1].expand(self._env.numel()).clone().reshape(self._env.batch_size)
+            self._infos, self._infos_known = infos, True
+        return self._infos
+
+    def begin(self, root: TensorDictBase, rows: torch.Tensor | None = None) -> TensorDictBase:
+        """Return a root with the entries that the agent reads.
+
+        Args:
+            root: data ``[*B]`` after a reset.
+            rows: which rows begin an episode, ``[*B]`` bool; the others continue. None for all.
+        """
+        root = root.copy()
+        begins = torch.ones(self._env.batch_size, dtype=torch.bool, device=CPU) if rows is None else rows
+        return self._add_entries(root, begins, root.get("agent_state", None))
+
+    def _add_entries(self, root: TensorDictBase, begins: torch.Tensor, state: TensorDictBase | None) -> TensorDictBase:
+        """Write infos, ``is_init`` and the state into a root; rows that begin get an initial state."""
+        if self.infos is not None:
+            root.set("agent_info", self.infos)
+        if self._adds_init:
+            root.set("is_init", begins.unsqueeze(-1))
+        if self._has_state and bool(begins.any()):
+            rows = root.exclude("agent_state").reshape(-1)
+            flags = begins.reshape(-1)
+            if bool(flags.all()):
+                self._state.begin(rows)
+                state = rows.get("agent_state").reshape(root.batch_size)
+            else:
+                assert state is not None
+                beginning = rows[flags]
+                self._state.begin(beginning)
+                state = state.clone().reshape(-1)
+                state[flags] = beginning.get("agent_state")
+                state = state.reshape(root.batch_size)
+        if state is not None:
+            root.set("agent_state", state)
+        return root
+
+    def step(
+        self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, random: bool
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Call the agent and step the environment.
+
+        Args:
+            act: the agent, or random actions.
+            root: from ``begin``, or the next root of the step before.
+            random: ``act`` is random actions: the state of the agent stays the same.
+
+        Returns:
+            The data of the step, and the root of the next.
+        """
+        state = before = root.get("agent_state", None)
+        init = root.get("is_init")
+        acted = act(root) if random or self._is_flat else self._on_rows(act, root)
+        if acted is not root:
+            if not isinstance(acted, TensorDictBase):
+                raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
+            root.update(acted)
+        if self._has_state and not random:
+            state = self._state.next_state(root)
+        frame, following = self._env.step_and_maybe_reset(self._without_agent_entries(root))
+        ended = row_ends(frame.get("next"), self._groups)
+        if self._has_state and self._adds_init:
+            frame.set("is_init", init)
+        if self._stores_state:
+            frame.set("agent_state", before)
+            # The state that the step led to. The next root has an initial state instead if the episode ended.
+            frame.set(("next", "agent_state"), state)
+        return frame, self._add_entries(following.copy(), ended, state)
+
+    @staticmethod
+    def _on_rows(act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase) -> TensorDictBase:
+        acted = act(root.reshape(-1))
+        return acted.reshape(root.batch_size) if isinstance(acted, TensorDictBase) else acted
+
+    def _without_agent_entries(self, root: TensorDictBase) -> TensorDictBase:
+        """The data of a step as the environment takes it."""
+        td = root.exclude(*self._agent_keys, ("next", "agent_state"))
+        following = td.get("next", None)
+        return td.exclude("next") if following is not None and following.is_empty() else td

@@ -1,0 +1,102 @@
+"""Policies that declare infos or a recurrent state: what they declare, and the hook for the package that steps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.envs import DoneGroup, EnvBase
+from steppe.errors import CollectorNotFound
+from steppe.registry import find_collector
+from steppe.specs import Composite
+
+__all__ = ["AgentDeclarations", "AgentStepper", "agent_stepper"]
+
+
+@dataclass(frozen=True)
+class AgentDeclarations:
+    """The declarations of a policy, which can be sent to other processes without the policy.
+
+    Attributes:
+        policy_name: the class of the policy, for errors.
+        info_spec: the policy's ``agent_info_spec``, or None.
+        info_default: the policy's ``agent_info_default``, or None.
+        state_spec: the policy's ``agent_state_spec``, or None.
+        methods: the names of the policy's public methods.
+    """
+
+    policy_name: str
+    info_spec: Composite | None
+    info_default: TensorDictBase | Mapping[str, object] | None
+    state_spec: Composite | None
+    methods: frozenset[str]
+
+    @classmethod
+    def of(cls, policy: object) -> AgentDeclarations:
+        """Read the declarations of a policy; None (random actions) declares nothing."""
+        return cls(
+            type(policy).__name__,
+            getattr(policy, "agent_info_spec", None),
+            getattr(policy, "agent_info_default", None),
+            getattr(policy, "agent_state_spec", None),
+            frozenset(name for name in dir(type(policy)) if not name.startswith("_")),
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The attributes with which the policy declares infos or a state; empty for an ordinary policy."""
+        declared = {
+            "agent_info_spec": self.info_spec is not None and not self.info_spec.is_empty(),
+            "agent_info_default": self.info_default is not None,
+            "agent_state_spec": self.state_spec is not None and not self.state_spec.is_empty(),
+        }
+        return [name for name, is_declared in declared.items() if is_declared]
+
+
+class AgentStepper(Protocol):
+    """Steps a policy that declares infos or a state: ``steppe_agents.AgentSteps``, which documents each method."""
+
+    @property
+    def infos(self) -> TensorDictBase | None:
+        """The ``agent_info`` of all rows ``[*B]``, or None."""
+
+    def begin(self, root: TensorDictBase, rows: torch.Tensor | None = None) -> TensorDictBase:
+        """Add infos and initial states to a root after a reset."""
+
+    def step(
+        self, act: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, random: bool
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Call the policy and step the environment; returns the data of the step and the next root."""
+
+
+def agent_stepper(
+    name: str, env: EnvBase, policy: object, groups: list[DoneGroup], *, keeps_states: bool
+) -> AgentStepper | None:
+    """Return what steps the policy in batches; None for an ordinary policy, which the collector calls itself.
+
+    Args:
+        name: of the collector, for errors.
+        env: one environment, or a batch.
+        policy: the policy that acts; None for random actions.
+        groups: the levels of the data that have done entries, the root first.
+        keeps_states: write the state before and after each step into the batch.
+
+    Raises:
+        CollectorNotFound: the policy declares infos or a state, and steppe-agents is not installed.
+    """
+    declared = AgentDeclarations.of(policy).names
+    if not declared:
+        return None
+    try:
+        make = find_collector("AgentSteps")
+    except CollectorNotFound as error:
+        raise CollectorNotFound(
+            f"{name}: the policy {type(policy).__name__} declares {' and '.join(declared)}, which the package "
+            f"steppe-agents is needed for. {error}"
+        ) from None
+    stepper: AgentStepper = make(env, policy, groups, keeps_states=keeps_states)
+    return stepper

@@ -1,0 +1,377 @@
+"""The arguments of collectors: validated, and converted to environments, policies, seeds and numbers of frames."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from steppe.arguments import ignored_argument, unknown_argument
+from steppe.collectors.delivery import Output
+from steppe.envs import EnvBase, next_seed
+from steppe.errors import NotSupported, PolicyError, SpecError
+from steppe.registry import make_env
+from steppe.transforms import StepCounter, TransformedEnv
+
+__all__ = [
+    "IGNORED",
+    "asked_between_steps",
+    "check_frames",
+    "check_slots",
+    "checked_output",
+    "frames_of_workers",
+    "limit_steps",
+    "make",
+    "one_for_each",
+    "one_seed",
+    "policy_of",
+    "seeds_of",
+    "take_others",
+    "weights_given",
+    "whole_number",
+]
+
+#: Arguments of TorchRL that have no effect here: the default value, and what the collector does in any case.
+IGNORED: dict[str, tuple[object, str]] = {
+    "use_buffers": (None, "data of fixed shape is written into one storage, other data is stacked"),
+    "no_cuda_sync": (False, "data is moved between devices in order, with what has to be waited for"),
+    "worker_idx": (None, "this collector collects in the caller's process"),
+}
+
+#: Arguments of TorchRL that are not supported: the values that can be passed all the same, and the alternative.
+_NOT_SUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
+    **dict.fromkeys(
+        ("weight_updater", "weight_sync_schemes", "weight_recv_schemes"), ((None,), "call update_policy_weights_")
+    ),
+    "backend": ((None, "direct"), "collect in this process, with ParallelEnv to use several"),
+    "num_collectors": ((None, 1), "collect in this process, with ParallelEnv to use several"),
+    "sync": ((None,), "collect in this process, with ParallelEnv to use several"),
+    "backend_options": ((None, {}), "collect in this process, with ParallelEnv to use several"),
+}
+
+
+def take_others(name: str, others: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Accept the arguments of TorchRL's collectors that have no effect here, each with a warning.
+
+    Args:
+        name: the collector's class.
+        others: arguments by name that are not in the signature of the collector.
+        known: names of the arguments in the signature, suggested for a misspelt one.
+
+    Returns:
+        The values of all arguments in ``IGNORED``.
+
+    Raises:
+        NotSupported: an argument requests something that is not supported.
+        TypeError: there is no such argument.
+    """
+    for argument, value in others.items():
+        if argument not in _NOT_SUPPORTED and argument not in IGNORED:
+            raise unknown_argument(name, argument, [*known, *IGNORED, *_NOT_SUPPORTED])
+        accepted, instead = _NOT_SUPPORTED.get(argument, ((value,), ""))
+        if value not in accepted:
+            raise NotSupported(f"{name} does not take {argument}={value!r} yet. Instead: {instead}.")
+    values = {argument: default for argument, (default, _) in IGNORED.items()}
+    for argument in values.keys() & others.keys():
+        ignored_argument(name, argument, IGNORED[argument][1])
+        values[argument] = others[argument]
+    return values
+
+
+def make(create_env_fn: Any, kwargs: dict[str, Any] | None, name: str) -> tuple[EnvBase, bool]:
+    """Return the environment, and whether this function made it (and the collector has to close it on errors).
+
+    Args:
+        create_env_fn: an environment, an id, a function, or a list with one of these.
+        kwargs: keyword arguments for the function or the id.
+        name: of the collector, for errors.
+
+    Raises:
+        TypeError: ``create_env_fn`` is something else, or ``kwargs`` cannot be passed to it.
+        SpecError: the function returned something else than an environment.
+    """
+    if isinstance(create_env_fn, (list, tuple)) and len(create_env_fn) == 1:
+        create_env_fn = create_env_fn[0]
+    if isinstance(create_env_fn, EnvBase):
+        if kwargs:
+            if not create_env_fn.makes_its_envs:
+                raise TypeError(f"{name}: create_env_kwargs= is for a function or an id, and an environment was given.")
+            create_env_fn.update_kwargs(kwargs)
+        return create_env_fn, False
+    if isinstance(create_env_fn, str):
+        env = make_env(create_env_fn, **(kwargs or {}))
+    elif isinstance(create_env_fn, (list, tuple)):
+        raise TypeError(
+            f"{name} takes one environment, found a list of {len(create_env_fn)}. Make a batch of them: "
+            "SerialEnv(n, functions) or ParallelEnv(n, functions)."
+        )
+    elif callable(create_env_fn):
+        env = create_env_fn(**(kwargs or {}))
+    else:
+        raise TypeError(
+            f"{name} takes an environment, an id or a function that makes one, found {type(create_env_fn).__name__}."
+        )
+    if not isinstance(env, EnvBase):
+        raise SpecError(f"{name}: create_env_fn returned {type(env).__name__} where an environment is needed.")
+    return env, True
+
+
+def limit_steps(env: EnvBase, max_frames: object) -> EnvBase:
+    """Return an environment that truncates episodes after ``max_frames`` steps; None, 0 and negative: no limit.
+
+    Raises:
+        SpecError: it is not a whole number, or the environment counts steps already.
+    """
+    limit = 0 if max_frames is None else whole_number(max_frames)
+    if limit is None:
+        raise SpecError(f"max_frames_per_traj is a whole number of steps, found {max_frames!r}.")
+    if limit <= 0:
+        return env
+    if any((key if isinstance(key, str) else key[-1]) == "step_count" for key in env.observation_keys):
+        raise SpecError(
+            "max_frames_per_traj adds a StepCounter, and the environment has a 'step_count' already: give its "
+            "StepCounter max_steps= instead."
+        )
+    return TransformedEnv(env, StepCounter(max_steps=limit))
+
+
+def whole_number(value: Any) -> int | None:
+    """Convert a whole number of any type (``1e6``, a number of NumPy) to int; None if it is not one."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def check_frames(frames_per_batch: object, total_frames: object, rows: int) -> tuple[int, int, list[str]]:
+    """Return the steps of a batch, the total number of frames (-1: no end), and texts of warnings.
+
+    Raises:
+        SpecError: an argument is not a number of frames.
+    """
+    batch, total = _frames(frames_per_batch, frames_per_batch), _total(total_frames)
+    steps = -(-batch // rows)
+    frames, notes = steps * rows, []
+    if frames != batch:
+        notes.append(f"frames_per_batch={batch} is rounded up to {frames}: {steps} steps of {rows} rows.")
+    if total > 0 and total % frames:
+        whole = -(-total // frames) * frames
+        notes.append(f"total_frames={total} is rounded up to {whole}: whole batches of {frames}.")
+    return steps, total, notes
+
+
+def frames_of_workers(
+    name: str, frames_per_batch: object, total_frames: object, n: int, shard: Callable[[int], int]
+) -> tuple[list[int], int]:
+    """Return the frames per batch of each worker, and the total number of frames (-1: no end).
+
+    Args:
+        name: the collector's class.
+        frames_per_batch: of all workers together, or a list with one number for each.
+        total_frames: of all workers together.
+        n: number of workers.
+        shard: computes a worker's part of a number for all.
+
+    Raises:
+        SpecError: an argument is not a number of frames.
+    """
+    total = _total(total_frames)
+    if not isinstance(frames_per_batch, Sequence):
+        return [shard(_frames(frames_per_batch, frames_per_batch))] * n, total
+    numbers = [_frames(number, frames_per_batch) for number in frames_per_batch]
+    if len(numbers) != n:
+        raise SpecError(f"{name}: frames_per_batch lists {len(numbers)} numbers for {n} workers.")
+    return numbers, total
+
+
+def _frames(number: object, argument: object) -> int:
+    frames = whole_number(number)
+    if frames is None or frames < 1:
+        raise SpecError(f"frames_per_batch is a whole number >= 1, found {argument!r}.")
+    return frames
+
+
+def _total(total_frames: object) -> int:
+    total = -1 if total_frames is None else whole_number(total_frames)
+    if total is None:
+        raise SpecError(f"total_frames is a whole number, or negative for no end, found {total_frames!r}.")
+    return total
+
+
+def checked_output(name: str, settings: Mapping[str, Any], storing_device: torch.device | None) -> Output:
+    """Return the settings for the delivery of batches, checked; ``postproc`` is moved to ``storing_device``.
+
+    Args:
+        name: of the collector, for errors.
+        settings: all arguments of its constructor, defaults included.
+        storing_device: the device of the batches.
+
+    Raises:
+        TypeError: two arguments contradict each other.
+        SpecError: an argument has a value that is not allowed.
+    """
+    buffer, whole, postproc = settings["replay_buffer"], settings["trajs_per_batch"], settings["postproc"]
+    split, traj_format = settings["split_trajs"], settings["traj_format"]
+    if traj_format not in (None, "padded", "cat"):
+        raise SpecError(f"{name}: traj_format is 'padded' or 'cat', found {traj_format!r}.")
+    if whole is not None and (whole_number(whole) or 0) < 1:
+        raise SpecError(f"{name}: trajs_per_batch is a whole number >= 1, found {whole!r}.")
+    no_ids, single_steps = not settings["track_traj_ids"], not settings["extend_buffer"]
+    contradictions = {
+        "split_trajs=True needs the ids that track_traj_ids=False leaves out": split and no_ids,
+        "trajs_per_batch= needs the ids that track_traj_ids=False leaves out": whole and no_ids,
+        "trajs_per_batch= gives whole trajectories, split_trajs=True parts of them": whole and split,
+        "traj_format='cat' is for trajs_per_batch=": traj_format == "cat" and not whole,
+        "extend_buffer=False adds steps, without postproc= and split_trajs=": single_steps and (postproc or split),
+        "replay_buffer= keeps what return_same_td=True writes over": buffer is not None and settings["return_same_td"],
+    }
+    for text, applies in contradictions.items():
+        if applies:
+            raise TypeError(f"{name}: {text}.")
+    if storing_device is not None and hasattr(postproc, "to"):
+        # Modules of torch return themselves, a method of the user's may return nothing.
+        moved = postproc.to(storing_device)
+        postproc = postproc if moved is None else moved
+    return Output(
+        split_trajs=bool(split),
+        postproc=postproc,
+        hook=settings["post_collect_hook"],
+        replay_buffer=buffer,
+        extend_buffer=settings["extend_buffer"],
+        trajs_per_batch=whole,
+        trajs_per_write=settings["trajs_per_write"],
+        traj_format=traj_format or "padded",
+        reset_at_each_iter=bool(settings["reset_at_each_iter"]),
+    )
+
+
+def one_for_each(name: str, argument: str, value: Any, n: int) -> list[Any]:
+    """Return a list with a value for each worker, from one value for all or such a list.
+
+    Raises:
+        SpecError: the list has another length.
+    """
+    if not isinstance(value, (list, tuple)):
+        return [value] * n
+    if len(value) != n:
+        raise SpecError(f"{name}: {argument} lists {len(value)} values for {n} workers.")
+    return list(value)
+
+
+#: Default number of steps of a slot.
+_SLOT_LEN = 100
+
+
+def check_slots(name: str, length: object, number: object, n_envs: int) -> tuple[int, int]:
+    """Return the steps of a slot and the number of slots, with defaults for None.
+
+    Raises:
+        SpecError: an argument is not a whole number, or there are fewer slots than environments, which all write at
+            the same time.
+    """
+    sizes = {"slot_len": _SLOT_LEN if length is None else length, "num_slots": 2 * n_envs if number is None else number}
+    whole = {argument: whole_number(value) or 0 for argument, value in sizes.items()}
+    for argument, value in whole.items():
+        if value < 1:
+            raise SpecError(f"{name}: {argument} is a whole number >= 1, found {sizes[argument]!r}.")
+    if whole["num_slots"] < n_envs:
+        raise SpecError(f"{name}: num_slots={number} is less than the {n_envs} environments that run at once.")
+    return whole["slot_len"], whole["num_slots"]
+
+
+def asked_between_steps(name: str, interruptor: object) -> Callable[[], bool] | None:
+    """Return the function that decides between steps whether the batch ends early; None without an interruptor.
+
+    Raises:
+        TypeError: the interruptor has no method ``collection_stopped``.
+    """
+    if interruptor is None:
+        return None
+    stopped: Callable[[], bool] | None = getattr(interruptor, "collection_stopped", None)
+    if not callable(stopped):
+        raise TypeError(
+            f"{name}: interruptor= is asked between steps by its collection_stopped(), which "
+            f"{type(interruptor).__name__} has not."
+        )
+    return stopped
+
+
+def one_seed(name: str, seed: int | None, seeds: int | Sequence[int] | None) -> int | None:
+    """Return the seed of a collector without workers, from ``seed`` or from ``seeds``."""
+    if seeds is None:
+        return seed
+    if seed is not None:
+        raise TypeError(f"{name}: give seed= or seeds=, not both.")
+    return seeds_of(name, "seeds", seeds, 1)[0]
+
+
+def seeds_of(name: str, argument: str, seeds: int | Sequence[int], n: int) -> list[int]:
+    """Return a seed for each worker, from a list or from the first of a chain of seeds.
+
+    Raises:
+        SpecError: the list has another length.
+    """
+    if not isinstance(seeds, Sequence):
+        chain = [int(seeds)]
+        while len(chain) < n:
+            chain.append(next_seed(chain[-1]))
+        return chain
+    if len(seeds) != n:
+        raise SpecError(f"{name}: {argument} lists {len(seeds)} numbers for {n} {'worker' if n == 1 else 'workers'}.")
+    return [int(seed) for seed in seeds]
+
+
+def policy_of(policy: Any, policy_factory: Callable[[], Any] | None) -> Any:
+    """Return the policy, made by ``policy_factory`` if that is passed; None for random actions."""
+    if policy is not None and policy_factory is not None:
+        raise TypeError("Give a policy or a policy_factory, not both.")
+    if policy_factory is None:
+        return policy
+    made = policy_factory()
+    if made is None:
+        raise PolicyError("policy_factory() returned None where a policy is needed.")
+    return made
+
+
+_WEIGHTS = ("policy_or_weights", "weights", "policy", "policy_weights", "weights_dict", "model_id", "worker_ids")
+
+
+def weights_given(name: str, first: Any, named: Mapping[str, Any]) -> Any:
+    """Return the weights passed to ``update_policy_weights_`` under any of their names; None for none.
+
+    Args:
+        name: the method, for errors.
+        first: its positional argument.
+        named: its keyword arguments.
+
+    Raises:
+        TypeError: several arguments have weights, or an argument does not exist.
+        NotSupported: weights for another model than the policy, or for some of the workers only.
+    """
+    unknown = sorted(set(named) - set(_WEIGHTS[1:]))
+    if unknown:
+        raise unknown_argument(name, unknown[0], _WEIGHTS)
+    passed = {key: value for key, value in named.items() if value is not None}
+    if passed.get("model_id") == "policy":
+        del passed["model_id"]
+    if set(passed.get("weights_dict", ())) == {"policy"}:
+        passed["weights_dict"] = passed["weights_dict"]["policy"]
+        unsupported = ["worker_ids", "model_id"]
+    else:
+        unsupported = ["worker_ids", "model_id", "weights_dict"]
+    for argument in unsupported:
+        if argument in passed:
+            raise NotSupported(
+                f"{name} has one policy, 'policy', which acts everywhere: {argument}={passed[argument]!r} has no use."
+            )
+    weights = [value for value in (first, *passed.values()) if value is not None]
+    if len(weights) > 1:
+        raise TypeError(
+            "update_policy_weights_ takes one of policy_or_weights, weights, policy, policy_weights and "
+            f"weights_dict, found {len(weights)}."
+        )
+    return weights[0] if weights else None
