@@ -64,7 +64,7 @@ def consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def pool(consumer: str) -> Iterator[Pool]:
     factor = 3
-    pool = Pool(2, f"{consumer}:squares", noun="number", subjects=[range(10, 11), range(11, 14)])
+    pool = Pool(2, f"{consumer}:squares", label="number", indices=[range(10, 11), range(11, 14)])
     pool.begin([lambda x: x * factor] * 2)
     assert [pool.receive(w) for w in range(2)] == [("ready", 0), ("ready", 1)]
     yield pool

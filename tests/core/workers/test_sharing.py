@@ -50,7 +50,7 @@ def test_statistics_of_a_transform_are_those_of_all_workers_without_a_lost_updat
 def test_memory_whose_owner_has_let_go_of_it_is_an_error():
     late = pickled({"lock": SharedLock()})
 
-    with pytest.raises(WorkerError, match=r"Shared memory of process \d+ is no longer there"):
+    with pytest.raises(WorkerError, match=r"Shared memory of process \d+ is gone"):
         pickle.loads(late)
 
 

@@ -15,7 +15,7 @@ from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
 from steppe.specs import Composite
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import Loaded, SubjectError, Words, Worker
+from steppe.workers import ControlBlock, Loaded, SubjectError, Worker
 
 __all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Report", "WorkerLink", "WorkerTask", "serve"]
 
@@ -126,10 +126,10 @@ class WorkerLink:
 
     # -- what the caller asks for ---------------------------------------------------------------------------------
 
-    def share(self, worker: Worker, words: Words, message: Any, fds: list[int]) -> None:
+    def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Take over the memory of the weights and the flags."""
         self.n_workers, fields = message
-        self.flags = words.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
+        self.flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
         if self.task.policy is not None:
             # What a policy refers to by name (a module-level net) was made anew here, with weights of its own.

@@ -74,7 +74,7 @@ class WorkerGroup:
         self._ready: dict[int, tuple[int, TensorDictBase | None]] = {}
         self._requested: set[int] = set()
         self.prepared = False
-        self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, noun="collector")
+        self.pool = Pool(self.n, ENTRY, method=method, preload=_PRELOAD, label="collector")
         self._finalizer = weakref.finalize(self, self.pool.stop)
         try:
             self.pool.begin(tasks, num_threads=num_threads)
@@ -87,8 +87,8 @@ class WorkerGroup:
             elif source is not None and self.weights.fields:
                 self.weights.fill(source.weights(self.weights.fields, {}))
             message = (self.n, self.weights.fields)
-            words = self.pool.share(8 * PER_WORKER * self.n, message, [self.weights.fd])
-            self._flags = words.extra.cast("q")
+            control = self.pool.share(8 * PER_WORKER * self.n, message, [self.weights.fd])
+            self._flags = control.extra.cast("q")
         except BaseException:
             self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
             raise

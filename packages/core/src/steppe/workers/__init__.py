@@ -1,13 +1,14 @@
-"""Worker processes, whatever they do: how they start, what they are given, how they are called, and how they fail.
+"""Worker processes: start, settings, calls, shared memory and failures.
 
-A consumer names the function that its workers run, ``Pool(n, "module:function")``; the function is given a
-:class:`Worker`, and serves a :class:`Service` through it. Nothing here knows environments or collectors.
+A pool names the function that its workers run, ``Pool(n, "module:function")``. The function is called with a
+:class:`Worker`, and gives it a :class:`Service` that answers the caller. Nothing here knows environments or
+collectors.
 """
 
 from __future__ import annotations
 
 from steppe.workers.channel import SpinGate
-from steppe.workers.commands import Words
+from steppe.workers.control_block import ControlBlock
 from steppe.workers.failures import Failure, SubjectError
 from steppe.workers.in_use import InUse, exclusive
 from steppe.workers.interrupts import uninterrupted
@@ -32,6 +33,7 @@ __all__ = [
     "METHODS",
     "PATIENCE",
     "PATIENCE_AFTER_FAILURE",
+    "ControlBlock",
     "Failure",
     "ForkServer",
     "InUse",
@@ -42,7 +44,6 @@ __all__ = [
     "SpinGate",
     "SubjectError",
     "Ticket",
-    "Words",
     "Worker",
     "check_method",
     "exclusive",

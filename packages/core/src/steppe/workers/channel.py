@@ -1,7 +1,7 @@
-"""What two processes talk through: a connection for messages, a signal to wake each other, and waiting for it.
+"""Communication between two processes: connections for messages, signals that wake a process, and waiting for both.
 
-A wait ends when the signal comes or when the other process is gone, which the kernel tells through the closed
-connection: never by a timer.
+A wait ends when the signal is set, or when the other process ends and the kernel closes its connection. No timer is
+needed to notice that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from steppe.systems import HANG_UP, HAS_EVENTS, ORDERED_MEMORY, usable_cores
 
@@ -25,18 +25,18 @@ _MAX_FDS = 16
 
 
 class Gone(EOFError):
-    """The process at the other end has closed its connection: it has ended."""
+    """The process at the other end has closed its connection, mostly because it has ended."""
 
 
 class Connection:
-    """Pickled messages, and descriptors with them, over a socket.
+    """Sends pickled messages and file descriptors over a socket.
 
     Args:
         sock: one end of a ``socketpair``. The connection owns it.
 
     Attributes:
-        broken_off: whether a signal's handler raised in the middle of a message. What is read next would be the rest of
-            that message: the connection cannot be used any more.
+        broken_off: whether a signal handler raised in the middle of a message. The rest of the message would be read
+            as the next one, so the connection cannot be used any more.
     """
 
     _open: ClassVar[weakref.WeakSet[Connection]] = weakref.WeakSet()
@@ -50,20 +50,20 @@ class Connection:
     @classmethod
     def pair(cls) -> tuple[Connection, Connection]:
         """Make two connected ends."""
-        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        return cls(one), cls(other)
+        first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(first), cls(second)
 
     @classmethod
     def from_fd(cls, fd: int) -> Connection:
-        """Take over a descriptor that another process handed to this one."""
+        """Make a connection of a descriptor that another process has sent."""
         return cls(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd))
 
     def fileno(self) -> int:
-        """The descriptor, -1 after ``close``."""
+        """The descriptor; -1 after ``close``."""
         return self._sock.fileno()
 
-    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
-        """Send a message, pickled, and duplicates of some descriptors.
+    def send(self, message: object, fds: Sequence[int] = ()) -> None:
+        """Pickle and send a message, and duplicates of some descriptors.
 
         Raises:
             Gone: the other end is closed.
@@ -71,7 +71,7 @@ class Connection:
         self.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL), fds)
 
     def send_bytes(self, payload: bytes, fds: Sequence[int] = ()) -> None:
-        """Send a message that is pickled already."""
+        """Send a pickled message."""
         header = _HEADER.pack(len(payload), len(fds))
         self.broken_off = True
         try:
@@ -85,13 +85,13 @@ class Connection:
         self.broken_off = False
 
     def recv(self) -> tuple[Any, list[int]]:
-        """Wait for a message; returns it with the descriptors that came along.
+        """Wait for a message; returns it and the descriptors that were sent along.
 
         Raises:
             Gone: the other end is closed.
         """
         self.broken_off = True
-        header, fds, _, _ = self._recv_header()
+        header, fds = self._recv_header()
         size, n_fds = _HEADER.unpack(header)
         payload = self._recv_exactly(size)
         self.broken_off = False
@@ -99,9 +99,9 @@ class Connection:
             raise OSError(f"expected {n_fds} descriptors with a message, found {len(fds)}")
         return pickle.loads(payload), fds
 
-    def _recv_header(self) -> tuple[bytes, list[int], int, Any]:
+    def _recv_header(self) -> tuple[bytes, list[int]]:
         try:
-            data, fds, flags, address = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
+            data, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, _MAX_FDS)
         except ConnectionResetError as error:
             raise Gone("the other process has ended") from error
         if not data:
@@ -110,7 +110,7 @@ class Connection:
             data += self._recv_exactly(_HEADER.size - len(data))
         for fd in fds:
             os.set_inheritable(fd, False)
-        return data, list(fds), flags, address
+        return data, list(fds)
 
     def _recv_exactly(self, size: int) -> bytearray:
         payload = bytearray(size)
@@ -127,17 +127,17 @@ class Connection:
         return payload
 
     def poll(self, timeout: float | None) -> bool:
-        """Wait up to ``timeout`` seconds (None: for ever) for a message, or for the other end to close."""
+        """Wait up to ``timeout`` seconds (None: no limit) for a message, or for the other end to close."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN | select.POLLHUP)
         return bool(poller.poll(None if timeout is None else max(0.0, timeout) * 1000))
 
     def end(self) -> None:
-        """Close the connection at both ends, also where a forked child of this process has a copy of this one."""
+        """Close both ends of the connection, even if a forked child of this process has a copy of this end."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is closed already, at one end or the other
+            pass  # one of the ends is closed already
         self.close()
 
     def close(self) -> None:
@@ -146,9 +146,9 @@ class Connection:
 
 
 def forget_others(fds: Sequence[int]) -> None:
-    """Close the connections that a forked process was born with, except ``fds``.
+    """Close the connections that a forked process has inherited, except ``fds``.
 
-    As long as it holds them, the processes at their other ends would not see the original end.
+    As long as it keeps copies of them, the processes at the other ends do not notice when the originals are closed.
     """
     for connection in list(Connection._open):
         if connection.fileno() not in fds:
@@ -156,9 +156,9 @@ def forget_others(fds: Sequence[int]) -> None:
 
 
 class Signal:
-    """One process wakes another: an eventfd, or a pipe where there is none.
+    """Wakes a process: an eventfd, or a pipe on systems without eventfds.
 
-    ``set`` is remembered until the waiter has seen it.
+    A signal that was set stays set until a :class:`Waiter` has seen it.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
@@ -179,35 +179,35 @@ class Signal:
 
     @property
     def fds(self) -> list[int]:
-        """The descriptors, to hand to another process and give to :meth:`from_fds` there."""
+        """The descriptors: send them to another process, and pass them to :meth:`from_fds` there."""
         return [self.read_fd] if self._counts else [self.read_fd, self.write_fd]
 
     @classmethod
     def from_fds(cls, fds: Sequence[int]) -> Signal:
-        """See the signal of another process."""
+        """Make a signal of descriptors that another process has sent."""
         return cls(fds[0], fds[-1])
 
     @staticmethod
     def n_fds() -> int:
-        """How many descriptors a signal has on this system."""
+        """Number of descriptors of a signal on this system."""
         return 1 if HAS_EVENTS else 2
 
-    def setter(self) -> Callable[[], Any]:
-        """Return the fastest callable that wakes the waiter."""
+    def setter(self) -> Callable[[], object]:
+        """Return the fastest callable that sets the signal."""
         if self._counts:
             write, fd = os.eventfd_write, self.write_fd
             return lambda: write(fd, 1)
 
-        def put() -> None:
+        def write_byte() -> None:
             try:
                 os.write(self.write_fd, b"\0")
             except BlockingIOError:
-                pass  # a full pipe wakes as well as one more byte
+                pass  # the pipe is full, so the signal is set already
 
-        return put
+        return write_byte
 
     def drain(self) -> None:
-        """Forget what was set. Not needed with an eventfd, which is waited for by its edges."""
+        """Clear the signal. Eventfds are edge-triggered, and need no clearing."""
         if not self._counts:
             try:
                 while os.read(self.read_fd, 4096):
@@ -221,23 +221,32 @@ class Signal:
             os.close(fd)
 
 
+class _Poller(Protocol):
+    """The methods that ``select.epoll`` and ``select.poll`` share."""
+
+    def register(self, fd: int, eventmask: int = ..., /) -> None: ...
+
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
+
+
 class Waiter:
-    """Waits for one signal and watches connections meanwhile.
+    """Waits for signals, and notices when connections close.
 
     Args:
-        signal: what to wait for.
-        watched: connections whose end is to be noticed.
-        messages: return also when a watched connection has a message.
-        others: more signals, any of which ends the wait.
+        signal: the signal to wait for.
+        watched: connections that end the wait when their other end closes.
+        messages: whether a message on a watched connection ends the wait too.
+        others: more signals, each of which ends the wait.
     """
 
     def __init__(
         self, signal: Signal, watched: Sequence[Connection], *, messages: bool = False, others: Sequence[Signal] = ()
     ) -> None:
-        self._signals = {one.read_fd: one for one in (signal, *others)}
+        self._signals = {each.read_fd: each for each in (signal, *others)}
+        self._poller: _Poller
         if HAS_EVENTS:
-            # Edges: each write to the eventfd is one event, so nothing has to be read back.
-            self._poller: Any = select.epoll()
+            # Edge-triggered: each write to the eventfd is one event, and nothing has to be read back.
+            self._poller = select.epoll()
             for fd in self._signals:
                 self._poller.register(fd, select.EPOLLIN | select.EPOLLET)
             events = HANG_UP | (select.EPOLLIN if messages else 0)
@@ -252,15 +261,14 @@ class Waiter:
             self._poller.register(connection.fileno(), events)
 
     def wait(self, timeout: float | None = None) -> list[int]:
-        """Sleep until something happens; returns the descriptors of connections with a message or an end.
+        """Sleep until a signal is set or a connection has an event; returns the descriptors of these connections.
 
         Args:
-            timeout: seconds to wait at most, or None. The list is empty after that too.
+            timeout: seconds to wait at most, or None. The list is empty if nothing happened.
         """
         limit = None if timeout is None else max(0.0, timeout) * self._unit
-        found: list[tuple[int, int]] = self._poller.poll(limit)
         fds = []
-        for fd, _ in found:
+        for fd, _ in self._poller.poll(limit):
             signal = self._signals.get(fd)
             if signal is None:
                 fds.append(fd)
@@ -269,23 +277,23 @@ class Waiter:
         return fds
 
     def close(self) -> None:
-        """Close the waiter, but neither its signals nor its connections."""
-        if hasattr(self._poller, "close"):
+        """Close the waiter, but not its signals and connections."""
+        if HAS_EVENTS and isinstance(self._poller, select.epoll):
             self._poller.close()
 
 
 class SpinGate:
-    """Decides whether to look for an answer a little longer before sleeping.
+    """Polls for an answer for a short time before the process sleeps, as long as that is faster.
 
-    To wake a process takes 20 to 60 us, to be seen by one that looks takes 1. But where others use the cores, one that
-    looks may lose its own for a turn of the scheduler, milliseconds. So it looks only while that pays: after a look
-    that found nothing it sleeps once before it looks again, then twice as often as before, and far more often after a
-    look that lost its core.
+    Waking a sleeping process takes 20 to 60 us; a polling process sees the answer within 1 us. But if other programs
+    use the cores, a polling process may lose its core for a turn of the scheduler, which takes milliseconds. So after
+    each poll without an answer, twice as many of the next waits sleep at once, and 16 times as many if the process lost
+    its core. Polls with an answer halve that number.
 
     Args:
-        n_processes: processes that wait for each other, this one included. There may be one more than cores: while one
-            computes the others look, and while the others compute it does.
-        limit_us: microseconds to look at most.
+        n_processes: number of processes that wait for each other, this one included. It may exceed the number of cores
+            by one, because the caller and its workers hardly compute at the same time.
+        limit_us: microseconds to poll at most.
     """
 
     def __init__(self, n_processes: int, *, limit_us: float = 150.0) -> None:
@@ -295,7 +303,7 @@ class SpinGate:
         self._penalty = 1
 
     def spin(self, ready: Callable[[], bool]) -> bool:
-        """Look for ``ready()`` for a little while; returns whether it came true."""
+        """Poll ``ready()`` for a short time; returns whether it came true."""
         if ready():
             return True
         if not self.enabled:
@@ -306,15 +314,15 @@ class SpinGate:
         clock, give_way = time.perf_counter_ns, os.sched_yield
         start = now = clock()
         end = start + self._limit
-        came = False
-        while not came and now < end:
+        answered = False
+        while not answered and now < end:
             give_way()
-            came = ready()
+            answered = ready()
             now = clock()
         lost = now - start > 2 * self._limit
-        if came and not lost:
+        if answered and not lost:
             self._penalty = max(1, self._penalty // 2)
         else:
             self._skip = self._penalty
             self._penalty = min((16 if lost else 2) * self._penalty, 4096)
-        return came
+        return answered

@@ -1,4 +1,4 @@
-"""What a worker raised, and the one place where it becomes the caller's error."""
+"""Failure: an exception of a worker, and the caller's error that is made of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Failure", "SubjectError"]
 
 
 class SubjectError(Exception):
-    """What was raised at one of the things that a worker works on; its ``__cause__`` is what was raised.
+    """An exception raised while a worker worked on one of its items, which is its ``__cause__``.
 
     Args:
-        subject: number of that thing, such as the row of an environment in its batch; None for all of them.
-        doing: what it was asked for: ``"step"``, ``"reset"``.
+        subject: index of the item, such as the row of an environment in its batch; None for all of them.
+        doing: the method: ``"step"``, ``"reset"``.
     """
 
     def __init__(self, subject: int | None, doing: str) -> None:
@@ -26,11 +26,11 @@ class SubjectError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker raised, in a form that every process can read.
+    """An exception of a worker, in a form that every process can unpickle.
 
     Attributes:
-        doing: what the worker was doing: ``"step"``, ``"reset"``, ``"__init__"``.
-        subject: number of what it was doing it to; None where no single one is at fault.
+        doing: what the worker did: ``"step"``, ``"reset"``, ``"__init__"``.
+        subject: index of the item that it worked on; None if no single one is at fault.
         summary: type and text of the exception.
         traceback: the whole traceback, as the worker would have printed it.
     """
@@ -42,7 +42,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, doing: str) -> Failure:
-        """Describe an exception; a :class:`SubjectError` says itself at what it was raised, and in what."""
+        """Describe an exception; ``doing`` is replaced by that of a :class:`SubjectError`."""
         subject = None
         if isinstance(error, SubjectError):
             doing, subject = error.doing, error.subject
@@ -53,15 +53,15 @@ class Failure:
             summary = f"{type(error).__name__}, which cannot be printed"
         return cls(doing, subject, summary, "".join(traceback.format_exception(error)))
 
-    def error(self, noun: str, worker: int | None) -> WorkerError:
-        """The caller's error.
+    def error(self, label: str, worker: int | None) -> WorkerError:
+        """Return the caller's error.
 
         Args:
-            noun: what workers work on, ``"environment"``.
-            worker: which one it was; None for the caller's own share of the work.
+            label: name of the items that workers work on, ``"environment"``.
+            worker: index of the worker; None if the caller itself raised, in its share of the work.
         """
         who = f"Worker {worker}" if worker is not None else "The caller's share"
-        where = f"{noun} {self.subject}" if self.subject is not None else f"its {noun}s"
+        where = f"{label} {self.subject}" if self.subject is not None else f"its {label}s"
         return WorkerError(
             f"{who} raised in {self.doing} of {where}: {self.summary}\n\n{self.traceback}",
             worker=worker,

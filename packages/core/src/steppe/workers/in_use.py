@@ -1,4 +1,4 @@
-"""InUse: one thread at a time uses a batch or a collector, and another one is told so."""
+"""InUse: lets one thread at a time use a batch or a collector; another thread gets a StateError."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from steppe.workers.pool import PATIENCE
 
 __all__ = ["InUse", "exclusive"]
 
-# Keys of what is known of a use: the thread, what it calls, and the thread that is next.
+# Keys of InUse.by: the thread in an exclusive call, the name of that call, and the thread that is next.
 _THREAD, _CALL, _NEXT = "thread", "call", "next"
 
-#: Seconds between two looks whether another thread has come to its end.
-_LOOK = 0.0005
+#: Seconds between two checks whether another thread has ended its call.
+_POLL_INTERVAL = 0.0005
 
 
 class InUse:
-    """Who uses an object that one thread at a time can use, for methods that are :func:`exclusive`.
+    """The thread that uses an object, for methods that are :func:`exclusive`.
 
-    A dict instead of a lock: ``setdefault`` takes it in one step that no other thread comes between, and it says who
-    has it, so that Ctrl-C right behind that step leaves nothing locked.
+    A dict takes the place of a lock: ``setdefault`` is atomic, and the dict says which thread is inside, so Ctrl-C
+    right after it leaves nothing locked.
 
     Args:
-        name: what the object is, for errors: ``"ParallelEnv"``.
+        name: the class of the object, for errors: ``"ParallelEnv"``.
 
     Attributes:
-        by: the thread that uses it, what it has called last, and who is next.
+        by: the thread in an exclusive call, the name of its last call, and the thread that is next.
     """
 
     __slots__ = ("by", "name")
@@ -42,12 +42,12 @@ class InUse:
         self.name = name
         self.by: dict[str, Any] = {}
 
-    def __reduce__(self) -> Any:
-        return InUse, (self.name,)  # a copy is used by nobody
+    def __reduce__(self) -> tuple[type[InUse], tuple[str]]:
+        return InUse, (self.name,)  # no thread uses a copy
 
     @property
     def thread(self) -> int | None:
-        """The identifier of the thread that is in an exclusive call; None for none."""
+        """The identifier of the thread in an exclusive call, or None."""
         return self.by.get(_THREAD)
 
     @property
@@ -56,13 +56,13 @@ class InUse:
         return self.thread == get_ident()
 
     def check(self, call: str) -> None:
-        """Raise StateError where another thread is in an exclusive call."""
+        """Raise StateError if another thread is in an exclusive call."""
         holder = self.thread
         if holder is not None and holder != get_ident() and _runs(holder):
             raise self._refusal(call)
 
     def refuse(self, call: str) -> None:
-        """Raise StateError, unless the other thread has come to the end of its call, or is one of a parent process."""
+        """Raise StateError, or take over if the other thread has ended (or belongs to a parent process)."""
         by, me = self.by, get_ident()
         while (holder := by.setdefault(_THREAD, me)) != me:
             if _runs(holder):
@@ -80,15 +80,15 @@ class InUse:
 
     @contextmanager
     def alone(self, call: str, patience: float, *, force: Callable[[], object] | None = None) -> Iterator[bool]:
-        """Wait for another thread to end its call, and hold off further ones; for what ends the object.
+        """Wait for another thread to end its call, and keep other threads out: for ``close`` and the like.
 
         Args:
-            call: what is called, for the errors of other threads.
+            call: the name of this call, for the errors of other threads.
             patience: seconds to wait at most.
-            force: called where that was not enough; it has 5 s to show effect.
+            force: called if the other thread is still in its call; this then waits 5 s more.
 
         Yields:
-            Whether no other thread is in a call any more.
+            Whether no other thread is in a call.
         """
         if self.is_mine:
             yield True
@@ -113,7 +113,7 @@ class InUse:
                 elif time.monotonic() >= end:
                     return False
                 else:
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL_INTERVAL)
             by[_CALL] = call
             return True
         finally:
@@ -122,7 +122,7 @@ class InUse:
 
 
 def _runs(thread: int) -> bool:
-    """Whether there is such a thread in this process."""
+    """Whether this process has such a thread."""
     return thread in sys._current_frames()
 
 
@@ -130,12 +130,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def exclusive(name: str) -> Callable[[_F], _F]:
-    """Let one thread at a time into the exclusive methods of an object, which has an ``in_use``.
+    """Make a method exclusive: one thread at a time may be in the exclusive methods of an object.
 
-    A thread that is in one may call others. Another thread gets a StateError.
+    The object has an attribute ``in_use``, an :class:`InUse`. A thread in one exclusive method may call others; another
+    thread gets a StateError.
 
     Args:
-        name: what the method does, for errors: ``"step"``.
+        name: name of the method, for errors: ``"step"``.
     """
 
     def decorate(method: _F) -> _F:
@@ -150,7 +151,7 @@ def exclusive(name: str) -> Callable[[_F], _F]:
                 by[_CALL] = name
                 return method(self, *args, **kwargs)
             finally:
-                # No function is called here, so that Ctrl-C does not come in between.
+                # No function is called here: Python would handle Ctrl-C at the call, and leave the object in use.
                 if _THREAD in by and by[_THREAD] == me:
                     if _NEXT in by:
                         by[_THREAD] = by[_NEXT]

@@ -1,4 +1,4 @@
-"""Ctrl-C at the right time: not between reading a message and keeping what it says."""
+"""Delays Ctrl-C while a message is read, so that none is lost."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["held_back", "uninterrupted"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# What signal.signal and signal.getsignal wrap. The wrappers look every handler up in an enumeration, and raise and
-# catch an error for each function that is none of its members: 7 us instead of 0.5 us for signal.signal on a busy
-# machine. Asynchronous pools enter such a block at each send and receive.
+# The C functions behind signal.signal and signal.getsignal. Their wrappers look every handler up in an enumeration,
+# and raise and catch an error for each function that is not in it: 7 us instead of 0.5 us for signal.signal on a busy
+# machine. Asynchronous pools enter an `uninterrupted` block at each send and receive.
 _set_handler = getattr(signal.signal, "__wrapped__", signal.signal)
 _get_handler = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 
 
 class uninterrupted(ContextDecorator):
-    """Put Ctrl-C off to the end of a block, which reads messages that are there and keeps what they say.
+    """Delay Ctrl-C to the end of a block that reads messages and stores their contents.
 
-    An exception in between would lose a message: its caller would wait for an answer that has come already, or read
-    the rest of it as another one. A second Ctrl-C comes at once, for a block that does not end. Waiting belongs before
-    the block, or into :meth:`wait`. Blocks may be nested: the outermost one puts off, and an inner one, which reads a
-    message, puts off a second Ctrl-C to its own end.
+    A KeyboardInterrupt in between would lose a message: the caller would then wait for an answer that has come already,
+    or read the rest of a message as the next one. A second Ctrl-C is raised at once, in case the block hangs. Wait
+    before the block, or in :meth:`wait`. In nested blocks, the outermost delays Ctrl-C, and an inner one, which reads a
+    message, delays a second Ctrl-C to its own end.
 
-    Python runs signal handlers in its main thread alone: in other threads the block does nothing.
+    Python runs signal handlers in the main thread only: in other threads the block does nothing.
     """
 
     #: The block that the main thread is in.
@@ -37,7 +37,7 @@ class uninterrupted(ContextDecorator):
 
     _handler: Callable[[int, FrameType | None], Any] | None = None
     _installed = _came = _waits = _came_again = False
-    #: How many blocks the main thread is in inside of this one; and for one of these the outermost one.
+    #: The number of inner blocks that the main thread is in; and in an inner block, the outermost one.
     _inner = 0
     _outer: uninterrupted | None = None
 
@@ -54,8 +54,8 @@ class uninterrupted(ContextDecorator):
         if not callable(handler):
             return self
         self._handler, self._came, self._waits, self._came_again, self._inner = handler, False, False, False, 0
-        # From here on nothing comes in between, so the next two lines happen both.
-        _set_handler(signal.SIGINT, self._put_off)
+        # From here on Ctrl-C is delayed, so nothing interrupts the next two lines.
+        _set_handler(signal.SIGINT, self._delay)
         self._installed = True
         uninterrupted._outermost = self
         return self
@@ -77,7 +77,7 @@ class uninterrupted(ContextDecorator):
         if self._came and kind is None:
             signal.raise_signal(signal.SIGINT)
 
-    def _put_off(self, number: int, frame: FrameType | None) -> None:
+    def _delay(self, number: int, frame: FrameType | None) -> None:
         if self._waits or (self._came and not self._inner):
             assert self._handler is not None
             self._handler(number, frame)
@@ -87,7 +87,7 @@ class uninterrupted(ContextDecorator):
             self._came = True
 
     def wait(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Call a function that waits: Ctrl-C ends the wait at once, also where it came before."""
+        """Call a function that waits. Ctrl-C ends the wait at once, even if it came before the wait."""
         self._waits = True
         try:
             if self._came:
@@ -101,7 +101,7 @@ class uninterrupted(ContextDecorator):
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Keep Ctrl-C from a process that begins in this block, until it ignores the signal and unblocks it."""
+    """Block Ctrl-C in a process that is started in this block, until the process ignores the signal and unblocks it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Pickles for other processes: what they could not import travels by value."""
+"""Pickles for other processes: objects of modules that these cannot import are pickled by value."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import io
 import pickle
 import pickletools
 import sys
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
 
 import cloudpickle
 
 from steppe.errors import WorkerError
-from steppe.workers.sharing import reduced_if_shared
+from steppe.workers.sharing import reduce_shared
 
 __all__ = ["for_caller", "for_worker", "named_modules", "pickled"]
 
 
-def for_worker(message: Any) -> bytes:
-    """Pickle a message to a worker, by value where it has something of the script, which workers do not run."""
+def for_worker(message: object) -> bytes:
+    """Pickle a message to a worker; objects of the main script by value, because workers do not run it."""
     payload = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     if b"__main__" not in payload:
         return payload
     return bytes(cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
-def for_caller(message: Any) -> bytes:
-    """Pickle an answer of a worker, in which classes of the caller's script, sent by value, become the script's own."""
+def for_caller(message: object) -> bytes:
+    """Pickle an answer of a worker; classes that the caller's script has sent by value become those of the script."""
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError):
@@ -36,33 +37,33 @@ def for_caller(message: Any) -> bytes:
 
 
 class _CallersPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> object:
         if isinstance(value, type) and value.__module__ == "__main__" and "<locals>" not in value.__qualname__:
-            return _of_script, (value.__qualname__,)
+            return _from_main, (value.__qualname__,)
         return super().reducer_override(value)
 
 
-def _of_script(name: str) -> Any:
-    """What the main module of this process calls so."""
-    value: Any = sys.modules["__main__"]
+def _from_main(name: str) -> object:
+    """Return the object with this qualified name in the main module."""
+    value: object = sys.modules["__main__"]
     for part in name.split("."):
         value = getattr(value, part)
     return value
 
 
-def pickled(value: Any) -> bytes:
-    """Pickle by value whatever another process could not import: lambdas, closures, ``__main__``, loose modules.
+def pickled(value: object) -> bytes:
+    """Pickle by value what another process cannot import: lambdas, closures, ``__main__``, modules made at run time.
 
-    Tensors in shared memory (``tensor.share_memory_()``) stay where they are: the other process has the same memory.
+    Tensors in shared memory (``tensor.share_memory_()``) are not copied: the other process maps the same memory.
 
     Raises:
-        WorkerError: something in it cannot be pickled; the text says what.
+        WorkerError: a part of the value cannot be pickled; the text says which.
     """
-    registered: list[Any] = []
+    registered: list[ModuleType] = []
     try:
         while True:
             payload = _pickle(value)
-            # By value they may name further modules, hence the loop.
+            # Objects that are pickled by value may refer to further modules, hence the loop.
             strangers = {name for name in named_modules(payload) if not _importable(name)}
             strangers -= cloudpickle.list_registry_pickle_by_value()
             if not strangers:
@@ -76,12 +77,12 @@ def pickled(value: Any) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, obj: Any) -> Any:
-        shared = reduced_if_shared(obj)
+    def reducer_override(self, obj: object) -> object:
+        shared = reduce_shared(obj)
         return super().reducer_override(obj) if shared is None else shared
 
 
-def _pickle(value: Any) -> bytes:
+def _pickle(value: object) -> bytes:
     buffer = io.BytesIO()
     try:
         _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
@@ -95,25 +96,25 @@ def _pickle(value: Any) -> bytes:
 
 
 def named_modules(payload: bytes) -> set[str]:
-    """Modules of this process whose names are in a pickle, or in a pickle inside it; more than it needs, never less."""
-    found: set[str] = set()
+    """Return at least all modules of this process that a pickle, or a pickle inside it, needs."""
+    names: set[str] = set()
     for _, argument, _ in pickletools.genops(payload):
         if isinstance(argument, str):
-            found.update(name for name in argument.split(" ") if name in sys.modules)
+            names.update(name for name in argument.split(" ") if name in sys.modules)
         elif isinstance(argument, bytes) and argument[:1] == b"\x80":
             try:
-                found |= named_modules(argument)
+                names |= named_modules(argument)
             except Exception:
-                continue  # bytes that only begin like a pickle
-    return found
+                continue  # bytes that begin like a pickle by chance
+    return names
 
 
 def _importable(name: str) -> bool:
-    """Whether a new process with this ``sys.path`` would find the module; a module that only exists here is not."""
+    """Whether a new process with this ``sys.path`` finds this module; False for modules made at run time."""
     top = name.partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "__main__":
         return True
-    path: Any = None
+    path: Sequence[str] | None = None
     parts = name.split(".")
     for depth in range(len(parts)):
         spec = _find(".".join(parts[: depth + 1]), path)
@@ -121,13 +122,13 @@ def _importable(name: str) -> bool:
             return False
         path = spec.submodule_search_locations
         if path is None and depth < len(parts) - 1:
-            return True  # submodules that a module makes itself (torch.ops): whoever imports the top has them
+            return True  # a module that makes its submodules when it is imported, such as torch.ops
     module = sys.modules.get(name)
-    own = getattr(getattr(module, "__spec__", None), "origin", None)
-    return own is None or spec is None or spec.origin is None or spec.origin == own
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return origin is None or spec is None or spec.origin is None or spec.origin == origin
 
 
-def _find(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
+def _find(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
         find_spec = getattr(finder, "find_spec", None)
         if find_spec is None:

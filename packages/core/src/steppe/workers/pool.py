@@ -1,4 +1,4 @@
-"""Pool: worker processes as their caller sees them."""
+"""Pool: worker processes, started, called and stopped by one caller."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import Any, NamedTuple, NoReturn
 
 from steppe.errors import StateError, WorkerError, WorkerTimeout
 from steppe.workers.channel import Connection, Gone, Signal, SpinGate, Waiter
-from steppe.workers.commands import ANSWERED, ARGUMENT, AT_WORK, FAILED, ORDER, ORDERED, PER_WORKER, RESULT, Words
 from steppe.workers.context import gather
+from steppe.workers.control_block import (
+    ANSWERED,
+    ARGUMENT,
+    AT_WORK,
+    FAILED,
+    ORDER,
+    ORDERED,
+    PER_WORKER,
+    RESULT,
+    ControlBlock,
+)
 from steppe.workers.interrupts import uninterrupted
 from steppe.workers.pickling import for_worker, named_modules, pickled
 from steppe.workers.start.fork_server import Forking, fork_server
@@ -23,15 +33,20 @@ __all__ = ["AFTER_AN_ERROR", "PATIENCE", "PATIENCE_AFTER_FAILURE", "Pool", "Tick
 
 #: Seconds that workers may take to end.
 PATIENCE = 5.0
-#: The same after a failure, when one may well hang.
+#: Seconds that workers may take to end after a failure, when one of them may hang.
 PATIENCE_AFTER_FAILURE = 0.5
 
-#: Why workers were stopped, for the errors of later uses; ``interrupted`` says the other reason.
+#: Why workers were stopped, for the errors of later calls; :func:`interrupted` returns the other reason.
 AFTER_AN_ERROR = "stopped after an error"
 
 
 class Ticket(NamedTuple):
-    """What a worker was asked for and has not been heard of: a call, or an order with its number."""
+    """A call or an order that a worker has not answered yet.
+
+    Attributes:
+        worker: the index of the worker.
+        order: the number of the order; None for a call.
+    """
 
     worker: int
     order: int | None
@@ -40,23 +55,25 @@ class Ticket(NamedTuple):
 class Pool:
     """``n`` worker processes, each of which runs one function.
 
-    ``begin`` starts them, and sends each what that function is given. Then a worker is *called*, with a message that it
-    answers with another, or *ordered*, with a word in shared memory (``share``) that it answers with a word. Both give
-    a ticket to wait with, and both have a short form that waits for all: ``ask`` and ``round``.
+    ``begin`` starts the workers and sends each the argument of that function. Afterwards there are two ways to give a
+    worker something to do. A *call* sends a message, and the worker answers with a message: any data, tens of
+    microseconds. An *order* sets flags in shared memory (after ``share``), and the worker answers with a number: no
+    pickling, once per step of a batch. ``ask`` and ``round`` call or order several workers and wait for all; ``call``
+    and ``order`` return a ticket to wait with.
 
     Args:
-        n: how many.
-        entry: ``"module:function"``, called in each worker with a :class:`Worker` and what ``begin`` sends.
-        method: ``"forkserver"``, the same as None, ``"spawn"`` or ``"fork"``.
-        preload: modules that the fork server loads ahead.
-        noun: what the workers work on, for errors: ``"environment"``.
-        subjects: the numbers of what each worker works on; by default its own.
-        grace: seconds that workers may take to finish what they are at when their caller is interrupted.
+        n: number of workers.
+        entry: ``"module:function"``, called in each worker with a :class:`Worker` and its payload.
+        method: start method: ``"forkserver"`` (the default), ``"spawn"`` or ``"fork"``.
+        preload: modules that the fork server imports before it forks.
+        label: name of the items that workers work on, for errors: ``"environment"``.
+        indices: the indices of the items of each worker; by default the worker's own index.
+        grace: seconds that workers may take to finish their work after Ctrl-C.
 
     Attributes:
-        words: the shared words, None before ``share``.
-        in_step: whether every call has its answer. A pool that is not (a worker ended, or did not answer an interrupted
-            caller in time) would take the last answers for those of the next calls: stop it.
+        control: the flags that are shared with the workers; None before ``share``.
+        in_step: whether every call was answered. If not (a worker ended, or did not answer in time after Ctrl-C), the
+            next calls would read the old answers: stop the pool.
 
     Raises:
         NotSupported: this system has no worker processes.
@@ -69,30 +86,30 @@ class Pool:
         *,
         method: str | None = None,
         preload: Sequence[str] = (),
-        noun: str = "task",
-        subjects: Sequence[range] | None = None,
+        label: str = "task",
+        indices: Sequence[range] | None = None,
         grace: float = PATIENCE,
     ) -> None:
         self.method = check_method(method)
-        self.entry, self.noun = entry, noun
-        self.subjects = list(subjects) if subjects is not None else [range(w, w + 1) for w in range(n)]
-        self.words: Words | None = None
+        self.entry, self.label = entry, label
+        self.indices = list(indices) if indices is not None else [range(w, w + 1) for w in range(n)]
+        self.control: ControlBlock | None = None
         self.in_step = True
         self.grace = grace
         self.owner = os.getpid()
         self._preload = list(preload)
-        self._own_modules: frozenset[str] = frozenset()
+        self._server_modules: frozenset[str] = frozenset()
         self._processes: list[Process] = []
         self._connections: list[Connection] = []
         self._signals: list[tuple[Signal, Signal]] = []
         self._waiters: list[Waiter] = []
         self._any: Waiter | None = None
         self._order = 0
-        # The caller counts: it waits for the workers, or works beside them.
+        # Counts the caller too: it waits for the workers, or works at the same time.
         self.gate = SpinGate(n + 1)
 
     def __len__(self) -> int:
-        return len(self.subjects)
+        return len(self.indices)
 
     @property
     def pids(self) -> list[int]:
@@ -101,22 +118,22 @@ class Pool:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process started the workers. A child that was forked later has copies of what leads to them."""
+        """Whether this process started the workers: a child that was forked later must not use them."""
         return self.owner == os.getpid()
 
-    # -- the beginning --------------------------------------------------------------------------------------------
+    # -- start ----------------------------------------------------------------------------------------------------
 
-    def begin(self, payloads: Sequence[Any], *, num_threads: int = 1) -> None:
-        """Start the workers, and send each what its function is given, by value.
+    def begin(self, payloads: Sequence[object], *, num_threads: int = 1) -> None:
+        """Start the workers, and send each its payload, pickled by value.
 
-        The function tells with ``say`` when it is ready.
+        The function of each worker calls ``worker.say`` when it is ready: ``receive`` returns what it said.
 
         Args:
-            payloads: one for each worker.
-            num_threads: threads that torch uses in a worker.
+            payloads: the second argument of the function, one for each worker.
+            num_threads: number of threads that torch uses in a worker.
 
         Raises:
-            WorkerError: something cannot be pickled.
+            WorkerError: a payload cannot be pickled.
         """
         sent = [pickled(payload) for payload in payloads]
         named = named_modules(sent[0]) if self.method == "forkserver" else set()
@@ -127,10 +144,10 @@ class Pool:
             self.send(worker, {**setup, "num_threads": num_threads, "named": sorted(named), "payload": payload})
 
     def _launch_all(self, named: Collection[str]) -> None:
-        """Start the workers, forked from a process that has imported the modules ``named``, where there is one."""
+        """Start the workers; with a fork server, from a process that has imported as many of ``named`` as possible."""
         server: Forking | None = None
         if self.method == "forkserver":
-            server, self._own_modules = fork_server(self._preload).with_modules(named)
+            server, self._server_modules = fork_server(self._preload).with_modules(named)
         n = len(self)
         try:
             for _ in range(n):
@@ -166,22 +183,22 @@ class Pool:
         self._signals.append((wake, answer))
 
     def preload(self, loaded: Loaded) -> None:
-        """Have modules imported ahead, so that workers of later pools have them."""
+        """Have the fork server import modules, so that workers of later pools start with them."""
         if self.method == "forkserver":
             server = fork_server()
             server.preload(loaded.plugins)
             if loaded.named:
-                server.branch_off(self._own_modules.union(loaded.named))
+                server.start_module_server(self._server_modules.union(loaded.named))
 
-    def share(self, n_extra: int, message: Any = None, fds: Sequence[int] = ()) -> Words:
-        """Share words with the workers, and bytes behind them; a message and descriptors go along.
+    def share(self, n_extra: int, message: object = None, fds: Sequence[int] = ()) -> ControlBlock:
+        """Share flags with the workers, and memory behind them; a message and descriptors are sent along.
 
         Args:
-            n_extra: how many bytes.
-            message: what the service of each worker is given with them.
-            fds: descriptors for each worker.
+            n_extra: bytes of memory behind the flags.
+            message: passed to ``Service.share`` in each worker.
+            fds: descriptors, duplicated into each worker.
         """
-        words, fd = Words.anonymous(len(self), n_extra)
+        control, fd = ControlBlock.anonymous(len(self), n_extra)
         try:
             for worker in range(len(self)):
                 self.send(worker, ("share", n_extra, message), [fd, *fds])
@@ -189,17 +206,17 @@ class Pool:
                 self.receive(worker)
         finally:
             os.close(fd)
-        self.words = words
-        return words
+        self.control = control
+        return control
 
-    def hand(self, message: Any, fds: Sequence[int]) -> None:
-        """Give the service of each worker, which has a method ``take``, a message and descriptors; waits for all."""
+    def hand(self, message: object, fds: Sequence[int]) -> None:
+        """Send a message and descriptors to the ``take`` method of each worker's service; waits for all workers."""
         self._ask("hand", dict.fromkeys(range(len(self)), message), None, fds)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def send(self, worker: int, message: Any, fds: Sequence[int] = ()) -> None:
-        """Send a message as it is.
+    def send(self, worker: int, message: object, fds: Sequence[int] = ()) -> None:
+        """Send a message to a worker.
 
         Raises:
             WorkerError: the worker has ended.
@@ -207,39 +224,40 @@ class Pool:
         try:
             self._connections[worker].send_bytes(for_worker(message), fds)
         except Gone:
-            self.receive(worker)  # what it said before it ended, if it said anything
+            self.receive(worker)  # raises the error that the worker sent before it ended, if it sent one
             raise self._ended(worker) from None
 
     def receive(self, worker: int) -> Any:
-        """Wait for what a worker says next.
+        """Wait for the next message of a worker.
 
         Raises:
-            WorkerError: it raised, or has ended.
+            WorkerError: the worker raised, or has ended.
         """
         try:
             (kind, value), _ = self._connections[worker].recv()
         except Gone:
             raise self._ended(worker) from None
         if kind == "failed":
-            raise value.error(self.noun, worker)
+            raise value.error(self.label, worker)
         return value
 
-    def call(self, worker: int, message: Any) -> Ticket:
-        """Send a worker a message that it answers, and do not wait."""
+    def call(self, worker: int, message: object) -> Ticket:
+        """Send a worker a message, without waiting for the answer."""
         self.send(worker, ("call", message))
         return Ticket(worker, None)
 
     def ask(self, messages: dict[int, Any], timeout: float | None = None) -> dict[int, Any]:
-        """Send one message to each of some workers and return the answers, by worker.
+        """Send a message to each of some workers, and return the answers, by worker.
 
         Args:
-            messages: what to send, by worker.
+            messages: messages by worker.
             timeout: seconds to wait at most.
 
         Raises:
             WorkerError: the first failure, once all workers have answered.
-            WorkerTimeout: one did not answer in time.
-            KeyboardInterrupt: once all workers have answered; ``in_step`` says whether they did within ``grace``.
+            WorkerTimeout: a worker did not answer in time.
+            KeyboardInterrupt: raised once all workers have answered; ``in_step`` is False if they did not within
+                ``grace``.
         """
         return self._ask("call", messages, timeout)
 
@@ -277,7 +295,7 @@ class Pool:
         return answers
 
     def _discard(self, due: set[int]) -> bool:
-        """Read the answers that nobody waits for any more; False where one does not come within ``grace``."""
+        """Read and drop the answers of workers; False if one does not answer within ``grace``."""
         end = time.monotonic() + self.grace
         for worker in due:
             connection = self._connections[worker]
@@ -294,13 +312,13 @@ class Pool:
     # -- orders ---------------------------------------------------------------------------------------------------
 
     def order(self, worker: int, order: int, argument: int = 0) -> Ticket:
-        """Order a worker to do something, and do not wait."""
-        assert self.words is not None
-        words, base = self.words.words, worker * PER_WORKER
+        """Give a worker an order, without waiting for it."""
+        assert self.control is not None
+        flags, base = self.control.flags, worker * PER_WORKER
         self._order += 1
-        words[base + ORDER] = order
-        words[base + ARGUMENT] = argument
-        words[base + ORDERED] = self._order
+        flags[base + ORDER] = order
+        flags[base + ARGUMENT] = argument
+        flags[base + ORDERED] = self._order
         self._setters[worker]()
         return Ticket(worker, self._order)
 
@@ -313,24 +331,24 @@ class Pool:
         timeout: float | None = None,
         meanwhile: Callable[[], int] | None = None,
     ) -> int:
-        """Order all workers to do something, and wait for them.
+        """Give all workers the same order, and wait for all.
 
         Args:
-            order: what.
-            argument: one number with it.
+            order: the order.
+            argument: its argument.
             only: which workers; None for all.
             timeout: seconds to wait at most.
-            meanwhile: what this process does itself; called once the workers are at it.
+            meanwhile: called in this process while the workers are at work.
 
         Returns:
-            The sum of their results, that of ``meanwhile`` included.
+            The sum of the workers' results and of the result of ``meanwhile``.
 
         Raises:
-            WorkerError: one raised, or ended.
-            WorkerTimeout: one did not answer in time.
+            WorkerError: a worker raised, or ended.
+            WorkerTimeout: a worker did not answer in time.
         """
-        assert self.words is not None
-        words = self.words.words
+        assert self.control is not None
+        flags = self.control.flags
         self._order += 1
         number = self._order
         busy = []
@@ -338,93 +356,94 @@ class Pool:
             if only is not None and not only[w]:
                 continue
             base = w * PER_WORKER
-            words[base + ORDER] = order
-            words[base + ARGUMENT] = argument
-            words[base + ORDERED] = number
+            flags[base + ORDER] = order
+            flags[base + ARGUMENT] = argument
+            flags[base + ORDERED] = number
             wake()
             busy.append(base + ANSWERED)
 
         total = meanwhile() if meanwhile is not None else 0
 
         def ready() -> bool:
-            return all(words[answered] == number for answered in busy)
+            return all(flags[answered] == number for answered in busy)
 
         if not self.gate.spin(ready):
             end = None if timeout is None else time.monotonic() + timeout
-            # The last one woken is the last to answer, mostly: one wake-up of this process is then enough.
+            # The last worker that was woken mostly answers last: waiting for it first, this process sleeps only once.
             for answered in reversed(busy):
                 waiter = self._waiters[answered // PER_WORKER]
-                while words[answered] != number:
+                while flags[answered] != number:
                     gone = waiter.wait(None if end is None else end - time.monotonic())
-                    if words[answered] == number:
+                    if flags[answered] == number:
                         break
                     if gone:
                         self.unexpected(self._worker_at(gone[0]))
                     if end is not None and time.monotonic() >= end:
-                        raise self._late(next(at // PER_WORKER for at in busy if words[at] != number), timeout)
+                        raise self._late(next(at // PER_WORKER for at in busy if flags[at] != number), timeout)
         for answered in busy:
-            if words[answered - ANSWERED + FAILED]:
+            if flags[answered - ANSWERED + FAILED]:
                 self.receive(answered // PER_WORKER)
-            total += words[answered - ANSWERED + RESULT]
+            total += flags[answered - ANSWERED + RESULT]
         return total
 
     def settle(self) -> bool:
-        """Wait until the workers have done what an interrupted ``round`` has ordered.
+        """Wait until the workers have finished the order of an interrupted ``round``.
 
         Returns:
-            Whether all did within ``grace``, and none raised: the pool can be used on.
+            Whether all finished within ``grace`` and none raised, so that the pool can be used again.
         """
-        if self.words is None:
+        if self.control is None:
             return False
-        words, end = self.words.words, time.monotonic() + self.grace
+        flags, end = self.control.flags, time.monotonic() + self.grace
         for worker, (wake, waiter) in enumerate(zip(self._setters, self._waiters, strict=False)):
             ordered, answered = worker * PER_WORKER + ORDERED, worker * PER_WORKER + ANSWERED
-            if words[answered] != words[ordered]:
-                wake()  # the interrupt may have come before it was woken
-            while words[answered] != words[ordered]:
+            if flags[answered] != flags[ordered]:
+                wake()  # the interrupt may have come before `round` woke it
+            while flags[answered] != flags[ordered]:
                 gone = waiter.wait(end - time.monotonic())
-                if words[answered] != words[ordered] and (gone or time.monotonic() >= end):
+                if flags[answered] != flags[ordered] and (gone or time.monotonic() >= end):
                     return False
-            if words[worker * PER_WORKER + FAILED]:
+            if flags[worker * PER_WORKER + FAILED]:
                 return False
         return not any(connection.broken_off for connection in self._connections)
 
     # -- tickets --------------------------------------------------------------------------------------------------
 
     def ended(self, ticket: Ticket) -> bool:
-        """Whether a worker has answered what the ticket is for, or failed in it."""
+        """Whether a worker has answered a call or order, or failed in it."""
         if ticket.order is None:
             return self._connections[ticket.worker].poll(0)
-        assert self.words is not None
-        return bool(self.words.words[ticket.worker * PER_WORKER + ANSWERED] == ticket.order)
+        assert self.control is not None
+        return bool(self.control.flags[ticket.worker * PER_WORKER + ANSWERED] == ticket.order)
 
     def result(self, ticket: Ticket) -> Any:
-        """The answer to a call, or the number that an order returned; waits for an answer, but for no order.
+        """Return the answer to a call, for which this waits, or the result of an order that has ended.
 
         Raises:
             WorkerError: the worker raised, or has ended.
         """
         if ticket.order is None:
             return self.receive(ticket.worker)
-        assert self.words is not None
+        assert self.control is not None
         base = ticket.worker * PER_WORKER
-        if self.words.words[base + FAILED]:
+        if self.control.flags[base + FAILED]:
             self.receive(ticket.worker)
-        return self.words.words[base + RESULT]
+        return self.control.flags[base + RESULT]
 
     def rouse(self) -> None:
-        """Wake a thread that is in ``wait_any``, though nothing has happened."""
+        """Wake a thread that is in ``wait_any``."""
         if self._signals:
             self._signals[0][1].setter()()
 
     def wait_any(self, timeout: float | None = None) -> list[int]:
-        """Sleep until a worker answers, or ends.
+        """Sleep until a worker answers or ends.
 
         Args:
             timeout: seconds to wait at most.
 
         Returns:
-            Workers that have sent a message, or ended; an order that is done is in none of them, but wakes too.
+            Workers that have sent a message, or ended. Workers that finished an order end the wait too, but are not
+            listed here.
         """
         if self._any is None:
             first, *others = (answer for _, answer in self._signals)
@@ -433,50 +452,50 @@ class Pool:
         return [self._worker_at(fd) for fd in self._any.wait(timeout)]
 
     def unexpected(self, worker: int) -> NoReturn:
-        """Raise what a worker said though nothing was due from it: an error, or its end."""
+        """Raise the error of a worker that has sent a message although no answer was due, or has ended."""
         self.receive(worker)
         raise self._ended(worker)
 
     def _worker_at(self, fd: int) -> int:
         return next(w for w, connection in enumerate(self._connections) if connection.fileno() == fd)
 
-    # -- what goes wrong ------------------------------------------------------------------------------------------
+    # -- failures -------------------------------------------------------------------------------------------------
 
     def _ended(self, worker: int) -> WorkerError:
-        subject, name = self._at_work(worker)
+        index, name = self._at_work(worker)
         return WorkerError(
             f"Worker {worker} (process {self.pids[worker]}) ended unexpectedly, at work on {name}: "
             "it was killed, or a library crashed.",
             worker=worker,
-            env=subject,
+            env=index,
         )
 
     def _late(self, worker: int, timeout: float | None) -> WorkerTimeout:
-        subject, name = self._at_work(worker)
+        index, name = self._at_work(worker)
         return WorkerTimeout(
-            f"Worker {worker}, at work on {name}, did not answer within {timeout} s.", worker=worker, env=subject
+            f"Worker {worker}, at work on {name}, did not answer within {timeout} s.", worker=worker, env=index
         )
 
     def _at_work(self, worker: int) -> tuple[int | None, str]:
-        """What a worker is at, None between orders, and how to call it."""
-        current = self.words.words[worker * PER_WORKER + AT_WORK] if self.words is not None else 0
+        """The index of the item that a worker works on, None if unknown, and its name for errors."""
+        current = self.control.flags[worker * PER_WORKER + AT_WORK] if self.control is not None else 0
         if current:
-            return current - 1, f"{self.noun} {current - 1}"
-        own = self.subjects[worker]
-        if len(own) == 1:
-            return own[0], f"{self.noun} {own[0]}"
-        return None, f"{self.noun}s {own[0]} to {own[-1]}"
+            return current - 1, f"{self.label} {current - 1}"
+        indices = self.indices[worker]
+        if len(indices) == 1:
+            return indices[0], f"{self.label} {indices[0]}"
+        return None, f"{self.label}s {indices[0]} to {indices[-1]}"
 
     def kill(self) -> None:
-        """End the processes at once; a thread that waits for one is raised a WorkerError."""
+        """Kill the processes. A thread that waits for one of them gets a WorkerError."""
         if self.is_ours:
             for process in self._processes:
                 process.kill()
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- end ------------------------------------------------------------------------------------------------------
 
     def stop(self, patience: float = PATIENCE) -> None:
-        """Let the workers end, and kill those that have not after ``patience`` seconds."""
+        """Ask the workers to end, and kill those that have not ended after ``patience`` seconds."""
         if self.is_ours:
             for connection in self._connections:
                 try:
@@ -489,26 +508,31 @@ class Pool:
                     process.kill()
                     _drained(connection, time.monotonic() + PATIENCE)
                 process.reap()
-        opened: list[Any] = [*self._waiters, *self._connections]
+        opened: list[Waiter | Connection | Signal] = [*self._waiters, *self._connections]
         for pair in self._signals:
             opened += pair
-        for one in opened:
-            one.close()
+        for handle in opened:
+            handle.close()
         self._waiters, self._connections, self._signals, self._any = [], [], [], None
 
 
-def interrupted(noun: str, grace: float) -> str:
+def interrupted(label: str, grace: float) -> str:
     """Return why workers were stopped that did not finish their work after Ctrl-C.
 
     Args:
-        noun: what they work on, ``"environment"``.
+        label: name of the items that they work on, ``"environment"``.
         grace: how many seconds they had.
     """
-    return f"interrupted, and its {noun}s did not finish what they were at within {grace:g} s"
+    return f"interrupted, and its {label}s did not finish what they were at within {grace:g} s"
 
 
 def other_process(name: str, owner: int) -> StateError:
-    """Return the error for using an object with workers, of a class of this name, in a process forked from its own."""
+    """Return the error for using workers in a process that was forked from the one that started them.
+
+    Args:
+        name: the class of the object with the workers.
+        owner: the process that started them.
+    """
     return StateError(
         f"This {name} was started in process {owner}, and this is process {os.getpid()}, forked from "
         "it: two processes cannot lead the same workers. Make it in this process (in the worker_init_fn of a "
@@ -517,7 +541,7 @@ def other_process(name: str, owner: int) -> StateError:
 
 
 def _drained(connection: Connection, end: float) -> bool:
-    """Read until the other end closes; False where it has not by ``end``."""
+    """Read until the other end closes; False if it has not closed by ``end``."""
     try:
         while connection.poll(end - time.monotonic()):
             connection.recv()

@@ -1,29 +1,30 @@
-"""Memory that a process shares with the workers that it starts: tensors in shared memory, and a lock beside them.
+"""Memory that a process shares with the workers that it starts: tensors in shared memory, and locks for them.
 
-What travels to a worker is where the memory is; the worker opens it there, so it is never copied and has no name.
+A pickle says which descriptor of which process the memory has, and the worker opens it. So it is not copied, and needs
+no name.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 import torch
 
 from steppe.errors import WorkerError
 from steppe.systems import HAS_PROC, anonymous_file, lock_file
 
-__all__ = ["SharedLock", "reduced_if_shared"]
+__all__ = ["SharedLock", "reduce_shared"]
 
+#: A file that a process has open: process id, descriptor, and device and inode, which identify the file.
 Place = tuple[int, int, int, int]
 
 
 class SharedLock:
-    """A lock for what several processes write into, such as the statistics of a transform: ``with lock: ...``.
+    """A lock for memory that several processes write, such as the statistics of a transform: ``with lock: ...``.
 
-    It travels to workers with whatever has it as an attribute, and is then the same lock there. A process that ends
-    while it has it, for whatever reason, gives it back. The thread that has it cannot take it again.
+    An unpickled copy in a worker is the same lock. If a process ends while it holds the lock, the lock is released. It
+    is not reentrant.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class SharedLock:
         lock_file(self._fd, True)
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         lock_file(self._fd, False)
         self._threads.release()
 
@@ -50,7 +51,7 @@ class SharedLock:
     def __copy__(self) -> SharedLock:
         return self
 
-    def __deepcopy__(self, memo: Any) -> SharedLock:
+    def __deepcopy__(self, memo: object) -> SharedLock:
         return self
 
     def __del__(self) -> None:
@@ -58,8 +59,8 @@ class SharedLock:
             os.close(self._fd)
 
 
-def reduced_if_shared(value: Any) -> Any:
-    """How to pickle the storage of a tensor that is in shared memory; None for everything else."""
+def reduce_shared(value: object) -> tuple[object, ...] | None:
+    """Return the ``__reduce__`` value of a torch storage in shared memory; None for everything else."""
     if type(value) is not torch.storage.TypedStorage or not HAS_PROC:
         return None
     memory = value._untyped_storage
@@ -72,7 +73,7 @@ def reduced_if_shared(value: Any) -> Any:
     return _storage_at, (_place(fd), nbytes, value.dtype)
 
 
-def _storage_at(place: Place, nbytes: int, dtype: torch.dtype) -> Any:
+def _storage_at(place: Place, nbytes: int, dtype: torch.dtype) -> torch.storage.TypedStorage:
     fd = _opened(place)
     try:
         memory = torch.UntypedStorage._new_shared_fd_cpu(fd, nbytes)  # type: ignore[attr-defined]
@@ -83,9 +84,8 @@ def _storage_at(place: Place, nbytes: int, dtype: torch.dtype) -> Any:
 
 
 def _place(fd: int) -> Place:
-    """Where a file is: a process that has it open, its number there, and what tells that it is still the same."""
-    found = os.fstat(fd)
-    return os.getpid(), fd, found.st_dev, found.st_ino
+    stat = os.fstat(fd)
+    return os.getpid(), fd, stat.st_dev, stat.st_ino
 
 
 def _opened(place: Place) -> int:
@@ -94,8 +94,8 @@ def _opened(place: Place) -> int:
         fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise _gone(pid) from error
-    found = os.fstat(fd)
-    if [found.st_dev, found.st_ino] != file:
+    stat = os.fstat(fd)
+    if [stat.st_dev, stat.st_ino] != file:
         os.close(fd)
         raise _gone(pid)
     return fd
@@ -103,6 +103,6 @@ def _opened(place: Place) -> int:
 
 def _gone(pid: int) -> WorkerError:
     return WorkerError(
-        f"Shared memory of process {pid} is no longer there, or cannot be reached from here. Tensors in shared memory "
-        "and a SharedLock travel to workers that are started while their owner has them; in files keep a state_dict()."
+        f"Shared memory of process {pid} is gone, or cannot be opened by this process. Tensors in shared memory and a "
+        "SharedLock can be sent to workers as long as their owner keeps them; for files, save a state_dict()."
     )

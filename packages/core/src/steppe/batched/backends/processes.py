@@ -77,8 +77,8 @@ class Processes(Backend):
             ENTRY,
             method=method,
             preload=_PRELOAD,
-            noun="environment",
-            subjects=rows,
+            label="environment",
+            indices=rows,
             grace=patience if step_timeout is None else min(patience, step_timeout),
         )
         try:
@@ -98,8 +98,8 @@ class Processes(Backend):
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
         storage = Storage(row, (n,), kind="shared")
         handle = storage.handle()
-        words = self.pool.share(Flags.nbytes(n), (handle.spec, n, handle.nbytes), [handle.fd])
-        self._flags = Flags(n, words.extra)
+        control = self.pool.share(Flags.nbytes(n), (handle.spec, n, handle.nbytes), [handle.fd])
+        self._flags = Flags(n, control.extra)
         if self._shard is not None:
             self._shard.use(storage, self._flags)
         return storage, self._flags
@@ -136,7 +136,7 @@ class Processes(Backend):
             usable = settled()
         finally:
             if not usable:
-                self._why = interrupted(self.pool.noun, self.pool.grace)
+                self._why = interrupted(self.pool.label, self.pool.grace)
                 self.stop(PATIENCE_AFTER_FAILURE)
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
@@ -242,7 +242,7 @@ class AsyncProcesses(Processes, AsyncBackend):
             # Another thread waits for the workers, and tells.
             self._change.wait(timeout)
             return None
-        if pool.words is not None and pool.gate.spin(lambda: _some_order_ended(pool, calls)):
+        if pool.control is not None and pool.gate.spin(lambda: _some_order_ended(pool, calls)):
             return None
         self._leading = True
         try:

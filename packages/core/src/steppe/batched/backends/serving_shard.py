@@ -14,7 +14,7 @@ from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import Words, Worker
+from steppe.workers import ControlBlock, Worker
 
 __all__ = ["ENTRY", "ShardFactories", "serve"]
 
@@ -61,10 +61,10 @@ class _Rows:
         path, calls = given
         return cloudpickle.dumps(ask_rows(self.envs, path, cloudpickle.loads(calls)))
 
-    def share(self, worker: Worker, words: Words, message: Any, fds: list[int]) -> None:
+    def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         row, n_rows, nbytes = message
         storage = Storage.attach(StorageHandle(row, (n_rows,), nbytes, fds[0]))
-        self.flags = Flags(n_rows, words.extra)
+        self.flags = Flags(n_rows, control.extra)
         at_work, at = worker.at_work
         self.shard = Shard(list(self.envs.values()), storage, self.flags, self.first_row, words=at_work, at=at)
 

@@ -1,1 +1,1 @@
-"""How a worker process comes to be, and what it does first."""
+"""Start of worker processes: start methods, the fork server, and the first steps of a worker."""

@@ -1,4 +1,4 @@
-"""What a process does first when it is to be a worker, however it was started."""
+"""The first steps of a worker process, whatever its start method."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["begin"]
 
 
 def begin(fds: list[int]) -> None:
-    """Be a worker, and end with it; never returns."""
+    """Run as a worker with these descriptors, then exit; never returns."""
     status = 1
     try:
-        # Ctrl-C is for the caller, which then decides what becomes of its workers.
+        # Ctrl-C reaches all processes of a terminal. Only the caller handles it, and then stops its workers or not.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         name_process("steppe-worker")
         import torch
 
-        # A child of a process whose OpenMP pool was in use hangs in its first parallel operation otherwise.
+        # Otherwise a child of a process that has used OpenMP hangs in its first parallel operation.
         torch.set_num_threads(1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         from steppe.workers.worker import work
@@ -37,7 +37,7 @@ def begin(fds: list[int]) -> None:
             except (OSError, ValueError, AttributeError):
                 continue
         try:
-            # The caller waits for this. An ending process gives its memory back first, which takes it a while.
+            # The caller waits for this, and not for the exit, in which the system first frees the memory.
             os.close(fds[0])
         except OSError:
             pass

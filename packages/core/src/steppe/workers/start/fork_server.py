@@ -1,4 +1,4 @@
-"""The fork server: a process with torch and steppe loaded, which workers are forked from."""
+"""The fork server: a process that has imported torch and steppe, from which workers are forked."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from steppe.systems import name_process
 from steppe.versions import library_version
 from steppe.workers.channel import Connection, Gone
 from steppe.workers.interrupts import held_back
-from steppe.workers.start.own_modules import Surroundings, Verdict, import_own, is_current
+from steppe.workers.process_settings import ProcessSettings
+from steppe.workers.start.caller_modules import ImportResult, import_modules, is_current
 from steppe.workers.start.preload import load
 
-__all__ = ["BRANCH_PATIENCE", "Branch", "ForkServer", "Forking", "fork_server", "new_interpreter"]
+__all__ = ["IMPORT_TIMEOUT", "ForkServer", "Forking", "ModuleServer", "fork_server", "new_interpreter"]
 
 
-#: How many sets of the caller's own modules are held ready, each by a process.
-_MOST_BRANCHES = 3
+#: Limit on the number of module servers.
+_MAX_MODULE_SERVERS = 3
 
-#: Seconds that a start waits for a branch that still imports: longer than its workers would take themselves.
-BRANCH_PATIENCE = 5.0
+#: Seconds that the start of workers waits for the import of a module server; the workers' own import mostly takes less.
+IMPORT_TIMEOUT = 5.0
 
 
 class Forking:
-    """The caller's side of a process that forks workers on request.
+    """The caller's end of a process that forks workers on request.
 
     Args:
-        connection: to that process.
+        connection: connection to that process.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -46,7 +47,7 @@ class Forking:
         self._lock = threading.Lock()
 
     def fork(self, fds: list[int]) -> int:
-        """Fork a worker that is given duplicates of ``fds``; returns its pid.
+        """Fork a worker with duplicates of ``fds``; returns its pid.
 
         Raises:
             WorkerError: the process has ended.
@@ -56,94 +57,94 @@ class Forking:
                 self.connection.send("fork", fds)
                 pid, _ = self.connection.recv()
             except BaseException as error:
-                # An answer that is still to come (Ctrl-C) would be taken for that of the next request.
+                # After Ctrl-C, the next request would read the answer to this one.
                 self.kill()
                 if not isinstance(error, (Gone, OSError)):
                     raise
                 raise WorkerError(
-                    f"The fork server (process {self.number}) ended unexpectedly: its error may be printed above. "
+                    f"The fork server (process {self.process_id}) ended unexpectedly: its error may be printed above. "
                     "The next batch starts a new one; mp_start_method='spawn' does without."
                 ) from error
             return int(pid)
 
-    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
-        """Send a message that is not answered."""
+    def send(self, message: object, fds: Sequence[int] = ()) -> None:
+        """Send a message that needs no answer."""
         with self._lock:
             try:
                 self.connection.send(message, fds)
             except (Gone, OSError):
-                pass  # it has ended: the next batch finds out, and starts another
+                pass  # the process has ended: the next pool notices, and starts another
 
     @property
-    def number(self) -> int | None:
-        """The process id, where it is known."""
+    def process_id(self) -> int | None:
+        """The process id, or None if it is not known yet."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         raise NotImplementedError
 
 
-class Branch(Forking):
+class ModuleServer(Forking):
     """A fork of the fork server that has imported modules of the caller, for workers that need them.
 
-    The server itself stays clean of them: where they turn out to be unsafe to fork, or are edited, the branch is given
-    up and the server is not.
+    The fork server itself does not import them. If they turn out to be unsafe to fork, or are edited later, only the
+    module server is killed.
 
     Args:
-        connection: to the branch, which says its pid first and, once it has imported, a :class:`Verdict`.
-        surroundings: those in which it imports.
+        connection: connection to the process, which sends its pid and, after the import, an :class:`ImportResult`.
+        settings: the settings with which it imports.
     """
 
-    def __init__(self, connection: Connection, surroundings: Surroundings) -> None:
+    def __init__(self, connection: Connection, settings: ProcessSettings) -> None:
         super().__init__(connection)
         self._pid: int | None = None
-        self._surroundings = surroundings
-        self._verdict: Verdict | None = None
+        self._settings = settings
+        self._result: ImportResult | None = None
 
-    def is_current(self, now: Surroundings) -> bool:
-        """Whether what it has imported is what a worker would import now; waits for the import."""
+    def is_current(self, now: ProcessSettings) -> bool:
+        """Whether a worker would import the same modules now; waits for the import to end."""
         try:
-            end = time.monotonic() + BRANCH_PATIENCE
-            while self._verdict is None:
+            end = time.monotonic() + IMPORT_TIMEOUT
+            while self._result is None:
                 if not self.connection.poll(end - time.monotonic()):
                     return False
-                self._hear()
+                self._receive()
         except (Gone, OSError):
             return False
-        return is_current(self._verdict, self._surroundings, now)
+        return is_current(self._result, self._settings, now)
 
     @property
     def usable(self) -> bool:
-        """Whether workers may be forked from it: its import left nothing that forbids it, and it has not ended."""
-        if self._verdict is None or self._verdict.problem:
+        """Whether workers may be forked: the import has ended, showed no problem, and the process still runs."""
+        if self._result is None or self._result.problem:
             return False
         with self._lock:  # another thread may be about to read the answer to its request
             return self.connection.fileno() >= 0 and not self.connection.poll(0)
 
-    def is_worth_keeping(self, now: Surroundings) -> bool:
-        """Whether another one would be no better: it still imports, is usable, or has found that nobody is."""
-        if self._verdict is None:
+    def is_worth_keeping(self, now: ProcessSettings) -> bool:
+        """Whether a new process would be no better: this one is importing or usable, or no process could be used."""
+        if self._result is None:
             return not self.connection.poll(0)
-        return (self.usable or bool(self._verdict.problem)) and is_current(self._verdict, self._surroundings, now)
+        return (self.usable or bool(self._result.problem)) and is_current(self._result, self._settings, now)
 
-    def _hear(self) -> None:
-        said, _ = self.connection.recv()
+    def _receive(self) -> None:
+        message, _ = self.connection.recv()
         if self._pid is None:
-            self._pid = said
+            self._pid = message
         else:
-            self._verdict = Verdict(*said)
-            if self._verdict.problem:
+            self._result = ImportResult(*message)
+            if self._result.problem:
                 self.connection.close()
 
     def fork(self, fds: list[int]) -> int:
         try:
             return super().fork(fds)
         except WorkerError:
-            return fork_server().fork(fds)  # where the worker imports for itself
+            return fork_server().fork(fds)  # there the worker imports the modules itself
 
     @property
-    def number(self) -> int | None:
+    def process_id(self) -> int | None:
         return self._pid
 
     def kill(self) -> None:
@@ -151,8 +152,8 @@ class Branch(Forking):
             return
         try:
             if self._pid is None and self.connection.poll(0):
-                self._hear()
-            # It is no child of this process: while the connection is there, so is the number.
+                self._receive()
+            # It is no child of this process, so its pid is only known to be its own while the connection is open.
             if self._pid is not None and not self.connection.poll(0):
                 os.kill(self._pid, signal.SIGKILL)
         except (Gone, OSError):
@@ -161,10 +162,10 @@ class Branch(Forking):
 
 
 class ForkServer(Forking):
-    """A clean process that forks workers on request. Ends when the process that started it does.
+    """A process without state of the caller that forks workers on request. It ends with the caller's process.
 
     Args:
-        modules: what it imports before it forks the first.
+        modules: modules to import before the first fork.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
@@ -182,61 +183,61 @@ class ForkServer(Forking):
         super().__init__(Connection(ours))
         self.pid = os.getpid()
         self._preloaded: set[str] = set(modules)
-        self._branches: dict[frozenset[str], Branch] = {}
+        self._module_servers: dict[frozenset[str], ModuleServer] = {}
         self._choosing = threading.Lock()
-        weakref.finalize(self, _end, self.connection, self.process, self.pid, self._branches)
+        weakref.finalize(self, _end, self.connection, self.process, self.pid, self._module_servers)
 
     def preload(self, modules: Sequence[str]) -> None:
-        """Let the server import modules, so that workers forked later have them."""
+        """Have the server import modules, so that workers that are forked later start with them."""
         new = [name for name in modules if name not in self._preloaded]
         if new:
             self._preloaded.update(new)
-            for each in (self, *self._branches.values()):
+            for each in (self, *self._module_servers.values()):
                 each.send(new)
 
-    def branch_off(self, names: Collection[str]) -> None:
-        """Have modules of the caller imported by a fork of the server, for the next workers that need them.
+    def start_module_server(self, names: Collection[str]) -> None:
+        """Start a fork of the server that imports modules of the caller, for the next workers that need them.
 
-        Returns at once. Where the import starts a thread, for example, the next workers import for themselves.
+        Returns at once. If the import starts a thread, for example, the next workers import the modules themselves.
         """
-        key, surroundings = frozenset(names), Surroundings.now()
+        key, settings = frozenset(names), ProcessSettings.now()
         with self._choosing:
-            known = self._branches.pop(key, None)
-            if known is not None and known.is_worth_keeping(surroundings):
-                self._branches[key] = known
+            known = self._module_servers.pop(key, None)
+            if known is not None and known.is_worth_keeping(settings):
+                self._module_servers[key] = known
                 return
             if known is not None:
                 known.kill()
-            while len(self._branches) >= _MOST_BRANCHES:
-                self._branches.pop(next(iter(self._branches))).kill()
+            while len(self._module_servers) >= _MAX_MODULE_SERVERS:
+                self._module_servers.pop(next(iter(self._module_servers))).kill()
             ours, theirs = Connection.pair()
             with closing(theirs):
-                self.send(("branch", sorted(names), tuple(surroundings)), [theirs.fileno()])
-            self._branches[key] = Branch(ours, surroundings)
+                self.send(("import", sorted(names), tuple(settings)), [theirs.fileno()])
+            self._module_servers[key] = ModuleServer(ours, settings)
 
     def with_modules(self, names: Collection[str]) -> tuple[Forking, frozenset[str]]:
-        """The branch that has imported most of these modules as they are now, and which; or the server itself."""
+        """Return the module server with most of these modules, and which it has; the server itself if none has any."""
         with self._choosing:
-            keys = [key for key in self._branches if key <= frozenset(names)]
-            now = Surroundings.now() if keys else None
+            keys = [key for key in self._module_servers if key <= frozenset(names)]
+            now = ProcessSettings.now() if keys else None
             for key in sorted(keys, key=len, reverse=True):
-                branch = self._branches[key]
-                if now is not None and branch.is_current(now) and branch.usable:
-                    return branch, key
+                server = self._module_servers[key]
+                if now is not None and server.is_current(now) and server.usable:
+                    return server, key
         return self, frozenset()
 
     @property
     def usable(self) -> bool:
-        """Whether this process may ask it for workers."""
+        """Whether this process can fork workers from it."""
         return self.pid == os.getpid() and self.connection.fileno() >= 0 and self.process.poll() is None
 
     @property
     def descriptors(self) -> list[int]:
-        """What this process has open for it, and for its branches."""
-        return [each.connection.fileno() for each in (self, *self._branches.values())]
+        """The descriptors of the connections to it and to its module servers."""
+        return [each.connection.fileno() for each in (self, *self._module_servers.values())]
 
     @property
-    def number(self) -> int | None:
+    def process_id(self) -> int | None:
         return self.process.pid
 
     def kill(self) -> None:
@@ -245,9 +246,9 @@ class ForkServer(Forking):
 
 
 def new_interpreter(code: str, fds: list[int]) -> subprocess.Popen[bytes]:
-    """Start Python with the ``sys.path`` of this process and hand it ``fds``."""
-    # The current folder, first on the path of python -c, may hold files that are named like libraries. And whoever
-    # presses Ctrl-C while torch is loading wants to see one traceback.
+    """Start Python with the ``sys.path`` of this process and duplicates of ``fds``."""
+    # python -c puts the current folder first on the path, where files may be named like libraries: it is removed.
+    # Ctrl-C is ignored from the start, because a traceback of each process's imports would be printed otherwise.
     begin = (
         "import sys; sys.path[:] = filter(None, sys.path); "
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
@@ -259,13 +260,18 @@ def new_interpreter(code: str, fds: list[int]) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", begin + code], pass_fds=fds, stdin=subprocess.DEVNULL, env=env)
 
 
-def _end(connection: Connection, process: Any, owner: int, branches: dict[frozenset[str], Branch]) -> None:
+def _end(
+    connection: Connection,
+    process: subprocess.Popen[bytes],
+    owner: int,
+    module_servers: dict[frozenset[str], ModuleServer],
+) -> None:
     if os.getpid() != owner:
-        for each in (connection, *(branch.connection for branch in branches.values())):
-            each.close()  # a forked child's copy: the server is its parent's
+        for each in (connection, *(server.connection for server in module_servers.values())):
+            each.close()  # this process is a forked child, and the server belongs to its parent
         return
-    for branch in branches.values():
-        branch.kill()
+    for server in module_servers.values():
+        server.kill()
     connection.end()
     try:
         process.wait(5)
@@ -279,7 +285,7 @@ _guard = threading.Lock()
 
 
 def fork_server(modules: Sequence[str] = ()) -> ForkServer:
-    """The fork server of this process, started at the first call, with some modules loaded."""
+    """Return the fork server of this process, which has imported these modules; the first call starts it."""
     global _server
     with _guard:
         if _server is None or not _server.usable:
@@ -291,7 +297,7 @@ def fork_server(modules: Sequence[str] = ()) -> ForkServer:
 def serve(fd: int, modules: Sequence[str] = ()) -> None:
     """Import modules, then fork workers until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import numpy.random  # noqa: F401 - numpy imports it at its first use, which would be in each worker
+    import numpy.random  # noqa: F401 - numpy imports it lazily, which would happen in each worker
     import torch
 
     torch.set_num_threads(1)
@@ -302,7 +308,7 @@ def serve(fd: int, modules: Sequence[str] = ()) -> None:
 
 
 def _serve(connection: Connection) -> None:
-    """Do what the caller asks for, until it closes the connection."""
+    """Carry out the requests of the caller, until it closes the connection."""
     from steppe.workers.start.entry import begin
 
     while True:
@@ -327,26 +333,26 @@ def _serve(connection: Connection) -> None:
             connection.close()
             if message == "fork":
                 begin(fds)
-            _branch(Connection.from_fd(fds[0]), *message[1:])
+            _serve_with_modules(Connection.from_fd(fds[0]), *message[1:])
         for received in fds:
             os.close(received)
         if message == "fork":
             connection.send(pid)
 
 
-def _branch(connection: Connection, names: list[str], surroundings: tuple[Any, ...]) -> NoReturn:
-    """Import modules of the caller, say what came of it, and fork workers that have them."""
+def _serve_with_modules(connection: Connection, names: list[str], settings: tuple[Any, ...]) -> NoReturn:
+    """Import modules of the caller, send the result, and fork workers; see :class:`ModuleServer`."""
     try:
         connection.send(os.getpid())
-        Surroundings(*surroundings).apply()
-        verdict = import_own(names)
-        if not verdict.problem:
+        ProcessSettings(*settings).apply()
+        result = import_modules(names)
+        if not result.problem:
             _settle()
-        connection.send(tuple(verdict))
-        if not verdict.problem:
+        connection.send(tuple(result))
+        if not result.problem:
             _serve(connection)
     except (Gone, OSError):
-        pass  # the caller has ended, or given the branch up
+        pass  # the caller has ended, or killed this process
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -354,8 +360,8 @@ def _branch(connection: Connection, names: list[str], surroundings: tuple[Any, .
 
 
 def _settle() -> None:
-    """Read the plugins' metadata, and keep the collector off what is loaded: each worker would copy those pages."""
+    """Read the plugins' metadata, and freeze the garbage collector: its writes would copy pages in each worker."""
     current().found()
-    library_version("torch")  # loads what every look at a version needs
+    library_version("torch")  # imports the modules that every version check needs
     gc.collect()
     gc.freeze()

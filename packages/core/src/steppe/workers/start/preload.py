@@ -1,4 +1,4 @@
-"""Which modules a fork server may load ahead for the next workers: plugins, their libraries, and the caller's own."""
+"""Modules that a fork server may import for later workers: plugins, their libraries, and modules of the caller."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from steppe.versions import library_version
 
 __all__ = ["Loaded", "load", "loaded_since", "unsafe_roots"]
 
-#: What every worker has.
+#: Packages that the fork server always imports.
 _LOADED = frozenset({"steppe", "torch", "tensordict"})
 
 
 class Loaded(NamedTuple):
-    """What a worker has imported that later workers need too.
+    """Modules that a worker has imported, and later workers will need too.
 
     Attributes:
-        plugins: modules of plugins and the libraries that they wrap, oldest first.
-        named: modules that what the worker was sent names: the caller's own, whose functions are pickled by name.
+        plugins: modules of plugins and of the libraries that they wrap, in the order of their import.
+        named: other modules that the worker's payload refers to by name: the caller's own modules.
     """
 
     plugins: list[str]
@@ -30,45 +30,45 @@ class Loaded(NamedTuple):
 
 
 def loaded_since(before: Collection[str], named: Sequence[str] = ()) -> Loaded:
-    """Return what this process has imported since ``before``.
+    """Return the modules that this process has imported since ``before``.
 
-    A plugin whose module says ``fork_safe = False`` (its library starts threads when it is imported) is left out with
+    A plugin with ``fork_safe = False`` in its module (because its library starts threads on import) is left out, with
     its library.
 
     Args:
-        before: names of modules that were there.
-        named: modules that the caller names.
+        before: names of modules that were imported before.
+        named: modules that the worker's payload refers to.
     """
     new = sys.modules.keys() - set(before)
     if not {name.partition(".")[0] for name in new} - _LOADED:
-        return Loaded([], [])  # the usual end: the server has loaded all of it for workers before this one
+        return Loaded([], [])  # mostly, because the server has imported everything for earlier workers
     used = {name.partition(".")[0] for name in sys.modules}
     roots: set[str] = set()
-    alone: set[str] = set()
+    unsafe: set[str] = set()
     for record in current().found():
         name = record.target.partition(":")[0]
         root = name.partition(".")[0]
         if root in used and (safe := _fork_safe(record)) is not None:
-            (roots if safe else alone).update((root, *_needs(record)))
-    roots -= alone
+            (roots if safe else unsafe).update((root, *_needs(record)))
+    roots -= unsafe
     roots -= _LOADED
     plugins = [name for name in list(sys.modules) if name in new and name.partition(".")[0] in roots]
-    own = [name for name in named if name in new and name.partition(".")[0] not in roots | alone | _LOADED]
+    own = [name for name in named if name in new and name.partition(".")[0] not in roots | unsafe | _LOADED]
     return Loaded(plugins, own)
 
 
 def unsafe_roots(names: Collection[str]) -> set[str]:
-    """Which of the top modules among ``names`` a plugin calls unsafe to fork, used or not: JAX, for example."""
-    found: set[str] = set()
+    """Return the top-level modules among ``names`` that a plugin declares unsafe to fork, such as JAX."""
+    unsafe: set[str] = set()
     for record in current().found():
         hit = {name.partition(".")[0] for name in names}.intersection(_needs(record)) - _LOADED
         if hit and record.kind == "env" and _fork_safe(record) is False:
-            found |= hit
-    return found
+            unsafe |= hit
+    return unsafe
 
 
 def load(names: Sequence[str]) -> None:
-    """Import modules, and look up all that the plugins among them look up once; what fails is left to the workers."""
+    """Import modules, and load the plugins among them. Errors are ignored here: the workers will raise them again."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -85,9 +85,9 @@ def load(names: Sequence[str]) -> None:
 
 
 def _fork_safe(record: PluginRecord) -> bool | None:
-    """Whether a plugin may be loaded ahead, as the module says that makes its environments; None for no such module.
+    """Whether the module of a plugin declares it safe to fork; None if the module is not imported.
 
-    Whatever of a package was used, that module is asked. It is light: it imports neither torch nor its library.
+    The module of an environment plugin is imported for this. It imports neither torch nor its library.
     """
     name = record.target.partition(":")[0]
     try:
@@ -98,6 +98,6 @@ def _fork_safe(record: PluginRecord) -> bool | None:
 
 
 def _needs(record: PluginRecord) -> list[str]:
-    """The import names of what a plugin requires, as far as they are those of the distributions."""
+    """The distributions that a plugin requires, as import names. (Some libraries are imported by another name.)"""
     needs = [*record.requires, *(need for choice in record.alternatives for need in choice.requires)]
     return [re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0].replace("-", "_") for need in needs]

@@ -1,12 +1,13 @@
-"""How a worker process comes to be: forked from the fork server, spawned anew, or forked from the caller."""
+"""Starts worker processes: forked from the fork server, spawned, or forked from the caller."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import warnings
-from typing import Any
+from typing import Literal
 
 from steppe.errors import NotSupported, SpecError, WorkerError
 from steppe.systems import HAS_FORK, HAS_WORKERS
@@ -25,22 +26,22 @@ class Process:
 
     Args:
         pid: its process id.
-        child: how to wait for it: a Popen, True for a child that was forked, None where the fork server waits.
+        child: the Popen of a spawned child, True for a forked child, None if the fork server is the parent.
     """
 
-    def __init__(self, pid: int, child: Any = None) -> None:
+    def __init__(self, pid: int, child: subprocess.Popen[bytes] | Literal[True] | None = None) -> None:
         self.pid = pid
         self._child = child
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
 
     def reap(self) -> None:
-        """Wait until it is gone, which must be soon: it has closed its connection."""
+        """Wait until the process has exited. Call this after it has closed its connection, just before its exit."""
         if self._child is True:
             try:
                 os.waitpid(self.pid, 0)
@@ -51,16 +52,16 @@ class Process:
 
 
 def check_method(method: str | None) -> str:
-    """Return the way to start workers that ``method`` asks for; None stands for ``"forkserver"``.
+    """Return a valid start method; ``"forkserver"`` for None.
 
     Raises:
-        SpecError: there is no such method.
+        SpecError: ``method`` is unknown.
         NotSupported: this system has no worker processes, or cannot fork.
     """
     if not HAS_WORKERS:
         raise NotSupported(
-            f"steppe has no worker processes on this system ({sys.platform}): they are handed their memory over "
-            "sockets, which it has no means for. Use SerialEnv(n, make), or "
+            f"steppe has no worker processes on this system ({sys.platform}), which cannot send file descriptors over "
+            "sockets. Use SerialEnv(n, make), or "
             'AsyncEnvPool([make] * n, backend="threading") for environments that wait more than they compute.'
         )
     chosen = "forkserver" if method is None else method
@@ -72,15 +73,15 @@ def check_method(method: str | None) -> str:
 
 
 def launch(method: str, fds: list[int], server: Forking | None = None) -> Process:
-    """Start a worker that is handed ``fds``.
+    """Start a worker with duplicates of ``fds``.
 
     Args:
         method: one of ``METHODS``.
-        fds: descriptors.
-        server: what forks it, for ``"forkserver"``.
+        fds: descriptors of the connection and the signals.
+        server: the process that forks the worker, for ``"forkserver"``.
 
     Raises:
-        WorkerError: there is no interpreter to start, or the server has ended.
+        WorkerError: Python has no executable to start, or the server has ended.
     """
     if method == "spawn":
         return _spawn(fds)
@@ -98,7 +99,7 @@ def _spawn(fds: list[int]) -> Process:
 
 def _fork(fds: list[int]) -> Process:
     with warnings.catch_warnings():
-        # Python warns of forking beside threads: begin() does the one thing that makes it safe for torch.
+        # Python warns about forks of processes with threads. begin() calls set_num_threads(1), which torch needs then.
         warnings.simplefilter("ignore", DeprecationWarning)
         with held_back():
             pid = os.fork()
@@ -108,4 +109,4 @@ def _fork(fds: list[int]) -> Process:
         return Process(pid, True)
     forget_others(fds)
     begin(fds)
-    raise AssertionError("a worker has no way back")
+    raise AssertionError("begin() never returns")
