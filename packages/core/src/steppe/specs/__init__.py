@@ -13,7 +13,6 @@ from .base import Spec
 from .binary import Binary
 from .bounds import bounds_of, mapped_bounds
 from .boxes import BinaryBox, Box, BoxList, CategoricalBox, ContinuousBox, DiscreteBox
-from .build import make_composite_from_td
 from .categorical import Categorical
 from .choice import Choice
 from .composite import Composite
@@ -27,13 +26,14 @@ from .continuous import (
     UnboundedDiscrete,
 )
 from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
+from .entry_kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
+from .foreign_specs import conversion_hint
+from .from_data import make_composite_from_td
 from .keys import as_path, below_next, is_memory, is_private
-from .kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .multi_categorical import MultiCategorical
 from .multi_one_hot import MultiOneHot
 from .nontensor import NonTensor
 from .one_hot import OneHot
-from .others import conversion_hint
 from .stacked import Stacked
 from .stacked_composite import StackedComposite
 from .union import union

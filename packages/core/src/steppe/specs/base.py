@@ -15,8 +15,8 @@ from steppe.errors import NotSupported, SpecError
 from . import shapes
 from .action_checks import ArrayCheck, NumberCheck
 from .action_decoders import ActionDecoder, Refuse, decode_arrays
-from .construction import SpecMeta
 from .shapes import Change, ShapeLike
+from .spec_meta import SpecMeta
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -15,9 +15,9 @@ from .base import DeviceLike, Spec
 from .composite_data import CompositeData
 from .composite_entries import CompositeEntries
 from .composite_shape import CompositeShape
+from .foreign_specs import conversion_hint
 from .keys import as_path, is_key
 from .nontensor import NonTensor
-from .others import conversion_hint
 from .shapes import ShapeLike
 from .shaping import as_device
 

@@ -14,10 +14,10 @@ from steppe.errors import SpecError
 from . import sampling, shapes
 from .base import DeviceLike, Spec
 from .boxes import ContinuousBox, brief
-from .construction import OfDomain
 from .dtypes import CPU, to_torch_dtype
 from .leaf import Leaf
 from .shapes import Change, ShapeLike
+from .spec_meta import OfDomain
 
 if TYPE_CHECKING:
     from typing_extensions import Self

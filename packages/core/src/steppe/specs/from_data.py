@@ -1,4 +1,4 @@
-"""Specs from data."""
+"""make_composite_from_td: the spec of a TensorDict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How specs are made: arguments that do not exist are named, and some classes are names for a part of another."""
+"""Metaclasses of specs: errors for unknown arguments, and classes that stand for one domain of another class."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from steppe.arguments import unknown_argument
 
 __all__ = ["OfDomain", "SpecMeta"]
 
-# What older programs call an argument.
+# Names of arguments in older programs.
 _RENAMED = {"minimum": "low", "maximum": "high"}
 
 
 class SpecMeta(ABCMeta):
-    """The class of all spec classes."""
+    """Metaclass of all specs: the TypeError for an unknown argument suggests the right name."""
 
     if not TYPE_CHECKING:  # type checkers read the constructors themselves
 
@@ -39,20 +39,20 @@ class SpecMeta(ABCMeta):
 
 
 class OfDomain(SpecMeta):
-    """The class of names such as ``BoundedDiscrete``, which stands for each Bounded whose domain is ``"discrete"``.
+    """Metaclass of ``BoundedDiscrete`` and the like, which stand for specs of their base class with one domain.
 
-    ``isinstance`` asks the domain. A call makes a spec of the class that the name is of.
+    ``isinstance`` compares the domain, and a call makes a spec of the base class.
     """
 
     _named_domain: str
-    _defaults: dict[str, Any]
+    _defaults: dict[str, object]
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__base__ or ()) and getattr(instance, "domain", None) == cls._named_domain
 
     if not TYPE_CHECKING:
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             names = list(inspect.signature(cls.__base__.__init__).parameters)[1:]
-            given = {*names[: len(args)], *kwargs}
-            return cls.__base__(*args, **kwargs, **{k: v for k, v in cls._defaults.items() if k not in given})
+            passed = {*names[: len(args)], *kwargs}
+            return cls.__base__(*args, **kwargs, **{k: v for k, v in cls._defaults.items() if k not in passed})

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, tensorclass
 
-import steppe.specs.build
+import steppe.specs.from_data
 from steppe.errors import IgnoredArgumentWarning, NotSupported, SpecError
 from steppe.specs import (
     Binary,
@@ -255,7 +255,7 @@ def test_data_may_be_dynamic_or_ragged() -> None:
 
 
 def test_the_example_runs() -> None:
-    result = doctest.testmod(steppe.specs.build)
+    result = doctest.testmod(steppe.specs.from_data)
     assert (result.attempted, result.failed) == (4, 0)
 
 
