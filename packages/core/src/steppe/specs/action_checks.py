@@ -35,7 +35,7 @@ def check_one_hot(sizes: Sequence[int]) -> ArrayCheck:
 
 
 def _check_rows(n: int) -> ArrayCheck:
-    rows_of: dict[np.dtype[Any], np.ndarray] = {}
+    rows_of: dict[np.dtype, np.ndarray] = {}
 
     def check(array: np.ndarray) -> bool:
         rows = rows_of.get(array.dtype)

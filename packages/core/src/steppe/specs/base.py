@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
 
@@ -26,6 +26,8 @@ __all__ = ["DeviceLike", "Key", "Rows", "Spec", "named"]
 Key: TypeAlias = "str | tuple[str, ...] | None"
 DeviceLike: TypeAlias = "torch.device | str | int | None"
 Rows: TypeAlias = "tuple[int, ...] | None"
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 _NO_ROWS: Rows = ()
 
@@ -55,7 +57,7 @@ class Spec(metaclass=SpecMeta):
     ``make_neg_dim`` changes the spec it is called on; other methods that do end with an underscore, or say so.
     """
 
-    TORCH_FUNCTIONS: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    TORCH_FUNCTIONS: ClassVar[dict[object, Callable[..., Any]]] = {}
     """What torch functions such as ``torch.stack`` do with specs."""
 
     # Attributes --------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ class Spec(metaclass=SpecMeta):
     # Checking and converting data --------------------------------------------------------------------------------
 
     @abstractmethod
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         """Yield a sentence for everything about ``val`` that is not as the spec says.
 
         Args:
@@ -148,7 +150,7 @@ class Spec(metaclass=SpecMeta):
             exact: entries that the spec does not have are faults.
         """
 
-    def faults(self, val: Any, key: Key = None, *, exact: bool = False) -> Iterator[str]:
+    def faults(self, val: object, key: Key = None, *, exact: bool = False) -> Iterator[str]:
         """Yield a sentence for everything about ``val`` that is not as the spec says.
 
         Args:
@@ -158,7 +160,7 @@ class Spec(metaclass=SpecMeta):
         """
         return self._faults(val, key, _NO_ROWS if exact else None, exact)
 
-    def is_in(self, val: Any, *, exact: bool = False) -> bool:
+    def is_in(self, val: object, *, exact: bool = False) -> bool:
         """Whether ``val`` has the shape and the dtype of the spec and lies in its domain.
 
         Data with more leading dimensions than the spec is judged row by row, as ``rollout["action"]`` is with its time
@@ -171,11 +173,11 @@ class Spec(metaclass=SpecMeta):
         """
         return next(self.faults(val, exact=exact), None) is None
 
-    def contains(self, item: Any, *, exact: bool = False) -> bool:
+    def contains(self, item: object, *, exact: bool = False) -> bool:
         """Same as :meth:`is_in`."""
         return self.is_in(item, exact=exact)
 
-    def assert_is_in(self, value: Any, *, key: Key = None, exact: bool = False) -> None:
+    def assert_is_in(self, value: object, *, key: Key = None, exact: bool = False) -> None:
         """Raise unless ``value`` is in the spec.
 
         Args:
@@ -192,7 +194,7 @@ class Spec(metaclass=SpecMeta):
             raise SpecError("\n".join(found[:_MOST_FAULTS] + more))
 
     @abstractmethod
-    def project(self, val: Any, *, key: Key = None) -> Any:
+    def project(self, val: object, *, key: Key = None) -> Any:
         """Return the datum of the spec that is nearest to ``val``; ``val`` itself where it is in the spec.
 
         Args:
@@ -204,7 +206,7 @@ class Spec(metaclass=SpecMeta):
         """
 
     @abstractmethod
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a library's value into data of the spec: a tensor of its dtype, on its device.
 
         Values are cast and never reshaped. One element goes into any shape of one element, such as a number into
@@ -235,7 +237,7 @@ class Spec(metaclass=SpecMeta):
         return None
 
     @abstractmethod
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Turn data into what a library takes: an array; category numbers for one-hot data.
 
         Args:
@@ -244,12 +246,12 @@ class Spec(metaclass=SpecMeta):
             key: how an error calls the data.
         """
 
-    def _check_if(self, safe: bool | None, val: Any, key: Key = None) -> None:
+    def _check_if(self, safe: bool | None, val: object, key: Key = None) -> None:
         if CHECKED if safe is None else safe:
             self.assert_is_in(val, key=key)
 
     @abstractmethod
-    def type_check(self, value: Any, key: Key = None) -> None:
+    def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the spec.
 
         Args:
@@ -257,7 +259,7 @@ class Spec(metaclass=SpecMeta):
             key: how the error calls the data.
         """
 
-    def _type_check(self, value: Any, key: Key) -> None:
+    def _type_check(self, value: object, key: Key) -> None:
         # For an entry: the second argument of a Composite's type_check chooses entries.
         self.type_check(value, key)
 
@@ -355,11 +357,11 @@ class Spec(metaclass=SpecMeta):
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, method: str, *arguments: Any) -> Any:
+    def _changed(self, method: str, *arguments: object) -> Any:
         """The spec of ``data.method(*arguments)``; not for classes that write the operations below themselves."""
         raise NotImplementedError
 
-    def expand(self, *sizes: Any) -> Self:
+    def expand(self, *sizes: ShapeLike) -> Self:
         """Return the spec of data repeated to a larger shape; -1 keeps a size."""
         return self._changed("expand", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
 
@@ -371,11 +373,11 @@ class Spec(metaclass=SpecMeta):
         """Return the spec with a new dimension of size 1 at ``dim``."""
         return self._changed("unsqueeze", dim)  # type: ignore[no-any-return]
 
-    def reshape(self, *sizes: Any) -> Spec:
+    def reshape(self, *sizes: ShapeLike) -> Spec:
         """Return the spec of the same elements in another shape; one -1 is worked out."""
         return self._changed("reshape", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
 
-    def view(self, *sizes: Any) -> Spec:
+    def view(self, *sizes: ShapeLike) -> Spec:
         """Same as :meth:`reshape`."""
         return self.reshape(*sizes)
 
@@ -392,7 +394,7 @@ class Spec(metaclass=SpecMeta):
         """Return the specs along a dimension."""
 
     @abstractmethod
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Index the batch dimensions, as a tensor is indexed."""
 
     @abstractmethod
@@ -451,10 +453,10 @@ class Spec(metaclass=SpecMeta):
             )
 
     @classmethod
-    def implements_for_spec(cls, torch_function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def implements_for_spec(cls, torch_function: object) -> Callable[[_Function], _Function]:
         """Return a decorator that registers what a torch function does with specs of this class."""
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def register(function: _Function) -> _Function:
             if "TORCH_FUNCTIONS" not in cls.__dict__:
                 cls.TORCH_FUNCTIONS = {}
             cls.TORCH_FUNCTIONS[torch_function] = function
@@ -464,8 +466,8 @@ class Spec(metaclass=SpecMeta):
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         for base in cls.__mro__:
             function = base.__dict__.get("TORCH_FUNCTIONS", {}).get(func)
             if function is not None:

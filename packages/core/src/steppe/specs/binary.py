@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from steppe.errors import SpecError
@@ -13,7 +11,7 @@ from .action_checks import NumberCheck
 from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike
 from .categorical import Categorical
-from .dtypes import CPU
+from .dtypes import CPU, DTypeLike
 from .shapes import ShapeLike
 
 __all__ = ["Binary"]
@@ -40,7 +38,7 @@ class Binary(Categorical):
         n: int | None = None,
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
-        dtype: Any = torch.int8,
+        dtype: DTypeLike = torch.int8,
     ) -> None:
         if n is None and shape is None:
             raise SpecError("Binary: expected n or shape, found neither.")

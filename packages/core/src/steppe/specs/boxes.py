@@ -87,7 +87,7 @@ class ContinuousBox(Box):
         return self._show(0)
 
     @low.setter
-    def low(self, value: Any) -> None:
+    def low(self, value: object) -> None:
         self._assign(0, value)
 
     @property
@@ -96,7 +96,7 @@ class ContinuousBox(Box):
         return self._show(1)
 
     @high.setter
-    def high(self, value: Any) -> None:
+    def high(self, value: object) -> None:
         self._assign(1, value)
 
     def _current(self, i: int) -> torch.Tensor:
@@ -115,7 +115,7 @@ class ContinuousBox(Box):
             self._versions[i] = shown._version
         return shown
 
-    def _assign(self, i: int, value: Any) -> None:
+    def _assign(self, i: int, value: object) -> None:
         kept = self._kept[i]
         bound = (
             value.detach()
@@ -157,10 +157,10 @@ class ContinuousBox(Box):
         pairs = zip(self.low.unbind(dim), self.high.unbind(dim), strict=True)
         return tuple(ContinuousBox(low.clone(), high.clone()) for low, high in pairs)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"_kept": [self.least, self.most], "_shapes": list(self._shapes)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _shown=[None, None], _versions=[0, 0])
 
     def __iter__(self) -> Iterator[torch.Tensor]:
@@ -207,11 +207,11 @@ class BoxList(Box):
         boxes: the sets, in order.
     """
 
-    def __init__(self, boxes: Sequence[Any]) -> None:
+    def __init__(self, boxes: Sequence[CategoricalBox | BoxList]) -> None:
         self.boxes = list(boxes)
 
     @staticmethod
-    def from_nvec(nvec: torch.Tensor | Sequence[Any]) -> Any:
+    def from_nvec(nvec: torch.Tensor | Sequence[int]) -> Any:
         """Make the list for numbers of categories: a CategoricalBox for one number, a list for several.
 
         Nested numbers make nested lists, of which the outer one goes along the last dimension.
@@ -221,13 +221,13 @@ class BoxList(Box):
             return CategoricalBox(int(counts))
         return BoxList([BoxList.from_nvec(column) for column in counts.unbind(-1)])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[CategoricalBox | BoxList]:
         return iter(self.boxes)
 
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> CategoricalBox | BoxList:
         return self.boxes[index]
 
     def __eq__(self, other: object) -> bool:
@@ -237,7 +237,7 @@ class BoxList(Box):
         return f"BoxList({self.boxes})"
 
 
-def _tensor(value: Any) -> torch.Tensor:
+def _tensor(value: object) -> torch.Tensor:
     """A tensor stays where it is; numbers and lists go to the CPU."""
     return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device=CPU)
 
@@ -256,7 +256,7 @@ def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
 def brief(bound: torch.Tensor) -> str:
     """Bounds as a short text: one number, or the first few."""
 
-    def one(value: Any) -> str:
+    def one(value: object) -> str:
         return f"{value:.6g}" if isinstance(value, float) else str(value)
 
     if bound.ndim == 0:

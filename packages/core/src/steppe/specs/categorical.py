@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -14,8 +14,9 @@ from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_number
 from .base import DeviceLike, Spec
 from .boxes import CategoricalBox
 from .discrete import Discrete, is_whole, most_categories, one_hot, whole
-from .dtypes import CPU
+from .dtypes import CPU, DTypeLike
 from .leaf import Leaf
+from .masks import MaskLike
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class Categorical(Discrete):
         n: int,
         shape: ShapeLike = (),
         device: DeviceLike = None,
-        dtype: Any = torch.int64,
-        mask: Any = None,
+        dtype: DTypeLike = torch.int64,
+        mask: MaskLike = None,
     ) -> None:
         super().__init__(shape=shape, device=device, dtype=dtype)
         self._n = _count(n, self)
@@ -244,7 +245,7 @@ class Categorical(Discrete):
         """Suggest the nearest category."""
         return f" Take the nearest category with {name}.project(action)."
 
-    def _same(self, other: Any) -> bool:
+    def _same(self, other: Self) -> bool:
         return super()._same(other) and (self._n, self._n_now) == (other._n, other._n_now)
 
     def _mask_shape(self) -> torch.Size:

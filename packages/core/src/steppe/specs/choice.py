@@ -39,7 +39,7 @@ class Choice(Spec):
         SpecError: there is no choice, or they are not alike.
     """
 
-    def __init__(self, choices: Sequence[Any]) -> None:
+    def __init__(self, choices: Sequence[object]) -> None:
         if isinstance(choices, (str, Spec)) or is_tensor_collection(choices):
             raise SpecError(f"Choice: expected a list of choices, found {choices!r}.")
         parts = [choice if isinstance(choice, Spec) else _fixed(choice) for choice in choices]
@@ -54,7 +54,7 @@ class Choice(Spec):
         self._choices: list[Spec] = parts
 
     @property
-    def choices(self) -> tuple[Any, ...]:
+    def choices(self) -> tuple[Spec, ...]:
         """The specs."""
         return tuple(self._choices)
 
@@ -126,20 +126,20 @@ class Choice(Spec):
             return
         yield from self._none_of_them(val, key, "", rows)
 
-    def _is_one(self, val: Any, rows: Rows, exact: bool) -> bool:
+    def _is_one(self, val: object, rows: Rows, exact: bool) -> bool:
         return any(next(choice._faults(val, None, rows, exact), None) is None for choice in self._choices)
 
-    def _none_of_them(self, val: Any, key: Key, where: str, rows: Rows = ()) -> Iterator[str]:
+    def _none_of_them(self, val: object, key: Key, where: str, rows: Rows = ()) -> Iterator[str]:
         first = next(self._choices[0]._faults(val, key, rows, True), "")
         yield f"{named(key, self)}: expected data of one of {len(self._choices)} specs{where}. Of the first: {first}"
 
-    def project(self, val: Any, *, key: Key = None) -> Any:
+    def project(self, val: object, *, key: Key = None) -> Any:
         """Return ``val`` where it is in one of the specs, else what the first makes of it."""
         if self.is_in(val):
             return val
         return self._choices[0].project(val, key=key)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a value into data; see :meth:`Spec.encode`."""
         if isinstance(val, (NonTensorData, NonTensorStack)) and not any(self._faults(val, key, lead, False)):
             return val  # each row may be of another choice
@@ -155,12 +155,12 @@ class Choice(Spec):
     def _lead_dims(self, shape: Sequence[int]) -> int:
         return self._choices[0]._lead_dims(shape)
 
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return what a library takes; see :meth:`Spec.to_numpy`."""
         self._check_if(safe, val, key)
         return self._choices[0].to_numpy(val, False, key=key)
 
-    def type_check(self, value: Any, key: Key = None) -> None:
+    def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the specs."""
         self._choices[0].type_check(value, key)
 
@@ -177,7 +177,7 @@ class Choice(Spec):
 
     # Shapes, copies and devices ----------------------------------------------------------------------------------
 
-    def _changed(self, method: str, *arguments: Any) -> Self:
+    def _changed(self, method: str, *arguments: object) -> Self:
         return type(self)([getattr(choice, method)(*arguments) for choice in self._choices])
 
     def unbind(self, dim: int = 0) -> tuple[Spec, ...]:
@@ -185,7 +185,7 @@ class Choice(Spec):
         columns = zip(*(choice.unbind(dim) for choice in self._choices), strict=True)
         return tuple(type(self)(list(column)) for column in columns)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Index as data of this shape is indexed."""
         return self._changed("__getitem__", index)
 
@@ -221,7 +221,7 @@ class Choice(Spec):
         return f"Choice([{', '.join(map(repr, self._choices))}])"
 
 
-def _fixed(value: Any) -> Any:
+def _fixed(value: object) -> Spec:
     if isinstance(value, (str, NonTensorData, NonTensorStack)):
         return Fixed(value)
     raise SpecError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tensordict import NestedKey
 
 from steppe.arguments import ignored_argument
 from steppe.errors import SpecError
@@ -59,7 +60,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
 
     def __init__(
         self,
-        *args: Mapping[Any, Any] | Composite,
+        *args: Mapping[Any, object] | Composite,
         shape: ShapeLike | None = None,
         batch_size: ShapeLike | None = None,
         device: DeviceLike = None,
@@ -138,7 +139,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
         """``"composite"``."""
         return "composite"
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Return the entry at a key, or index the batch dimensions."""
         if isinstance(index, str) or (isinstance(index, tuple) and index and is_key(index)):
             return self.get(index)
@@ -146,7 +147,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
 
     # Editing -----------------------------------------------------------------------------------------------------
 
-    def set(self, name: Any, spec: Any) -> Self:
+    def set(self, name: NestedKey, spec: Any) -> Self:
         """Put a spec under a name or a tuple of names, in place; missing Composites on the way are made.
 
         Args:
@@ -173,7 +174,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
         child.set(tuple(rest), spec)
         return self
 
-    def _fitted(self, key: Any, spec: Any) -> Any:
+    def _fitted(self, key: NestedKey, spec: Any) -> Any:
         if spec is None:
             return None
         if not isinstance(spec, Spec):
@@ -209,7 +210,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
                 spec = spec.expand(self._shape)
         return spec
 
-    def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
+    def _check_prefix(self, key: NestedKey, spec: Spec, shape: torch.Size) -> None:
         if spec.shape[: len(shape)] != shape:
             raise SpecError(
                 f"{key!r}: expected a spec whose shape starts with the batch size {tuple(shape)}, found "
@@ -217,7 +218,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
                 + ("" if -1 in shape else f" Expand it: spec.expand({', '.join(map(str, shape))}, *spec.shape).")
             )
 
-    def __setitem__(self, key: Any, spec: Any) -> None:
+    def __setitem__(self, key: NestedKey, spec: Any) -> None:
         """Put a spec under a key; see :meth:`set`."""
         if not is_key(key):
             raise SpecError(
@@ -225,7 +226,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
             )
         self.set(key, spec)
 
-    def pop(self, key: Any, default: Any = _NOTHING) -> Any:
+    def pop(self, key: NestedKey, default: Any = _NOTHING) -> Any:
         """Remove the entry at a key, in place, and return it.
 
         Raises:
@@ -245,10 +246,10 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
     def _remove(self, name: str) -> Any:
         return self._specs.pop(name)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: NestedKey) -> None:
         self.pop(key)
 
-    def update(self, other: Mapping[Any, Any] | Composite) -> Self:
+    def update(self, other: Mapping[Any, object] | Composite) -> Self:
         """Add and replace entries, in place; Composites on both sides are merged.
 
         Raises:
@@ -263,7 +264,7 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
                 self.set(key, spec)
         return self
 
-    def select(self, *keys: Any, strict: bool = True) -> Composite:
+    def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
         """Return a Composite of some entries, which are shared.
 
         Args:
@@ -277,14 +278,14 @@ class Composite(CompositeEntries, CompositeData, CompositeShape):
                 out.set(key, spec.clone(recurse=False) if isinstance(spec, Composite) else spec)
         return out
 
-    def exclude(self, *keys: Any) -> Composite:
+    def exclude(self, *keys: NestedKey) -> Composite:
         """Return a Composite without some entries; those that stay are shared. Missing keys are ignored."""
         out = self.clone(recurse=False)
         for key in keys:
             out.pop(key, None)
         return out
 
-    def separates(self, *keys: Any, default: Any = None) -> Composite | None:
+    def separates(self, *keys: NestedKey, default: Any = None) -> Composite | None:
         """Move entries out of this spec, in place, into a new Composite that is returned.
 
         Args:

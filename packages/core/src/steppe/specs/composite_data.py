@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
+from tensordict import (
+    LazyStackedTensorDict,
+    NestedKey,
+    TensorDict,
+    TensorDictBase,
+    is_tensor_collection,
+    is_tensorclass,
+)
 
 from steppe.errors import SpecError
 
@@ -103,7 +110,7 @@ class CompositeData(Lockable, Spec):
 
     # Checking and converting data --------------------------------------------------------------------------------
 
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if not _is_data(val):
             yield f"{name}: expected a TensorDict, found {type(val).__name__}."
@@ -216,7 +223,7 @@ class CompositeData(Lockable, Spec):
             return val
         return LazyStackedTensorDict.lazy_stack(projected, val.stack_dim)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a dict (or TensorDict) of a library's values into a TensorDict of the spec.
 
         Entries that are missing are left out. All have the same leading dimensions: those of the TensorDict, or of the
@@ -267,7 +274,7 @@ class CompositeData(Lockable, Spec):
                 return tuple(shape[: child._lead_dims(shape)])
         return ()
 
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return a dict of what each entry becomes; nested Composites become dicts."""
         self._check_if(safe, val, key)
         self._check_data(val, key)
@@ -277,7 +284,7 @@ class CompositeData(Lockable, Spec):
             if child is not None
         }
 
-    def type_check(self, value: Any, selected_keys: Any = None) -> None:
+    def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
         """Raise a SpecError unless entries are there and of their spec's dtype.
 
         Args:
@@ -296,7 +303,7 @@ class CompositeData(Lockable, Spec):
                 data = value if isinstance(value, torch.Tensor) else _nested_entry(value, key, self)
                 child._type_check(data, key)
 
-    def _type_check(self, value: Any, key: Key) -> None:
+    def _type_check(self, value: object, key: Key) -> None:
         self._check_data(value, key)
         for name, child in self._children.items():
             if child is not None:
@@ -313,7 +320,7 @@ class CompositeData(Lockable, Spec):
                 f"It has {sorted(map(str, keys))}."
             )
 
-    def index(self, index: Any, tensor_to_index: Any) -> Any:
+    def index(self, index: object, tensor_to_index: object) -> Any:
         """Pick entry by entry; see :meth:`Spec.index`. Returns a dict, nested like the spec.
 
         Raises:
@@ -352,7 +359,7 @@ class CompositeData(Lockable, Spec):
         return self._data(rows, n)
 
 
-def _is_data(val: Any) -> bool:
+def _is_data(val: object) -> TypeGuard[Any]:
     return isinstance(val, (TensorDictBase, Mapping)) or is_tensor_collection(val)
 
 

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tensordict import NestedKey
+
 from .base import Spec
 from .keys import IsLeaf, SpecKeys, as_path, is_key
 
@@ -87,7 +89,7 @@ class CompositeEntries(Spec):
         """Return the specs, chosen as :meth:`keys` does."""
         return [child for _, child in self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only)]
 
-    def get(self, key: Any, default: Any = _NOTHING) -> Any:
+    def get(self, key: NestedKey, default: Any = _NOTHING) -> Any:
         """Return the entry at a name or a tuple of names.
 
         Raises:
@@ -103,7 +105,7 @@ class CompositeEntries(Spec):
             spec = spec._children[name]
         return spec
 
-    def _not_found(self, key: Any) -> str:
+    def _not_found(self, key: NestedKey) -> str:
         known = {str(mine): mine for mine in self.keys(include_nested=True)}
         near = [repr(known[match]) for match in difflib.get_close_matches(str(key), known, n=3)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,14 +61,14 @@ class CompositeShape(Spec):
             if isinstance(child, CompositeShape):
                 child._name([*names, *child._names[len(names) :]])
 
-    def refine_names(self, *names: Any) -> Self:
+    def refine_names(self, *names: str | EllipsisType | None) -> Self:
         """Name the batch dimensions that have no name, in place; ``...`` stands for those not listed.
 
         Raises:
             SpecError: a dimension has another name already, or there are too many names.
         """
         self._check_unlocked("change its names")
-        given = list(names)
+        given: list[Any] = list(names)
         if Ellipsis in given:
             at = given.index(Ellipsis)
             given[at : at + 1] = self._names[at : self.ndim - (len(given) - at - 1)]
@@ -93,7 +94,7 @@ class CompositeShape(Spec):
     def _batch_dim(self, dim: int) -> int:
         return shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
 
-    def expand(self, *sizes: Any) -> Self:
+    def expand(self, *sizes: ShapeLike) -> Self:
         """Return the spec of data repeated to a larger batch size; -1 keeps a size."""
         target = shapes.flat_sizes(sizes)
         shape = self._shape_after(f"expand to {tuple(target)}", lambda t: t.expand(target))
@@ -125,7 +126,7 @@ class CompositeShape(Spec):
         names.insert(at, None)
         return self._remake(shape, lambda child: child.unsqueeze(at), names)
 
-    def reshape(self, *sizes: Any) -> Any:
+    def reshape(self, *sizes: ShapeLike) -> Any:
         """Return the spec with the batch dimensions in another shape; one -1 is worked out."""
         target = shapes.flat_sizes(sizes)
         shape = self._shape_after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
@@ -156,7 +157,7 @@ class CompositeShape(Spec):
             raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
         return tuple(self._index((*[slice(None)] * at, i)) for i in range(self.shape[at]))
 
-    def _index(self, index: Any) -> Any:
+    def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)
         shape = self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         return self._remake(shape, lambda child: child[ready], shapes.indexed_names(self.names, ready))

@@ -97,7 +97,7 @@ def consolidate_spec(
     return result
 
 
-def _even_out(parts: list[Any]) -> None:
+def _even_out(parts: list[Composite]) -> None:
     names = {name: child for part in reversed(parts) for name, child in reversed(part.items())}
     for name, example in names.items():
         for part in parts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from steppe.errors import SpecError
 from . import sampling, shapes
 from .base import DeviceLike, Spec
 from .boxes import ContinuousBox, brief
-from .dtypes import CPU, to_torch_dtype
+from .dtypes import CPU, DTypeLike, to_torch_dtype
 from .leaf import Leaf
 from .shapes import Change, ShapeLike
 from .spec_meta import OfDomain
@@ -55,6 +55,9 @@ def _ordered(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+BoundLike: TypeAlias = "torch.Tensor | np.ndarray | Sequence[object] | float"
+
+
 class Bounded(Leaf):
     """Numbers from ``low`` to ``high``, both included, element by element.
 
@@ -76,11 +79,11 @@ class Bounded(Leaf):
 
     def __init__(
         self,
-        low: Any,
-        high: Any,
+        low: BoundLike,
+        high: BoundLike,
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
         domain: str | None = None,
     ) -> None:
         dtype = torch.get_default_dtype() if dtype is None else to_torch_dtype(dtype)
@@ -228,7 +231,7 @@ class Bounded(Leaf):
         grid = torch.cartesian_prod(*columns) if columns else torch.zeros(1, 0, device=where)
         return grid.reshape(-1, *shapes.static(self._shape)).to(self._dtype)
 
-    def _same(self, other: Any) -> bool:
+    def _same(self, other: Self) -> bool:
         return super()._same(other) and self._box == other._box
 
     def _resize(self, shape: torch.Size) -> None:
@@ -245,17 +248,17 @@ class BoundedContinuous(Bounded, metaclass=OfDomain):
     """The name of each :class:`Bounded` whose domain is ``"continuous"``; calling it makes one."""
 
     _named_domain = "continuous"
-    _defaults: ClassVar[dict[str, Any]] = {"domain": "continuous"}
+    _defaults: ClassVar[dict[str, object]] = {"domain": "continuous"}
 
 
 class BoundedDiscrete(Bounded, metaclass=OfDomain):
     """The name of each :class:`Bounded` whose domain is ``"discrete"``; calling it makes one."""
 
     _named_domain = "discrete"
-    _defaults: ClassVar[dict[str, Any]] = {"domain": "discrete"}
+    _defaults: ClassVar[dict[str, object]] = {"domain": "discrete"}
 
 
-def _bound(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor:
+def _bound(value: BoundLike, dtype: torch.dtype, name: str) -> torch.Tensor:
     """A bound in the dtype of the spec, on its own storage."""
     try:
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
@@ -317,7 +320,7 @@ class Unbounded(Leaf):
     """
 
     def __init__(
-        self, shape: ShapeLike = (1,), device: DeviceLike = None, dtype: Any = None, domain: str | None = None
+        self, shape: ShapeLike = (1,), device: DeviceLike = None, dtype: DTypeLike = None, domain: str | None = None
     ) -> None:
         super().__init__(shape=shape, device=device, dtype=dtype)
         self._domain = _checked_domain(domain)
@@ -355,11 +358,11 @@ class UnboundedContinuous(Unbounded, metaclass=OfDomain):
     """The name of each :class:`Unbounded` whose domain is ``"continuous"``; calling it makes one."""
 
     _named_domain = "continuous"
-    _defaults: ClassVar[dict[str, Any]] = {}
+    _defaults: ClassVar[dict[str, object]] = {}
 
 
 class UnboundedDiscrete(Unbounded, metaclass=OfDomain):
     """The name of each :class:`Unbounded` whose domain is ``"discrete"``; calling it makes one, of int64 by default."""
 
     _named_domain = "discrete"
-    _defaults: ClassVar[dict[str, Any]] = {"dtype": torch.int64}
+    _defaults: ClassVar[dict[str, object]] = {"dtype": torch.int64}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from . import masks, shapes
 from .dtypes import CPU
 from .leaf import Leaf
+from .masks import MaskLike
 from .shapes import Change
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Discrete(Leaf):
         """Which categories are allowed, bool, each an entry of the last dimension; or None."""
         return self._mask
 
-    def update_mask(self, mask: Any) -> None:
+    def update_mask(self, mask: MaskLike) -> None:
         """Set or remove the mask, in place.
 
         Args:

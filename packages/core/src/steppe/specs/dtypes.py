@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
 
 from steppe.errors import SpecError
 
-__all__ = ["CPU", "numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
+__all__ = ["CPU", "DTypeLike", "numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
 
 CPU: Final = torch.device("cpu")
 """Where data is made whose spec names no device, whatever ``torch.set_default_device`` says."""
+
+DTypeLike: TypeAlias = "torch.dtype | np.dtype | type | str | None"
+"""What names a dtype: a torch dtype, or anything that ``numpy.dtype`` understands; None is a default."""
 
 _NAMES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
     "float16", "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
 
-numpy_to_torch_dtype_dict: Final[dict[Any, torch.dtype]] = {np.dtype(name): getattr(torch, name) for name in _NAMES}
+numpy_to_torch_dtype_dict: Final[dict[np.dtype, torch.dtype]] = {
+    np.dtype(name): getattr(torch, name) for name in _NAMES
+}
 """From ``np.dtype`` to ``torch.dtype``; numpy has no bfloat16."""
 
-torch_to_numpy_dtype_dict: Final[dict[torch.dtype, np.dtype[Any]]] = {
+torch_to_numpy_dtype_dict: Final[dict[torch.dtype, np.dtype]] = {
     value: key for key, value in numpy_to_torch_dtype_dict.items()
 }
 """From ``torch.dtype`` to ``np.dtype``; torch.bfloat16 has no entry."""
 
 
-def to_torch_dtype(dtype: Any) -> torch.dtype:
+def to_torch_dtype(dtype: DTypeLike) -> torch.dtype:
     """Return the torch dtype that ``dtype`` names.
 
     Args:

@@ -58,7 +58,7 @@ class Fixed(NonTensor):
             return NonTensorData(value, batch_size=(*lead, *self._values.shape), device=self._device)
         return NonTensorStack.from_list(np.broadcast_to(self._values, (*lead, *self._values.shape)).tolist())
 
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         faults = list(super()._faults(val, key, rows, exact))
         yield from faults
         if faults:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+
+from tensordict import NestedKey
 
 from steppe.errors import SpecError
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from .composite_entries import CompositeEntries
 
 __all__ = ["IsLeaf", "SpecKeys", "as_path", "below_next", "is_key", "is_memory", "is_private"]
+
+_T = TypeVar("_T")
 
 IsLeaf: TypeAlias = "Callable[[type], bool] | None"
 
@@ -38,7 +42,7 @@ class SpecKeys(Set[Any]):
         self._how = (include_nested, leaves_only, is_leaf, static_only)
 
     @classmethod
-    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:
+    def _from_iterable(cls, it: Iterable[_T]) -> set[_T]:
         return set(it)
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,11 +61,12 @@ class SpecKeys(Set[Any]):
         return f"{type(self).__name__}({list(self)})"
 
 
-def is_key(key: object) -> bool:
+def is_key(key: object) -> TypeGuard[NestedKey]:
+    """Whether ``key`` is a name or a nested tuple of names."""
     return isinstance(key, str) or (isinstance(key, tuple) and bool(key) and all(is_key(part) for part in key))
 
 
-def as_path(key: Any) -> tuple[str, ...]:
+def as_path(key: object) -> tuple[str, ...]:
     """A key as a tuple of names."""
     if isinstance(key, str):
         return (key,)
@@ -70,16 +75,16 @@ def as_path(key: Any) -> tuple[str, ...]:
     return tuple(name for part in key for name in as_path(part))
 
 
-def is_private(key: Any) -> bool:
+def is_private(key: NestedKey) -> bool:
     """Whether a name in a key begins with "_": the entry is no data, unless somebody declares it."""
     return any(name[0] == "_" for name in as_path(key))
 
 
-def is_memory(key: Any) -> bool:
+def is_memory(key: NestedKey) -> bool:
     """Whether a name in a key begins with "__": a transform remembers the entry from step to step."""
     return any(name[:2] == "__" for name in as_path(key))
 
 
-def below_next(key: Any) -> tuple[str, ...]:
+def below_next(key: str | tuple[str, ...]) -> tuple[str, ...]:
     """The key of an entry under ``next``."""
     return ("next", key) if isinstance(key, str) else ("next", *key)

@@ -118,7 +118,7 @@ class LazyStack(Spec):
             lead: how many leading dimensions there are; None to find out.
         """
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn one value for each part, in a list or stacked, into data; see :meth:`Spec.encode`."""
         if lead is None and hasattr(val, "shape") and not getattr(val, "is_nested", False):
             lead = tuple(val.shape[: self._lead_dims(val.shape)])
@@ -148,7 +148,7 @@ class LazyStack(Spec):
         """A dimension of the stack as a dimension of the parts."""
         return dim - (dim > self._dim)
 
-    def expand(self, *sizes: Any) -> Self:
+    def expand(self, *sizes: ShapeLike) -> Self:
         """Return the spec of data repeated to a larger shape; -1 keeps a size. The stacked dimension keeps its size."""
         target = list(shapes.flat_sizes(sizes))
         dim = self._dim + len(target) - self.ndim
@@ -185,7 +185,7 @@ class LazyStack(Spec):
             return self._restack([part.unsqueeze(at) for part in self._parts], self._dim + 1)
         return self._restack([part.unsqueeze(at - 1) for part in self._parts], self._dim)
 
-    def reshape(self, *sizes: Any) -> Any:
+    def reshape(self, *sizes: ShapeLike) -> Any:
         """Return the spec in another shape, where that leaves the stacked dimension and those before it alone."""
         wanted = shapes.flat_sizes(sizes)
         target = list(self._shape_after(f"reshape to {tuple(wanted)}", lambda t: t.reshape(wanted)))
@@ -226,7 +226,7 @@ class LazyStack(Spec):
         columns = zip(*(part.unbind(self._within(at)) for part in self._parts), strict=True)
         return tuple(self._stack(column, self._dim - (at < self._dim)) for column in columns)
 
-    def _index(self, index: Any) -> Any:
+    def _index(self, index: object) -> Any:
         ready = shapes.expand_index(index, self.ndim)
         self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         numbers, new_dims = shapes.numbered(ready)
@@ -269,7 +269,7 @@ class LazyStack(Spec):
             raise self._unsupported("__getitem__", "an empty selection along the stacked dimension has no spec")
         return self._stack(rows, dim)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Index as data of this shape is indexed.
 
         An int along the stacked dimension gives that part itself; everything else is a new spec.

@@ -14,7 +14,7 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import DeviceLike, Key, Rows, named
-from .dtypes import CPU, to_torch_dtype
+from .dtypes import CPU, DTypeLike, to_torch_dtype
 from .shapes import ShapeLike
 from .shaping import Shaped, as_device
 
@@ -45,7 +45,7 @@ def one_element(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return tensor
 
 
-def in_shape(tensor: torch.Tensor, val: Any, shape: torch.Size, lead: Rows) -> torch.Tensor | None:
+def in_shape(tensor: torch.Tensor, val: object, shape: torch.Size, lead: Rows) -> torch.Tensor | None:
     """A library's value as data of a shape behind leading dimensions; None where it has another shape.
 
     Args:
@@ -102,7 +102,7 @@ class Leaf(Shaped):
     _default_dtype: ClassVar[torch.dtype | None] = None
     """What dtype=None means; torch's default float where it is None."""
 
-    def __init__(self, *, shape: ShapeLike, device: DeviceLike, dtype: Any) -> None:
+    def __init__(self, *, shape: ShapeLike, device: DeviceLike, dtype: DTypeLike) -> None:
         super().__init__(shape=shape, device=device)
         default = self._default_dtype or torch.get_default_dtype()
         self._dtype: torch.dtype = default if dtype is None else to_torch_dtype(dtype)
@@ -113,7 +113,7 @@ class Leaf(Shaped):
         return self._dtype
 
     @dtype.setter
-    def dtype(self, value: Any) -> None:
+    def dtype(self, value: DTypeLike) -> None:
         self._dtype = to_torch_dtype(value)
 
     @property
@@ -166,7 +166,7 @@ class Leaf(Shaped):
 
     # Checking and converting data --------------------------------------------------------------------------------
 
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if not isinstance(val, torch.Tensor):
             numeric = isinstance(val, (bool, int, float, complex, list, tuple, np.ndarray, np.generic))
@@ -185,7 +185,7 @@ class Leaf(Shaped):
             found = _excerpt(val)
             yield f"{name}: expected {self._domain_text()}, found {found}. Use spec.project(value) to bring it in."
 
-    def project(self, val: Any, *, key: Key = None) -> torch.Tensor:
+    def project(self, val: object, *, key: Key = None) -> torch.Tensor:
         """Return the nearest datum of the spec; see :meth:`Spec.project`."""
         tensor = self._tensor(val, key)
         if not shapes.fits_rows(tensor.shape, self._shape, None):
@@ -194,7 +194,7 @@ class Leaf(Shaped):
             return tensor
         return self._nearest(tensor)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
         """Turn a value into a tensor of the spec's dtype, on its device; see :meth:`Spec.encode`.
 
         Arrays are copied, since environments reuse theirs; tensors only where dtype or device differ.
@@ -219,21 +219,21 @@ class Leaf(Shaped):
         self._check_if(None, tensor, key)
         return tensor if ignore_device or self._device is None else tensor.to(self._device)
 
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the data as an array; see :meth:`Spec.to_numpy`. bfloat16 becomes float32, which numpy has."""
         self._check_if(safe, val, key)
         return _array(val)
 
-    def type_check(self, value: Any, key: Key = None) -> None:
+    def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` is a tensor of the spec's dtype."""
         found = getattr(value, "dtype", type(value).__name__)
         if found is not self._dtype:
             raise SpecError(self._dtype_fault(named(key, self), found))
 
-    def _dtype_fault(self, name: str, found: Any) -> str:
+    def _dtype_fault(self, name: str, found: object) -> str:
         return f"{name}: expected dtype {self._dtype}, found {found}. Cast the data, or give the spec dtype={found}."
 
-    def _tensor(self, val: Any, key: Key) -> torch.Tensor:
+    def _tensor(self, val: object, key: Key) -> torch.Tensor:
         """``val`` as a tensor of its own dtype, which is numpy's where it is Python numbers."""
         if isinstance(val, torch.Tensor):
             return val
@@ -270,7 +270,7 @@ class Leaf(Shaped):
         """Whether two specs describe the same data."""
         return self._same(other) if type(self) is type(other) else NotImplemented
 
-    def _same(self, other: Any) -> bool:
+    def _same(self, other: Self) -> bool:
         if (self._shape, self._dtype, self._device) != (other._shape, other._dtype, other._device):
             return False
         if self.domain != other.domain:
@@ -281,7 +281,7 @@ class Leaf(Shaped):
                 return False
         return True
 
-    def __contains__(self, item: Any) -> bool:
+    def __contains__(self, item: object) -> bool:
         return self.is_in(item)
 
     def _arguments(self) -> list[str]:
@@ -297,7 +297,7 @@ class Leaf(Shaped):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _array(val: Any) -> Any:
+def _array(val: object) -> np.ndarray:
     if not isinstance(val, torch.Tensor):
         return np.asarray(val)
     val = val.detach().cpu()

@@ -6,7 +6,7 @@ import gc
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from steppe.errors import StateError
 
@@ -107,10 +107,10 @@ class Lockable:
                 f"Unlock {whole} with spec.unlock_(), or edit a copy: spec.clone()."
             )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_holders"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._holders = {}
         if self._locked:

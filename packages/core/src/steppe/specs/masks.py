@@ -6,18 +6,22 @@ it belongs to an agent that is gone, whose actions are not used.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from steppe.errors import NotSupported, SpecError
 
 from .dtypes import CPU
 
-__all__ = ["allowed", "allowed_categories", "checked", "compressed", "draw", "moved", "nearest"]
+MaskLike: TypeAlias = "torch.Tensor | np.ndarray | Sequence[object] | None"
+
+__all__ = ["MaskLike", "allowed", "allowed_categories", "checked", "compressed", "draw", "moved", "nearest"]
 
 
-def checked(mask: Any, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
+def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
     """Return ``mask`` as a bool tensor of the shape ``full``, or None.
 
     Zeros and ones of any dtype are taken, and the mask of one row in any number of dimensions, also a grid of as many

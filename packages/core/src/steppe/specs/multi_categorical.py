@@ -17,8 +17,9 @@ from .base import DeviceLike, Spec
 from .boxes import BoxList
 from .categorical import Categorical
 from .discrete import is_whole, most_categories, one_hot_parts, starts, whole
-from .dtypes import CPU
+from .dtypes import CPU, DTypeLike
 from .leaf import Leaf, nested_tensor
+from .masks import MaskLike
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "MultiCategorical", "counts_list", "counts_of"]
 
-Counts: TypeAlias = "Sequence[int] | torch.Tensor | int | Sequence[Any]"
+Counts: TypeAlias = "torch.Tensor | int | Sequence[object]"
 
 
 def counts_of(nvec: Counts, name: str) -> torch.Tensor:
@@ -77,8 +78,8 @@ class MultiCategorical(Categorical):
         nvec: Counts,
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
-        dtype: Any = torch.int64,
-        mask: Any = None,
+        dtype: DTypeLike = torch.int64,
+        mask: MaskLike = None,
         remove_singleton: bool | None = None,
     ) -> None:
         if remove_singleton is not None:
@@ -289,7 +290,7 @@ class MultiCategorical(Categorical):
             return ""
         return f" Make numbers of one-hot rows, or of logits, with {name}.to_one_hot_spec().to_categorical(action)."
 
-    def _same(self, other: Any) -> bool:
+    def _same(self, other: Self) -> bool:
         return Leaf._same(self, other) and torch.equal(self._nvec, other._nvec)
 
     def _counts_text(self) -> list[str]:

@@ -13,6 +13,8 @@ from .action_decoders import ActionDecoder, Refuse, decode_one_hot_parts
 from .base import DeviceLike
 from .boxes import BoxList
 from .discrete import one_hot_parts
+from .dtypes import DTypeLike
+from .masks import MaskLike
 from .multi_categorical import Counts, MultiCategorical, counts_list, counts_of
 from .one_hot import OneHot
 from .shapes import ShapeLike
@@ -50,9 +52,9 @@ class MultiOneHot(OneHot):
         nvec: Counts,
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
-        dtype: Any = torch.bool,
+        dtype: DTypeLike = torch.bool,
         use_register: bool = False,
-        mask: Any = None,
+        mask: MaskLike = None,
     ) -> None:
         counts = counts_of(nvec, "MultiOneHot")
         if counts.ndim > 1:

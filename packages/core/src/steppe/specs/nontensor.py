@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["NonTensor", "same_data"]
 
 
-def same_data(one: Any, other: Any) -> bool:
+def same_data(one: object, other: object) -> bool:
     """Whether two values are equal, arrays included."""
     same = one is other or one == other
     return bool(np.all(same)) if isinstance(same, np.ndarray) else bool(same)
@@ -53,8 +53,8 @@ class NonTensor(Shaped):
         self,
         shape: ShapeLike = (),
         device: DeviceLike = None,
-        dtype: Any = None,
-        example_data: Any = None,
+        dtype: object = None,
+        example_data: object = None,
         batched: bool | None = None,
         feature_dims: int | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class NonTensor(Shaped):
         """Same as :meth:`zero`."""
         return self.zero(shape)
 
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         name = named(key, self)
         if isinstance(val, (NonTensorData, NonTensorStack)):
             if not shapes.fits_rows(val.batch_size, self._shape, rows):
@@ -108,7 +108,7 @@ class NonTensor(Shaped):
                 f"{type(val).__name__}. Wrap it with spec.encode(value)."
             )
 
-    def project(self, val: Any, *, key: Key = None) -> Any:
+    def project(self, val: object, *, key: Key = None) -> Any:
         """Return ``val``: there is nothing to project on.
 
         Raises:
@@ -117,7 +117,7 @@ class NonTensor(Shaped):
         self.assert_is_in(val, key=key)
         return val
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Wrap a value; one for each element where the spec has a shape and ``val`` is a list or array of that shape.
 
         A list may be a value too, so leading dimensions of bare values have to be given with ``lead``.
@@ -137,7 +137,7 @@ class NonTensor(Shaped):
             return NonTensorStack.from_list(parts)
         return NonTensorData(val, batch_size=shapes.static(shape), device=self._device)
 
-    def _nested(self, val: Any, shape: torch.Size) -> Any:
+    def _nested(self, val: object, shape: torch.Size) -> Any:
         if not shape:
             return val
         if not isinstance(val, (list, tuple, np.ndarray)) or shape[0] not in (-1, len(val)):
@@ -145,14 +145,14 @@ class NonTensor(Shaped):
         parts = [self._nested(part, shape[1:]) for part in val]
         return None if len(shape) > 1 and any(part is None for part in parts) else parts
 
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return the bare value, or nested lists of them."""
         self._check_if(safe, val, key)
         if isinstance(val, NonTensorStack):
             return val.tolist()
         return val.data if isinstance(val, NonTensorData) else val
 
-    def type_check(self, value: Any, key: Key = None) -> None:
+    def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError where ``value`` is a tensor."""
         if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
             raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")

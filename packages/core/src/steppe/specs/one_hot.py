@@ -17,7 +17,9 @@ from .base import DeviceLike, Key, Rows, Spec, named
 from .boxes import CategoricalBox
 from .categorical import Categorical
 from .discrete import Discrete, is_whole, one_hot, whole
+from .dtypes import DTypeLike
 from .leaf import in_shape, one_element, shape_fault
+from .masks import MaskLike
 from .shapes import Change, ShapeLike
 
 if TYPE_CHECKING:
@@ -59,14 +61,20 @@ class OneHot(Discrete):
         n: int,
         shape: ShapeLike | None = None,
         device: DeviceLike = None,
-        dtype: Any = torch.bool,
+        dtype: DTypeLike = torch.bool,
         use_register: bool = False,
-        mask: Any = None,
+        mask: MaskLike = None,
     ) -> None:
         self._begin([int(n)], shape, device, dtype, use_register, mask)
 
     def _begin(
-        self, parts: list[int], shape: ShapeLike | None, device: DeviceLike, dtype: Any, use_register: bool, mask: Any
+        self,
+        parts: list[int],
+        shape: ShapeLike | None,
+        device: DeviceLike,
+        dtype: DTypeLike,
+        use_register: bool,
+        mask: Any,
     ) -> None:
         """Set up a spec of as many choices as there are parts."""
         super().__init__(shape=(sum(parts),) if shape is None else shape, device=device, dtype=dtype)
@@ -236,7 +244,7 @@ class OneHot(Discrete):
             )
         return self._with(_shape=shapes.shape_after(self._shape, change), _mask=self._mask_of_rows(change))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Index the rows, which the last dimension holds.
 
         An index that leaves the last dimension whole means what it means for data. Any other one is about the
@@ -253,7 +261,7 @@ class OneHot(Discrete):
                 raise
             return super().__getitem__(rows)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
+    def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
         """Turn category numbers, of the shape that ``to_categorical`` gives them, or one-hot rows into rows.
 
         A shape that both could have, such as 4 numbers of ``OneHot(4)``, is that of rows.
@@ -285,10 +293,10 @@ class OneHot(Discrete):
         is_rows = bool(shape) and shape[-1] == self._shape[-1]
         return max(0, len(shape) - (self.ndim if is_rows else len(self._number_shape())))
 
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return what ``to_categorical`` does, as an int64 array."""
         self._check_if(safe, val, key)
-        return self.to_categorical(val).detach().cpu().numpy()
+        return self.to_categorical(self._tensor(val, key)).detach().cpu().numpy()
 
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return ``val``, which is one-hot already."""
@@ -307,5 +315,5 @@ class OneHot(Discrete):
         """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
         return self._hot(self.to_categorical_spec().enumerate(use_mask))
 
-    def _same(self, other: Any) -> bool:
+    def _same(self, other: Self) -> bool:
         return super()._same(other) and self._parts == other._parts

@@ -11,7 +11,7 @@ import math
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -60,11 +60,11 @@ def size(shape: ShapeLike | None) -> torch.Size:
     return torch.Size((int(shape),)) if isinstance(shape, numbers.Integral) else torch.Size(shape)  # type: ignore[arg-type]
 
 
-def flat_sizes(sizes: tuple[Any, ...]) -> torch.Size:
+def flat_sizes(sizes: tuple[ShapeLike, ...]) -> torch.Size:
     """Read ``f(2, 3)``, ``f((2, 3))`` and ``f(torch.Size([2, 3]))`` alike."""
     if len(sizes) == 1 and not isinstance(sizes[0], numbers.Integral):
-        return torch.Size(sizes[0])
-    return torch.Size(sizes)
+        return size(sizes[0])
+    return torch.Size(cast("tuple[int, ...]", sizes))
 
 
 def static(shape: Sequence[int]) -> torch.Size:
@@ -183,7 +183,7 @@ def positions(shape: torch.Size, change: Change) -> torch.Tensor:
     return change(torch.arange(math.prod(shape), device=CPU).view(shape))
 
 
-def is_index(value: Any) -> bool:
+def is_index(value: object) -> bool:
     """Whether ``value`` can be one part of an index into dimensions."""
     return (
         value is None
@@ -192,7 +192,7 @@ def is_index(value: Any) -> bool:
     )
 
 
-def torch_index(index: Any) -> Any:
+def torch_index(index: object) -> Any:
     """Return ``index`` with lists, ranges and arrays as tensors, which torch reads without ambiguity."""
     if isinstance(index, tuple):
         return tuple(torch_index(part) for part in index)
@@ -258,7 +258,7 @@ def _covers(part: Any) -> int:
     return 0 if part is None or part is Ellipsis or isinstance(part, bool) else 1
 
 
-def expand_index(index: Any, ndim: int) -> tuple[Any, ...]:
+def expand_index(index: object, ndim: int) -> tuple[Any, ...]:
     """Return ``index`` as a tuple that covers exactly ``ndim`` dimensions, with ``...`` written out as slices.
 
     Raises:

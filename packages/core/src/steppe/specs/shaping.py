@@ -71,7 +71,7 @@ class Shaped(Spec):
         else:
             self.__dict__.update(self.to(value).__dict__)
 
-    def _with(self, **attributes: Any) -> Self:
+    def _with(self, **attributes: object) -> Self:
         """A shallow copy with some attributes replaced."""
         out = copy.copy(self)
         out.__dict__.update(attributes)
@@ -93,11 +93,11 @@ class Shaped(Spec):
         except RuntimeError as error:
             raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot {doing}: {error}") from None
 
-    def _changed(self, method: str, *arguments: Any) -> Spec:
+    def _changed(self, method: str, *arguments: object) -> Spec:
         text = " ".join([method, *map(str, arguments)])
         return self._try(text, lambda t: getattr(t, method)(*arguments))
 
-    def permute(self, *dims: Any) -> Spec:
+    def permute(self, *dims: ShapeLike) -> Spec:
         """Return the spec with its dimensions in another order."""
         order = shapes.flat_sizes(dims)
         return self._try(f"permute to {tuple(order)}", lambda t: t.permute(order))
@@ -113,7 +113,7 @@ class Shaped(Spec):
             raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot unbind dimension {dim}.")
         return tuple(self._try("unbind", _Select(at, i)) for i in range(self._shape[at]))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Index as a tensor of this shape is indexed: ints, slices, None, ``...``, lists, arrays and tensors."""
         ready = shapes.torch_index(index)
         return self._try(f"index with {index!r}", lambda t: shapes.indexed(t, ready))

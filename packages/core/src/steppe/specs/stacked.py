@@ -154,7 +154,7 @@ class Stacked(LazyStack):
             f"found {found}."
         )
 
-    def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
+    def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
         if not ragged and hasattr(val, "shape") and not shapes.fits_rows(val.shape, self.shape, rows):
             yield f"{named(key, self)}: expected shape {(*(rows or ()), *self.shape)}, found {tuple(val.shape)}."
@@ -178,20 +178,20 @@ class Stacked(LazyStack):
         ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
         return 0 if ragged else val.ndim - self.ndim
 
-    def project(self, val: Any, *, key: Key = None) -> Any:
+    def project(self, val: object, *, key: Key = None) -> Any:
         """Return the nearest datum; see :meth:`Spec.project`."""
         if self.is_in(val):
             return val
         return self._joined(self._each(self._separate(val, key), key, "project"), self._lead(val))
 
-    def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
+    def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
         """Return an array, or a list of arrays where sizes differ."""
         values = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         if not all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
             return values
         return np.stack(values, self._lead(val) + self._dim)
 
-    def type_check(self, value: Any, key: Key = None) -> None:
+    def type_check(self, value: object, key: Key = None) -> None:
         """Raise a SpecError unless ``value`` has the dtype of the specs."""
         for part, own in zip(self._parts, self._separate(value, key), strict=True):
             part.type_check(own, key)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, is_tensor_collection
+from tensordict import LazyStackedTensorDict, NestedKey, is_tensor_collection
 
 from steppe.errors import NotSupported, SpecError
 
@@ -92,7 +92,7 @@ class StackedComposite(LazyStack, Composite):
         out._dim_name = self._dim_name
         return out
 
-    def _index(self, index: Any) -> Any:
+    def _index(self, index: object) -> Any:
         out = LazyStack._index(self, index)
         names = shapes.indexed_names(self.names, shapes.expand_index(index, self.ndim))
         if names is not None:
@@ -211,12 +211,13 @@ class StackedComposite(LazyStack, Composite):
         lead = val.ndim - self.ndim if is_tensor_collection(val) else 0
         return _stacked_arrays(rows, lead + self._dim)
 
-    def type_check(self, value: Any, selected_keys: Any = None) -> None:
+    def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
         """Raise a SpecError unless entries are there and of their spec's dtype; see :meth:`Composite.type_check`."""
         if selected_keys is None:
             self._type_check(value, None)
             return
-        for key in [selected_keys] if is_key(selected_keys) else selected_keys:
+        keys: Sequence[NestedKey] = [selected_keys] if is_key(selected_keys) else selected_keys
+        for key in keys:
             if isinstance(value, torch.Tensor):
                 self[key]._type_check(value, key)
                 continue
@@ -228,18 +229,18 @@ class StackedComposite(LazyStack, Composite):
             for part, row in holders:
                 part.type_check(row, key)
 
-    def _type_check(self, value: Any, key: Key) -> None:
+    def _type_check(self, value: object, key: Key) -> None:
         for i, (part, row) in enumerate(zip(self._parts, self._separate(value, key), strict=True)):
             part._type_check(row, entry_key(key, f"[{i}]"))
 
-    def index(self, index: Any, tensor_to_index: Any) -> Any:
+    def index(self, index: object, tensor_to_index: object) -> Any:
         """Pick part by part; see :meth:`Spec.index`. Returns a list of dicts."""
         rows = zip(self._parts, self._separate(index, None), self._separate(tensor_to_index, None), strict=True)
         return [part.index(*row) for part, *row in rows]
 
     # Reading and editing entries ---------------------------------------------------------------------------------
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """Return the entry at a key, or index the batch dimensions."""
         return Composite.__getitem__(self, index)
 
@@ -250,18 +251,18 @@ class StackedComposite(LazyStack, Composite):
                 part._check_unlocked(f"{method} {arguments}" if arguments else method)
                 getattr(part.clone(recurse=False) if trial else part, method)(*arguments, row)
 
-    def set(self, name: Any, spec: Any) -> Self:
+    def set(self, name: NestedKey, spec: Any) -> Self:
         """Put a spec that has the stacked dimension under a key, in place: each part gets its own."""
         self._check_unlocked(f"set {name!r}")
         fitted = self._fitted(name, spec)
         self._edit("set", name, rows=[None] * len(self._parts) if fitted is None else fitted.unbind(self._dim))
         return self
 
-    def _check_prefix(self, key: Any, spec: Spec, shape: torch.Size) -> None:
+    def _check_prefix(self, key: NestedKey, spec: Spec, shape: torch.Size) -> None:
         if not shapes.fits(spec.shape[: len(shape)], shape):
             super()._check_prefix(key, spec, shape)
 
-    def pop(self, key: Any, default: Any = _NOTHING) -> Any:
+    def pop(self, key: NestedKey, default: Any = _NOTHING) -> Any:
         """Remove the entry at a key from every part, in place, and return it stacked."""
         self._check_unlocked(f"remove {key!r}")
         if key not in self:
@@ -273,7 +274,7 @@ class StackedComposite(LazyStack, Composite):
             part.pop(key)
         return found
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: NestedKey) -> None:
         """Remove the entry at a key from every part that has it, in place.
 
         Raises:
@@ -291,7 +292,7 @@ class StackedComposite(LazyStack, Composite):
         """Return a text of the entries that only some parts have, part by part."""
         return listing({f"[{i}]": sorted(set(part.keys()) - set(self.keys())) for i, part in enumerate(self._parts)})
 
-    def update(self, other: Mapping[Any, Any] | Composite) -> Self:
+    def update(self, other: Mapping[Any, object] | Composite) -> Self:
         """Add and replace entries of every part, in place; see :meth:`Composite.update`.
 
         Args:
@@ -301,17 +302,17 @@ class StackedComposite(LazyStack, Composite):
         self._edit("update", rows=self._fitted("update", other).unbind(self._dim))
         return self
 
-    def select(self, *keys: Any, strict: bool = True) -> Composite:
+    def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
         """Return the stack of parts with some entries only; see :meth:`Composite.select`."""
         out: Composite = stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
         return out
 
-    def exclude(self, *keys: Any) -> Composite:
+    def exclude(self, *keys: NestedKey) -> Composite:
         """Return the stack of parts without some entries; see :meth:`Composite.exclude`."""
         out: Composite = stack([part.exclude(*keys) for part in self._parts], self._dim)
         return out
 
-    def separates(self, *keys: Any, default: Any = None) -> Composite | None:
+    def separates(self, *keys: NestedKey, default: Any = None) -> Composite | None:
         """Move entries out of every part, in place, into a new stack; see :meth:`Composite.separates`."""
         self._check_unlocked("take entries out of it")
         taken = [part.separates(*keys, default=default) for part in self._parts]

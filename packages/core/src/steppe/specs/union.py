@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from .base import Spec
 from .composite import Composite
 from .stacked_composite import StackedComposite
 
@@ -21,11 +20,11 @@ def union(first: Composite, *others: Composite) -> Composite:
     Returns:
         A new, unlocked Composite that shares the leaves.
     """
-    stack: Any = next((one for one in (first, *others) if isinstance(one, StackedComposite)), None)
+    stack = next((one for one in (first, *others) if isinstance(one, StackedComposite)), None)
     if stack is not None:
         rows = zip(*(one.unbind(stack.dim) for one in (first, *others)), strict=True)
         return StackedComposite(*(union(*parts) for parts in rows), dim=stack.dim)
-    children: dict[str, Any] = dict(first.items())
+    children: dict[str, Spec | None] = dict(first.items())
     for other in others:
         for name, child in other.items():
             mine = children.get(name)

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensordict
 import torch
-from tensordict import TensorDict
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch.compiler import is_compiling
 
 from steppe.specs import Composite
@@ -23,7 +23,7 @@ __all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entrie
 _EMPTY = torch.Size([])
 
 
-def check_tensordict(cls: Any, version: str) -> None:
+def check_tensordict(cls: type[TensorDict], version: str) -> None:
     """Refuse a tensordict that keeps its entries in another way.
 
     Raises:
@@ -104,33 +104,31 @@ class TensorDictBuilder:
     def __init__(self, spec: Composite, rows: tuple[int, ...] = (), *, device: torch.device | None = None) -> None:
         self.batch_size = torch.Size((*rows, *spec.shape))
         self.device = device
-        self._leaves: list[tuple[str, Any]] = []
-        self._nodes: list[tuple[str, TensorDictBuilder, list[Any]]] = []
+        self._leaves: list[str] = []
+        self._nodes: list[tuple[str, TensorDictBuilder, list[NestedKey]]] = []
         for name, child in spec.items():
             if isinstance(child, Composite):
                 builder = TensorDictBuilder(child, rows, device=device)
                 self._nodes.append((name, builder, builder.flat_keys(prefix=(name,))))
             elif child is not None:
-                self._leaves.append((name, name))
+                self._leaves.append(name)
 
-    def flat_keys(self, prefix: tuple[str, ...] = ()) -> list[Any]:
+    def flat_keys(self, prefix: tuple[str, ...] = ()) -> list[NestedKey]:
         """Return the keys of all leaves, as strings at the first level and tuples below it."""
-        own: list[Any] = [(*prefix, name) if prefix else name for name, _ in self._leaves]
+        own: list[NestedKey] = [(*prefix, name) if prefix else name for name in self._leaves]
         for name, builder, _ in self._nodes:
             own += builder.flat_keys((*prefix, name))
         return own
 
-    def __call__(self, flat: Mapping[Any, Any]) -> TensorDict:
+    def __call__(self, flat: Mapping[NestedKey, torch.Tensor]) -> TensorDict:
         """Build the TensorDict; keys of the plan that ``flat`` lacks are left out."""
         if not self._nodes:
-            return build_td(
-                {name: flat[name] for name, _ in self._leaves if name in flat}, self.batch_size, self.device
-            )
+            return build_td({name: flat[name] for name in self._leaves if name in flat}, self.batch_size, self.device)
         return self._nested(flat, ())
 
-    def _nested(self, flat: Mapping[Any, Any], prefix: tuple[str, ...]) -> TensorDict:
-        source: dict[str, Any] = {}
-        for name, _ in self._leaves:
+    def _nested(self, flat: Mapping[NestedKey, torch.Tensor], prefix: tuple[str, ...]) -> TensorDict:
+        source: dict[str, torch.Tensor | TensorDictBase] = {}
+        for name in self._leaves:
             key = (*prefix, name) if prefix else name
             if key in flat:
                 source[name] = flat[key]
@@ -139,7 +137,7 @@ class TensorDictBuilder:
         return build_td(source, self.batch_size, self.device)
 
 
-def has_plain_call(module: Any) -> bool:
+def has_plain_call(module: object) -> bool:
     """Whether a module of tensordict reads and writes the data that it is called with, and nothing more.
 
     False where options were chosen that its call acts upon: arguments by name, selected outputs, its own generator, a

@@ -11,7 +11,6 @@ import contextlib
 import math
 import mmap
 import weakref
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ _idle: list[mmap.mmap] = []
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 
-def large_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def large_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an array whose contents are arbitrary, as with ``np.empty``.
 
     Every view of it, a tensor too, keeps its memory; it is used again after the last of them is gone.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.errors import NotSupported
 from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
@@ -22,13 +23,13 @@ _ALIGN = 64
 class Field:
     """One leaf: its key, the shape of one row, its dtype and the byte offset in a block."""
 
-    key: Any
+    key: NestedKey
     shape: tuple[int, ...]
     dtype: torch.dtype
     offset: int
 
     @property
-    def numpy_dtype(self) -> np.dtype[Any] | None:
+    def numpy_dtype(self) -> np.dtype | None:
         """The numpy dtype, or None where numpy has none (bfloat16)."""
         return torch_to_numpy_dtype_dict.get(self.dtype)
 
@@ -87,7 +88,7 @@ def storage_problem(spec: Spec) -> str | None:
     return None
 
 
-def _leaf_problem(key: Any, leaf: Spec) -> str | None:
+def _leaf_problem(key: NestedKey, leaf: Spec) -> str | None:
     if leaf.rows_differ:
         return f"the entry {key!r} stacks unequal specs, so its shape differs from row to row."
     if leaf.dtype is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -15,7 +13,9 @@ __all__ = ["TOLIST_LIMIT", "set_array"]
 TOLIST_LIMIT = 64
 
 
-def set_array(array: np.ndarray[Any, Any] | None, tensor: torch.Tensor, value: torch.Tensor, rows: Any = None) -> None:
+def set_array(
+    array: np.ndarray | None, tensor: torch.Tensor, value: torch.Tensor, rows: np.ndarray | None = None
+) -> None:
     """Write a tensor into storage.
 
     Args:

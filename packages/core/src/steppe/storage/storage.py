@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tensordict import TensorDict
+from tensordict import NestedKey, TensorDict
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite
@@ -69,7 +69,7 @@ class Storage:
         *,
         kind: Kind = "plain",
         device: torch.device | None = None,
-        unset: Collection[Any] = (),
+        unset: Collection[NestedKey] = (),
     ) -> None:
         if kind not in _KINDS:
             raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(_KINDS)}.")
@@ -77,7 +77,7 @@ class Storage:
         self.rows = tuple(int(size) for size in rows)
         self.kind: Kind = kind
         self.layout = Layout.of(spec, self.rows)
-        self.arrays: dict[Any, np.ndarray[Any, Any]] = {}
+        self.arrays: dict[Any, np.ndarray] = {}
         self.tensors: dict[Any, torch.Tensor] = {}
         self._fd: int | None = None
         self._td: TensorDict | None = None
@@ -118,7 +118,7 @@ class Storage:
             self._td = TensorDictBuilder(self.spec, self.rows)(self.tensors)
         return self._td
 
-    def row(self, index: int | tuple[int, ...]) -> dict[Any, np.ndarray[Any, Any]]:
+    def row(self, index: int | tuple[int, ...]) -> dict[Any, np.ndarray]:
         """Return numpy views of one row, ``{key: [*shape]}``; scalars too are views that can be written."""
         at: Any = (*index, ...) if isinstance(index, tuple) else (index, ...)
         return {key: array[at] for key, array in self.arrays.items()}
@@ -152,7 +152,7 @@ class Storage:
         # The mapping goes with its last view, and before that the lock.
         weakref.finalize(self._mapping, runtime.cudaHostUnregister, block.data_ptr())
 
-    def _allocate(self, unset: Collection[Any]) -> None:
+    def _allocate(self, unset: Collection[NestedKey]) -> None:
         if self.kind == "plain":
             for field in self.layout.fields:
                 shape = (*self.rows, *field.shape)
@@ -187,6 +187,6 @@ class Storage:
             else:
                 self.tensors[field.key] = block[field.offset : end].view(field.dtype).view(shape)
 
-    def _view(self, field: Field, array: np.ndarray[Any, Any]) -> None:
+    def _view(self, field: Field, array: np.ndarray) -> None:
         self.arrays[field.key] = array
         self.tensors[field.key] = torch.from_numpy(array)
