@@ -13,7 +13,7 @@ from typing import Any
 
 import tensordict
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch.compiler import is_compiling
 
 from steppe.specs import Composite
@@ -105,7 +105,7 @@ class TensorDictBuilder:
         self.batch_size = torch.Size((*rows, *spec.shape))
         self.device = device
         self._leaves: list[str] = []
-        self._nodes: list[tuple[str, TensorDictBuilder, list[NestedKey]]] = []
+        self._nodes: list[tuple[str, TensorDictBuilder, list[str | tuple[str, ...]]]] = []
         for name, child in spec.items():
             if isinstance(child, Composite):
                 builder = TensorDictBuilder(child, rows, device=device)
@@ -113,20 +113,20 @@ class TensorDictBuilder:
             elif child is not None:
                 self._leaves.append(name)
 
-    def flat_keys(self, prefix: tuple[str, ...] = ()) -> list[NestedKey]:
+    def flat_keys(self, prefix: tuple[str, ...] = ()) -> list[str | tuple[str, ...]]:
         """Return the keys of all leaves, as strings at the first level and tuples below it."""
-        own: list[NestedKey] = [(*prefix, name) if prefix else name for name in self._leaves]
+        own: list[str | tuple[str, ...]] = [(*prefix, name) if prefix else name for name in self._leaves]
         for name, builder, _ in self._nodes:
             own += builder.flat_keys((*prefix, name))
         return own
 
-    def __call__(self, flat: Mapping[NestedKey, torch.Tensor]) -> TensorDict:
+    def __call__(self, flat: Mapping[Any, torch.Tensor]) -> TensorDict:
         """Build the TensorDict; keys of the plan that ``flat`` lacks are left out."""
         if not self._nodes:
             return build_td({name: flat[name] for name in self._leaves if name in flat}, self.batch_size, self.device)
         return self._nested(flat, ())
 
-    def _nested(self, flat: Mapping[NestedKey, torch.Tensor], prefix: tuple[str, ...]) -> TensorDict:
+    def _nested(self, flat: Mapping[Any, torch.Tensor], prefix: tuple[str, ...]) -> TensorDict:
         source: dict[str, torch.Tensor | TensorDictBase] = {}
         for name in self._leaves:
             key = (*prefix, name) if prefix else name

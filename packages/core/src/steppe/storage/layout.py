@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey
 
 from steppe.errors import NotSupported
 from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
@@ -23,7 +22,7 @@ _ALIGN = 64
 class Field:
     """One leaf: its key, the shape of one row, its dtype and the byte offset in a block."""
 
-    key: NestedKey
+    key: str | tuple[str, ...]
     shape: tuple[int, ...]
     dtype: torch.dtype
     offset: int
@@ -88,7 +87,7 @@ def storage_problem(spec: Spec) -> str | None:
     return None
 
 
-def _leaf_problem(key: NestedKey, leaf: Spec) -> str | None:
+def _leaf_problem(key: str | tuple[str, ...], leaf: Spec) -> str | None:
     if leaf.rows_differ:
         return f"the entry {key!r} stacks unequal specs, so its shape differs from row to row."
     if leaf.dtype is None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDict
+from tensordict import TensorDict
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite
@@ -69,7 +69,7 @@ class Storage:
         *,
         kind: Kind = "plain",
         device: torch.device | None = None,
-        unset: Collection[NestedKey] = (),
+        unset: Collection[str | tuple[str, ...]] = (),
     ) -> None:
         if kind not in _KINDS:
             raise SpecError(f"There is no storage of kind {kind!r}. Kinds: {', '.join(_KINDS)}.")
@@ -152,7 +152,7 @@ class Storage:
         # The mapping goes with its last view, and before that the lock.
         weakref.finalize(self._mapping, runtime.cudaHostUnregister, block.data_ptr())
 
-    def _allocate(self, unset: Collection[NestedKey]) -> None:
+    def _allocate(self, unset: Collection[str | tuple[str, ...]]) -> None:
         if self.kind == "plain":
             for field in self.layout.fields:
                 shape = (*self.rows, *field.shape)
