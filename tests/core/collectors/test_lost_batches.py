@@ -130,7 +130,7 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
     with Collector(make, frames_per_batch=10, total_frames=40, seed=0) as collector:
         given = list(collector)
     whole = WholeTrajectories(done_groups(make().full_done_spec))
-    joined, left = whole_trajectories._joined, [3]
+    joined, left = whole_trajectories._concatenated, [3]
 
     def interrupts(pieces: list[TensorDictBase]) -> TensorDictBase:
         left[0] -= 1
@@ -138,7 +138,7 @@ def test_ctrl_c_while_trajectories_are_cut_loses_no_frame(monkeypatch: pytest.Mo
             raise KeyboardInterrupt
         return joined(pieces)
 
-    monkeypatch.setattr(whole_trajectories, "_joined", interrupts)
+    monkeypatch.setattr(whole_trajectories, "_concatenated", interrupts)
     for batch in given:
         try:
             whole.add(batch)

@@ -1,10 +1,12 @@
-"""Actors that draw an action and its log-probability in few operations."""
+"""CategoricalActor and NormalActor: policies that draw an action and its log-probability in few operations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from tensordict import NestedKey
 from tensordict.nn import (
     NormalParamExtractor,
     ProbabilisticTensorDictSequential,
@@ -13,17 +15,21 @@ from tensordict.nn import (
 )
 from torch import distributions
 
-from steppe.collectors import Draw, Drawing
+from steppe.collectors import Draw
 from steppe.envs import EnvBase, ExplorationType
 from steppe.errors import ActionError, PolicyError
 from steppe.specs import Spec
-from steppe_agents.fused_draws import categorical, normal, one_hot
+from steppe_agents.fused_draws import FusedSampling, categorical, normal, one_hot
 
 __all__ = ["CategoricalActor", "NormalActor"]
 
 
+_Net = Callable[..., Any]
+_Keys = Sequence[NestedKey] | None
+
+
 class _FusedActor(ProbabilisticTensorDictSequential):
-    """A net, and a draw from the distribution that it describes."""
+    """A network followed by a sample from the distribution whose parameters it computes."""
 
     _parameters_of: ClassVar[list[str]]
     _continuous: ClassVar[bool]
@@ -32,23 +38,24 @@ class _FusedActor(ProbabilisticTensorDictSequential):
 
     def __init__(
         self,
-        module: Any,
-        in_keys: Any,
-        out_keys: Any,
+        module: _Net,
+        in_keys: _Keys,
+        out_keys: _Keys,
         draw: Draw,
-        distribution_class: Any,
+        distribution_class: type[distributions.Distribution],
         return_log_prob: bool,
-        log_prob_key: Any,
+        log_prob_key: NestedKey | None,
         default_interaction_type: ExplorationType,
     ) -> None:
-        names: list[Any] = list(self._parameters_of)
+        names = list(self._parameters_of)
+        keys: list[NestedKey]
         if isinstance(module, TensorDictModuleBase):
-            keys = names if in_keys is None else list(in_keys)
+            keys = [*names] if in_keys is None else list(in_keys)
         else:
-            keys = names
+            keys = [*names]
             module = TensorDictModule(self._net(module), ["observation"] if in_keys is None else list(in_keys), keys)
         key = "action" if not out_keys else out_keys[0]
-        drawing = Drawing(
+        sampling = FusedSampling(
             dict(zip(names, keys, strict=True)),
             [key],
             draw=draw,
@@ -57,22 +64,27 @@ class _FusedActor(ProbabilisticTensorDictSequential):
             log_prob_key=log_prob_key,
             default_interaction_type=default_interaction_type,
         )
-        super().__init__(module, drawing)
+        super().__init__(module, sampling)
         self.action_key = key
 
-    def _net(self, module: Any) -> Any:
+    def _net(self, module: _Net) -> _Net:
+        """Return the function that computes the parameters of the distribution."""
         return module
 
     def check_env(self, env: EnvBase) -> None:
-        """Refuse an environment with other actions; rollouts and collectors ask before they begin.
+        """Raise an error if the environment takes actions of another kind; rollouts and collectors call this first.
+
+        Args:
+            env: the environment that will take the actions.
 
         Raises:
-            ActionError: its actions are of the kind that another actor is for.
+            ActionError: the action is continuous where this actor is discrete, or the other way round; or it is
+                encoded in another way (one-hot or not).
         """
         key = self.action_key
         spec = env.full_action_spec.get(key, None)
         if getattr(spec, "dtype", None) is None:
-            return  # it writes no action of this environment
+            return  # the key is not an action of this environment
         form = spec.choice_form
         continuous = spec.dtype.is_floating_point and form is None
         if continuous is not self._continuous:
@@ -92,7 +104,7 @@ class _FusedActor(ProbabilisticTensorDictSequential):
 
 
 def _fitting(spec: Spec, continuous: bool) -> str:
-    """Which actor draws such actions."""
+    """Return the sentence of the error that names the actor for a spec."""
     if continuous:
         k = spec.shape[-1] if spec.shape else 1
         return f"NormalActor(module) draws such actions; its module returns {2 * k} numbers, means and deviations."
@@ -105,20 +117,21 @@ def _fitting(spec: Spec, continuous: bool) -> str:
 
 
 class CategoricalActor(_FusedActor):
-    """A policy of discrete actions, which draws sooner than one made of ``torch.distributions``.
+    """A policy for discrete actions that samples faster than one made of ``torch.distributions``.
 
-    It is a ``ProbabilisticTensorDictSequential`` (``get_dist``, ``log_prob``, ...), as losses expect one; only random
-    samples without gradients are drawn another way: from the same distribution, with other random numbers.
+    It is a ``ProbabilisticTensorDictSequential``, so losses can call ``get_dist`` and ``log_prob``. Random samples
+    without gradients are from the same distribution as those of torch, with other random numbers.
 
     Args:
         module: a TensorDictModule that writes the logits; or a function of observations that returns them ``[*B, n]``.
-        in_keys: where the logits are, ``["logits"]``; for a function, what it reads, ``["observation"]``.
-        out_keys: where the action goes, ``["action"]``.
-        one_hot: write one-hot actions ``[*B, n]``, int64, which a OneHot describes; otherwise categories ``[*B]``, for
-            a Categorical.
-        return_log_prob: write the log-probability too, ``[*B]``.
-        log_prob_key: where it goes; ``"action_log_prob"`` by default.
-        default_interaction_type: what to do where nobody says, ``set_exploration_type``.
+        in_keys: the key of the logits (default: ``["logits"]``); for a function, the keys of its arguments (default:
+            ``["observation"]``).
+        out_keys: the key of the action (default: ``["action"]``).
+        one_hot: write one-hot actions ``[*B, n]`` int64, for a OneHot spec; False writes categories ``[*B]``, for a
+            Categorical spec.
+        return_log_prob: write the log-probability ``[*B]`` too.
+        log_prob_key: the key of the log-probability (default: ``"action_log_prob"``).
+        default_interaction_type: the exploration type outside of ``set_exploration_type``.
     """
 
     _parameters_of: ClassVar[list[str]] = ["logits"]
@@ -126,13 +139,13 @@ class CategoricalActor(_FusedActor):
 
     def __init__(
         self,
-        module: Any,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        module: _Net,
+        in_keys: _Keys = None,
+        out_keys: _Keys = None,
         *,
         one_hot: bool = True,
         return_log_prob: bool = True,
-        log_prob_key: Any = None,
+        log_prob_key: NestedKey | None = None,
         default_interaction_type: ExplorationType = ExplorationType.RANDOM,
     ) -> None:
         draw, made = (_one_hot, _OneHot) if one_hot else (categorical, distributions.Categorical)
@@ -141,11 +154,11 @@ class CategoricalActor(_FusedActor):
 
 
 class _OneHot(distributions.OneHotCategorical):
-    """Samples of the dtype that actions have."""
+    """A one-hot distribution with int64 samples, the dtype of one-hot actions."""
 
-    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
-        drawn: torch.Tensor = super().sample(torch.Size(sample_shape))  # type: ignore[no-untyped-call]
-        return drawn.long()
+    def sample(self, sample_shape: Sequence[int] = ()) -> torch.Tensor:
+        sample: torch.Tensor = super().sample(torch.Size(sample_shape))  # type: ignore[no-untyped-call]
+        return sample.long()
 
     @property
     def mode(self) -> torch.Tensor:
@@ -153,26 +166,27 @@ class _OneHot(distributions.OneHotCategorical):
 
     @property
     def deterministic_sample(self) -> torch.Tensor:
-        """The likeliest category."""
+        """The most likely category."""
         return self.mode
 
 
-def _one_hot(scored: bool, logits: torch.Tensor) -> Any:
-    found = one_hot(scored, logits)
-    return found and (found[0].long(), found[1])
+def _one_hot(scored: bool, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+    draw = one_hot(scored, logits)
+    return draw and (draw[0].long(), draw[1])
 
 
 class NormalActor(_FusedActor):
-    """A policy of continuous actions from independent normal distributions; see :class:`CategoricalActor`.
+    """A policy for continuous actions from independent normal distributions; see :class:`CategoricalActor`.
 
     Args:
         module: a TensorDictModule that writes means and standard deviations; or a function of observations that returns
-            a tensor ``[*B, 2 * k]``, of which a ``NormalParamExtractor`` makes both.
-        in_keys: where they are, ``["loc", "scale"]``; for a function, what it reads, ``["observation"]``.
-        out_keys: where the action goes ``[*B, k]``, ``["action"]``.
-        return_log_prob: write the log-probability too, ``[*B]``.
-        log_prob_key: where it goes; ``"action_log_prob"`` by default.
-        default_interaction_type: what to do where nobody says, ``set_exploration_type``.
+            a tensor ``[*B, 2 * k]``, which a ``NormalParamExtractor`` splits into both.
+        in_keys: the keys of both (default: ``["loc", "scale"]``); for a function, the keys of its arguments (default:
+            ``["observation"]``).
+        out_keys: the key of the action ``[*B, k]`` (default: ``["action"]``).
+        return_log_prob: write the log-probability ``[*B]`` too.
+        log_prob_key: the key of the log-probability (default: ``"action_log_prob"``).
+        default_interaction_type: the exploration type outside of ``set_exploration_type``.
     """
 
     _parameters_of: ClassVar[list[str]] = ["loc", "scale"]
@@ -180,24 +194,25 @@ class NormalActor(_FusedActor):
 
     def __init__(
         self,
-        module: Any,
-        in_keys: Any = None,
-        out_keys: Any = None,
+        module: _Net,
+        in_keys: _Keys = None,
+        out_keys: _Keys = None,
         *,
         return_log_prob: bool = True,
-        log_prob_key: Any = None,
+        log_prob_key: NestedKey | None = None,
         default_interaction_type: ExplorationType = ExplorationType.RANDOM,
     ) -> None:
         super().__init__(
             module, in_keys, out_keys, normal, _Normal, return_log_prob, log_prob_key, default_interaction_type
         )
 
-    def _net(self, module: Any) -> Any:
-        return torch.nn.Sequential(module, _LocAndScale())
+    def _net(self, module: Any) -> _Net:
+        net: _Net = torch.nn.Sequential(module, _LocAndScale())
+        return net
 
 
 class _LocAndScale(NormalParamExtractor):
-    """Makes means and standard deviations of ``[*B, 2 * k]`` numbers."""
+    """Converts ``[*B, 2 * k]`` numbers to means and standard deviations ``[*B, k]``."""
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n = tensors[0].shape[-1]
@@ -207,12 +222,12 @@ class _LocAndScale(NormalParamExtractor):
                 f"2 * k numbers for actions of k; found {n}. For a linear layer: nn.Linear(..., 2 * "
                 "env.action_spec.shape[-1])."
             )
-        found: tuple[torch.Tensor, ...] = super().forward(*tensors)
-        return found
+        parameters: tuple[torch.Tensor, ...] = super().forward(*tensors)
+        return parameters
 
 
 class _Normal(distributions.Independent):  # type: ignore[type-arg]
-    """Independent normal numbers; the last dimension is one event."""
+    """Independent normal distributions; the last dimension is one event."""
 
     def __init__(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
         super().__init__(distributions.Normal(loc, scale), 1)

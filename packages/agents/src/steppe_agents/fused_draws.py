@@ -1,12 +1,21 @@
-"""Draws of the fused actors: a sample and its log-probability, with other random numbers than torch's classes."""
+"""FusedSampling: a module that samples an action and its log-probability in few operations.
+
+The samples follow the same distributions as those of torch's classes, and use other random numbers.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+from tensordict import TensorDictBase
+from tensordict.nn import ProbabilisticTensorDictModule
 
-__all__ = ["categorical", "normal", "one_hot"]
+from steppe.collectors import Draw
+from steppe.envs import ExplorationType, exploration_type
+
+__all__ = ["FusedSampling", "categorical", "normal", "one_hot"]
 
 _Tensor = torch.Tensor
 _HALF_LOG = math.log(math.sqrt(2 * math.pi))
@@ -15,21 +24,21 @@ _HALF_LOG = math.log(math.sqrt(2 * math.pi))
 def categorical(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
     """Draw categories ``[*B]`` int64 of ``logits`` ``[*B, n]``; the log-probability is ``[*B]``."""
     log_probs = logits.log_softmax(-1)
-    # The first of n exponential clocks to ring is a draw from their rates.
+    # The argmin of n exponential variables is a sample from their rates; here as the argmax of the logarithms.
     index = (log_probs - torch.empty_like(log_probs).exponential_().log_()).argmax(-1, keepdim=True)
     log_prob = log_probs.gather(-1, index).squeeze(-1)
-    # One number tells of all that is wrong: NaN anywhere in a row makes all of its log-probabilities NaN.
+    # One check suffices: NaN anywhere in a row of logits makes all log-probabilities of the row NaN.
     if math.isnan(float(log_prob.sum())):
         return None
     return index.squeeze(-1), log_prob if scored else None
 
 
 def one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    """The same with one-hot categories ``[*B, n]`` of the dtype of ``logits``."""
-    found = categorical(scored, logits)
-    if found is None:
+    """Draw one-hot categories ``[*B, n]`` of the dtype of ``logits`` ``[*B, n]``; the log-probability is ``[*B]``."""
+    draw = categorical(scored, logits)
+    if draw is None:
         return None
-    index, log_prob = found
+    index, log_prob = draw
     return torch.zeros_like(logits).scatter_(-1, index.unsqueeze(-1), 1), log_prob
 
 
@@ -41,3 +50,44 @@ def normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, _Tensor
     if not math.isfinite(float(log_prob.sum() + loc.sum())):
         return None
     return torch.addcmul(loc, noise, scale), log_prob if scored else None
+
+
+class FusedSampling(ProbabilisticTensorDictModule):
+    """A probabilistic module that draws random samples with a function of its own.
+
+    Everything else (modes, losses, samples with gradients) uses the distribution class. Collectors call ``fused_draw``
+    directly while they act.
+
+    Args:
+        *args: of ``ProbabilisticTensorDictModule``.
+        draw: draws a sample and its log-probability, see :data:`steppe.collectors.Draw`.
+        **kwargs: of ``ProbabilisticTensorDictModule``.
+
+    Attributes:
+        fused_draw: the argument ``draw``.
+    """
+
+    def __init__(self, *args: Any, draw: Draw, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fused_draw = draw
+
+    def forward(
+        self,
+        tensordict: TensorDictBase,
+        tensordict_out: TensorDictBase | None = None,
+        _requires_sample: bool = True,
+    ) -> TensorDictBase:
+        """Write a sample, and its log-probability if ``return_log_prob`` is set."""
+        kind = exploration_type() or self.default_interaction_type
+        # Losses need the gradient of the log-probability, which only the distribution gives.
+        if kind is ExplorationType.RANDOM and _requires_sample and not torch.is_grad_enabled():
+            names = zip(self.dist_keys, self.in_keys, strict=True)
+            draw = self.fused_draw(self.return_log_prob, **{name: tensordict.get(key) for name, key in names})
+            if draw is not None:
+                out = tensordict if tensordict_out is None else tensordict_out
+                out.set(self.dist_sample_keys[0], draw[0])
+                if self.return_log_prob:
+                    assert draw[1] is not None
+                    out.set(self.log_prob_key, draw[1])
+                return out
+        return super().forward(tensordict, tensordict_out, _requires_sample=_requires_sample)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from typing import Any
 
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
-from steppe.collectors.draws import Draw, Drawing
+from steppe.collectors.draws import Draw
 from steppe.collectors.engine import Collector
 from steppe.collectors.first_call import first_call
 from steppe.collectors.presets import (
@@ -35,7 +35,6 @@ __all__ = [
     "Collector",
     "DataCollectorBase",
     "Draw",
-    "Drawing",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "RequestEngine",

@@ -1,42 +1,41 @@
-"""Collecting in a thread, while the caller learns from what lies in the replay buffer."""
+"""Background: collect in a thread, while the caller learns from the replay buffer."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 __all__ = ["Background"]
 
 
 class Background:
-    """Goes through an iterator in a thread, until it ends or is told to stop.
+    """Exhausts an iterator in a thread.
 
     Args:
-        iterator: what each item is good for has happened when it is there: the items themselves are dropped.
+        iterator: its items are dropped; a collector with a replay buffer has stored its data by then.
     """
 
-    def __init__(self, iterator: Iterator[Any]) -> None:
+    def __init__(self, iterator: Iterator[object]) -> None:
         self._iterator = iterator
         self._stop = threading.Event()
         self._error: BaseException | None = None
-        # A daemon: a program that forgets to stop it ends all the same.
+        # A daemon thread does not keep a program alive that forgets to stop it.
         self._thread = threading.Thread(target=self._run, name="steppe-collector", daemon=True)
         self._thread.start()
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread still collects."""
+        """Whether the thread is still running."""
         return self._thread.is_alive()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Wait for the running item to be done.
+        """End the thread after the item that it is working on.
 
         Args:
-            timeout: seconds to wait at most.
+            timeout: maximum time to wait for that item, in seconds.
 
         Raises:
-            BaseException: what ended the thread.
+            BaseException: the error that ended the thread.
         """
         self._stop.set()
         self._thread.join(timeout)
@@ -49,6 +48,6 @@ class Background:
             for _ in self._iterator:
                 if self._stop.is_set():
                     return
-        # Whatever it is belongs to the caller, who hears of it when it stops the thread.
+        # stop() raises the error in the caller's thread.
         except BaseException as error:
             self._error = error

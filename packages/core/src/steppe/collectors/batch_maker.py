@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.acting import Acting
 from steppe.collectors.agent_hook import AgentStepper
-from steppe.collectors.marks import Marks
+from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends
 from steppe.collectors.writer import FrameList, FrameWriter, make_writer
@@ -29,7 +29,7 @@ class BatchMaker:
         acting: the policy, or random actions.
         agent: what the policy needs beside the data of the environment; None for a plain one.
         groups: the levels of the data that have done entries, the root first.
-        marks: what is done with the steps of a batch.
+        metadata: adds metadata to the steps of a batch.
         steps: T.
         stopped: asked after each step whether the batch is to end there; None where nobody has a say.
 
@@ -46,13 +46,13 @@ class BatchMaker:
         acting: Acting,
         agent: AgentStepper | None,
         groups: list[DoneGroup],
-        marks: Marks,
+        metadata: BatchMetadata,
         *,
         steps: int,
         stopped: Callable[[], bool] | None,
     ) -> None:
         self.env, self._acting, self._agent, self._groups = env, acting, agent, groups
-        self._marks, self._stopped = marks, stopped
+        self._metadata, self._stopped = metadata, stopped
         self.steps = self.steps_of_batch = steps
         self.ids = TrajectoryIds(env.batch_size)
         self.episodes = 0
@@ -144,7 +144,7 @@ class BatchMaker:
             self._take_first(self._root if self._root is not None else self._begin(), random)
         if not isinstance(self._writer, FrameWriter):
             return None
-        stored = self._marks.without_mirrored(self._writer.td.copy())
+        stored = self._metadata.without_mirrored(self._writer.td.copy())
         return make_composite_from_td(self._example(stored), unsqueeze_null_shapes=False)
 
     @property
@@ -266,7 +266,7 @@ class BatchMaker:
         if ids.shape[-1] < stored.batch_size[-1]:
             ids = torch.nn.functional.pad(ids, (0, self.steps - steps), value=-1)
         overwritten = isinstance(self._writer, FrameWriter)
-        batch = self._marks.yielded(stored, ids, steps, self._acting.version, self._infos(), overwritten=overwritten)
+        batch = self._metadata.yielded(stored, ids, steps, self._acting.version, self._infos(), overwritten=overwritten)
         self.episodes += ended
         return batch
 
@@ -276,7 +276,7 @@ class BatchMaker:
     def _example(self, batch: TensorDictBase) -> TensorDictBase:
         """Mark a batch that was not collected."""
         ids = torch.zeros(batch.batch_size, dtype=torch.int64, device=CPU)
-        return self._marks.marked(batch, ids, self.steps_of_batch, self._acting.version, self._infos())
+        return self._metadata.marked(batch, ids, self.steps_of_batch, self._acting.version, self._infos())
 
     def fake(self, random: bool) -> TensorDictBase:
         """Zeros in the place of a batch: same entries, shapes and dtypes.
@@ -287,5 +287,5 @@ class BatchMaker:
         self.prepare(random)
         assert self._writer is not None
         batch = self._writer.zeros()
-        self._marks.truncate(batch.get("next"))
-        return self._example(self._marks.moved(self._marks.without_mirrored(batch)))
+        self._metadata.truncate(batch.get("next"))
+        return self._example(self._metadata.moved(self._metadata.without_mirrored(batch)))

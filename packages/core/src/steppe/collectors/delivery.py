@@ -1,4 +1,4 @@
-"""What becomes of a batch on its way to the caller: split, processed, held back, handed to a replay buffer."""
+"""Delivery: split and post-process a batch, hold back unfinished trajectories, fill the replay buffer."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["Delivery", "Output"]
 
 @dataclass(frozen=True)
 class Output:
-    """What is asked for of batches.
+    """The settings of a delivery; the arguments of :class:`~steppe.Collector` of the same names say more.
 
     Attributes:
-        split_trajs: cut them into trajectories.
-        postproc: called with each.
-        hook: called with each, after ``postproc``.
-        replay_buffer: is given each; None is delivered then.
-        extend_buffer: False adds each step to the buffer, as it was collected.
-        trajs_per_batch: deliver so many whole trajectories; None delivers batches as they come.
-        trajs_per_write: how many trajectories go to the buffer in one call.
+        split_trajs: cut each batch into trajectories.
+        postproc: called with each batch; its result is delivered.
+        hook: called with each batch after ``postproc``.
+        replay_buffer: stores each batch; the caller then gets None.
+        extend_buffer: store batches with ``extend``; False stores each step with ``add``.
+        trajs_per_batch: deliver this many whole trajectories; None delivers batches.
+        trajs_per_write: store at most this many trajectories in one call; None stores all that have ended.
         traj_format: ``"padded"`` or ``"cat"``.
         reset_at_each_iter: episodes end with their batch.
     """
 
     split_trajs: bool = False
     postproc: Callable[[TensorDictBase], TensorDictBase] | None = None
-    hook: Callable[[TensorDictBase], Any] | None = None
+    hook: Callable[[TensorDictBase], object] | None = None
     replay_buffer: Any = None
     extend_buffer: bool = True
     trajs_per_batch: int | None = None
@@ -42,22 +42,24 @@ class Output:
     reset_at_each_iter: bool = False
 
 
-#: How far the delivery of a batch is: what has been done with it.
+#: The last stage that a batch has completed.
 _COLLECTED, _PROCESSED, _CUT, _DELIVERED = range(4)
 
 
 class Delivery:
-    """Takes batches, and gives what the caller asked for.
+    """Converts collected batches to the caller's batches.
 
-    A delivery that Ctrl-C interrupts goes on where it was: the batch stays here until it is handed over. The step that
-    was interrupted is repeated, which may be a hook or a write of the replay buffer.
+    If Ctrl-C interrupts a delivery, the next call of ``deliver`` repeats the interrupted stage and continues: the batch
+    is kept until ``hand_over``. The repeated stage may be a hook or a write of the replay buffer.
 
     Args:
-        output: what the caller asked for.
+        output: the settings.
         groups: the levels of the data that have done entries, the root first.
 
     Attributes:
-        batch: the batch on its way to the caller, and how far it is; None when there is none.
+        batch: the batch in delivery and the last stage that it has completed; None between deliveries.
+        output: the settings.
+        whole: trajectories that span several batches; None without ``trajs_per_batch``.
     """
 
     def __init__(self, output: Output, groups: list[DoneGroup]) -> None:
@@ -67,14 +69,14 @@ class Delivery:
         self.whole = WholeTrajectories(groups) if output.trajs_per_batch is not None else None
 
     def waiting(self) -> TensorDictBase | None:
-        """Whole trajectories, where there are enough of them."""
+        """Return ``trajs_per_batch`` whole trajectories if enough have ended, otherwise None."""
         whole, number = self.whole, self.output.trajs_per_batch
         if whole is None or number is None or self.output.replay_buffer is not None or len(whole) < number:
             return None
         return whole.take(number, padded=self.output.traj_format == "padded")
 
     def processed(self, batch: TensorDictBase) -> TensorDictBase:
-        """Do with a batch what is asked for, in this order."""
+        """Return a batch after ``split_trajs``, ``postproc`` and the hook, in this order."""
         output = self.output
         if not output.extend_buffer:
             return batch
@@ -88,22 +90,26 @@ class Delivery:
 
     @staticmethod
     def begun(batch: TensorDictBase) -> tuple[TensorDictBase, int]:
-        """What ``batch`` is set to for a batch that has been collected."""
+        """Return the value of the attribute ``batch`` for a batch that was just collected."""
         return batch, _COLLECTED
 
     def deliver(self) -> bool:
-        """Do with ``batch`` what is asked for; returns whether :meth:`hand_over` has something for the caller."""
+        """Run the remaining stages for ``batch``.
+
+        Returns:
+            Whether the caller gets the result of :meth:`hand_over`; False if the batch was held back.
+        """
         assert self.batch is not None
-        batch, done = self.batch
-        if done < _PROCESSED:
+        batch, stage = self.batch
+        if stage < _PROCESSED:
             self._stored = 0
             batch = self.processed(batch)
             self.batch = batch, _PROCESSED
-        if done < _CUT and self.whole is not None:
+        if stage < _CUT and self.whole is not None:
             running, ended = self.whole.with_batch(batch)
-            # In one statement: a batch that is taken twice would have each of its frames twice.
+            # In one statement, so that Ctrl-C cannot make the next call add the frames of this batch twice.
             self.whole.state, self.batch = ({} if self.output.reset_at_each_iter else running, ended), (batch, _CUT)
-        if done < _DELIVERED and self.output.replay_buffer is not None:
+        if stage < _DELIVERED and self.output.replay_buffer is not None:
             self._store(batch)
             self.batch = batch, _DELIVERED
         if self.output.replay_buffer is None and self.whole is not None:
@@ -112,13 +118,13 @@ class Delivery:
         return True
 
     def hand_over(self) -> TensorDictBase | None:
-        """The batch for the caller; None where a buffer was given it."""
+        """Return the batch for the caller and end its delivery; None if a replay buffer has stored it."""
         assert self.batch is not None
         (batch, _), self.batch = self.batch, None
         return batch if self.output.replay_buffer is None else None
 
     def _store(self, batch: TensorDictBase) -> None:
-        """Hand a batch, or the trajectories that have ended, to the replay buffer."""
+        """Store a batch, or the trajectories that have ended, in the replay buffer."""
         buffer = self.output.replay_buffer
         if self.whole is not None:
             while len(self.whole):

@@ -1,24 +1,19 @@
-"""Draws of torch's distributions in few operations: a sample and its log-probability at once.
+"""Samples of torch's distributions in few operations: a sample and its log-probability at once.
 
-Each takes whether the log-probability is wanted, and the parameters by name. It returns the sample and its
-log-probability (or None where that is not wanted), or None altogether where the parameters are none of this
-distribution: torch's class then says what is wrong with them.
+Each function takes whether the log-probability is wanted, and the parameters of the distribution by name. It returns
+the sample and the log-probability (None if that is not wanted). It returns None instead of both if the parameters are
+invalid; the caller then makes the distribution, whose error says what is wrong.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from tensordict import TensorDictBase
-from tensordict.nn import ProbabilisticTensorDictModule
 from torch import distributions
 
-from steppe.envs import ExplorationType, exploration_type
-
-__all__ = ["EXACT", "Draw", "Drawing"]
+__all__ = ["EXACT", "Draw"]
 
 _Tensor = torch.Tensor
 Draw = Callable[..., "tuple[_Tensor, _Tensor | None] | None"]
@@ -40,17 +35,17 @@ def _exact_of_probs(scored: bool, probs: _Tensor) -> tuple[_Tensor, _Tensor | No
 def _choose(scored: bool, probs: _Tensor, normalized: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
     try:
         drawn = torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, True)
-    except RuntimeError:  # these are no probabilities: the distribution says so
+    except RuntimeError:  # invalid probabilities: the error of the distribution says what is wrong
         return None
     sample = drawn.reshape(probs.shape[:-1])
     return sample, normalized.gather(-1, sample.unsqueeze(-1)).squeeze(-1) if scored else None
 
 
 def _exact_one_hot(scored: bool, logits: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
-    found = _exact_categorical(scored, logits)
-    if found is None:
+    draw = _exact_categorical(scored, logits)
+    if draw is None:
         return None
-    index, log_prob = found
+    index, log_prob = draw
     return torch.nn.functional.one_hot(index, logits.shape[-1]).to(logits), log_prob
 
 
@@ -63,45 +58,10 @@ def _exact_normal(scored: bool, loc: _Tensor, scale: _Tensor) -> tuple[_Tensor, 
     return sample, -((sample - loc) ** 2) / (2 * scale**2) - scale.log() - _HALF_LOG
 
 
-#: By class and arguments: draws of the numbers that torch's class draws, to the last bit.
-EXACT: dict[Any, Draw] = {
+#: Draws by distribution class and names of its arguments, bit for bit equal to the samples of that class.
+EXACT: dict[tuple[object, ...], Draw] = {
     (distributions.Categorical, "logits"): _exact_categorical,
     (distributions.Categorical, "probs"): _exact_of_probs,
     (distributions.OneHotCategorical, "logits"): _exact_one_hot,
     (distributions.Normal, "loc", "scale"): _exact_normal,
 }
-
-
-class Drawing(ProbabilisticTensorDictModule):
-    """A probabilistic module that draws with a function of its own, where it is asked for random samples.
-
-    Args:
-        *args: for the class of tensordict.
-        draw: see this module.
-        **kwargs: for the class of tensordict, whose distribution serves all else: modes, losses.
-    """
-
-    def __init__(self, *args: Any, draw: Draw, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.draw = draw
-
-    def forward(
-        self,
-        tensordict: TensorDictBase,
-        tensordict_out: TensorDictBase | None = None,
-        _requires_sample: bool = True,
-    ) -> TensorDictBase:
-        """Write a sample, and its log-probability where that is asked for."""
-        kind = exploration_type() or self.default_interaction_type
-        # Losses need the gradient of a log-probability, and samples that nothing has to flow through.
-        if kind is ExplorationType.RANDOM and _requires_sample and not torch.is_grad_enabled():
-            names = zip(self.dist_keys, self.in_keys, strict=True)
-            found = self.draw(self.return_log_prob, **{name: tensordict.get(key) for name, key in names})
-            if found is not None:
-                out = tensordict if tensordict_out is None else tensordict_out
-                out.set(self.dist_sample_keys[0], found[0])
-                if self.return_log_prob:
-                    assert found[1] is not None
-                    out.set(self.log_prob_key, found[1])
-                return out
-        return super().forward(tensordict, tensordict_out, _requires_sample=_requires_sample)  # type: ignore[no-any-return]

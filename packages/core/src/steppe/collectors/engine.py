@@ -13,8 +13,8 @@ from steppe.collectors import collector_arguments as arguments
 from steppe.collectors.acting import Acting
 from steppe.collectors.agent_hook import agent_stepper
 from steppe.collectors.batch_maker import BatchMaker
+from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.local import LocalCollector
-from steppe.collectors.marks import Marks
 from steppe.envs import EnvBase, ExplorationType, done_groups
 from steppe.errors import NotSupported
 from steppe.transforms import transforms_for_policy
@@ -199,7 +199,7 @@ class Collector(LocalCollector):
             groups = done_groups(env.full_done_spec)
             self.interruptor = interruptor
             stopped = arguments.asked_between_steps(name, interruptor)
-            marks = Marks(
+            metadata = BatchMetadata(
                 name,
                 env,
                 groups,
@@ -232,7 +232,9 @@ class Collector(LocalCollector):
             self.compact_obs = compact_obs
             self.max_steps, self.auto_reset = max_steps, auto_reset
             self.store_agent_state, self.compact = store_agent_state, compact
-            super().__init__(env, acting, BatchMaker(env, acting, agent, groups, marks, steps=steps, stopped=stopped))
+            super().__init__(
+                env, acting, BatchMaker(env, acting, agent, groups, metadata, steps=steps, stopped=stopped)
+            )
             self._set_up_iteration(
                 output, groups, iterates=iterates, pre_collect_hook=pre_collect_hook, progress_bar=progress_bar
             )

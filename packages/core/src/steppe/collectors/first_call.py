@@ -1,9 +1,8 @@
-"""The first call of a policy: an error that names the policy that does not fit, and what it may not write."""
+"""The first call of a policy, with errors that name the policy and its input, and checks of what it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -13,17 +12,17 @@ from steppe.errors import PolicyError, SteppeError
 
 __all__ = ["AGENT_OWNED", "first_call"]
 
-#: Entries at the root that a policy reads and never writes, and whose they are.
+#: Entries at the root that a policy must not write, and their owner, for errors.
 _OWNERS = {"agent_info": "the request", "env_info": "the request", "agent_state": "the engine"}
 
-#: The same, for the caller of :func:`first_call` that lets policies write over observations.
+#: The protected entries of batches, in which a policy may write over observations.
 AGENT_OWNED = frozenset(_OWNERS)
 
 
 def first_call(
     name: str,
-    policy: Any,
-    act: Callable[[TensorDictBase], Any],
+    policy: object,
+    act: Callable[[TensorDictBase], TensorDictBase],
     root: TensorDictBase,
     *,
     protected: frozenset[str] | None,
@@ -33,18 +32,18 @@ def first_call(
 
     Args:
         name: of the collector, for errors.
-        policy: what the caller gave, for errors.
-        act: calls it.
+        policy: the caller's policy, for errors.
+        act: calls the policy.
         root: the data.
-        protected: the policy may not write below these names; None for no entry that is there already.
-        trusted: let through what the policy raises, as it is.
+        protected: top-level names below which the policy must not write; None protects all entries of ``root``.
+        trusted: do not convert errors of the policy to PolicyError.
 
     Returns:
-        ``root`` with what the policy has returned.
+        ``root``, updated with the output of the policy.
 
     Raises:
-        PolicyError: the policy raised something, returned something else than a TensorDict, or wrote to an entry that
-            is not its own.
+        PolicyError: the policy raised an error, returned something else than a TensorDict, or wrote to a protected
+            entry.
     """
     before = {
         key: root.get(key)

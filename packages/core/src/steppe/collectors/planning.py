@@ -1,13 +1,14 @@
-"""The call of a policy, planned once: its modules are called on their tensors, without TensorDicts in between.
+"""Faster calls of policies: the modules of a policy are called on their tensors, without TensorDicts in between.
 
-What a TensorDictModule does beside calling its function costs more than a small net. A plan does that once, for modules
-whose classes are known, and which nobody has hooked into or overridden; all others are called as they are. The results
-are equal, random numbers included.
+The work that a TensorDictModule does around its function costs more than a small network. A plan does this work once,
+for modules of known classes without hooks and overridden methods. All other modules are called as usual. The results
+are equal, random numbers included. A ``ProbabilisticTensorDictModule`` with an attribute ``fused_draw`` (a
+:data:`~steppe.collectors.draws.Draw`) says that its ``forward`` samples with that function, which the plan calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,31 +23,32 @@ from tensordict.nn import (
 )
 from torch import distributions
 
-from steppe.collectors.draws import EXACT, Drawing
+from steppe.collectors.draws import EXACT, Draw
 from steppe.envs import ExplorationType, exploration_type
 from steppe.storage import entries, has_plain_call
 
 __all__ = ["planned"]
 
 _Tensor = torch.Tensor
+#: The first level of a TensorDict, as the dict behind it.
 _Level = dict[str, Any]
-#: Does what one module does to a plain TensorDict, whose first level is the second argument.
+#: Does what one module does to a TensorDict, whose first level is the second argument.
 _Call = Callable[[TensorDictBase, _Level], None]
 
-# What a subclass may have of its own: neither changes what a call does.
-_FREE = frozenset({"__init__", "__repr__", "__module__", "__doc__", "__annotations__", "__dict__", "__weakref__"})
+# Attributes that a subclass may define without changing its call.
+_HARMLESS = frozenset({"__init__", "__repr__", "__module__", "__doc__", "__annotations__", "__dict__", "__weakref__"})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def planned(policy: Any) -> Callable[[TensorDictBase], TensorDictBase]:
-    """Return a callable that does what ``policy`` does; the policy itself where nothing can be planned.
+def planned(policy: Callable[[TensorDictBase], TensorDictBase]) -> Callable[[TensorDictBase], TensorDictBase]:
+    """Return a faster callable with the same result as ``policy``; the policy itself if nothing can be planned.
 
-    Hooks and attributes of its modules are looked at now: plan anew where they may have changed.
+    The plan holds for the hooks and attributes that the modules have now. Make a new plan if they may have changed.
     """
     if not isinstance(policy, TensorDictModuleBase):
-        return policy  # type: ignore[no-any-return]
+        return policy
     calls = list(_calls(policy))
-    if all(isinstance(call, _Whole) for call in calls):
+    if all(isinstance(call, _Unplanned) for call in calls):
         return policy
 
     def act(tensordict: TensorDictBase) -> TensorDictBase:
@@ -61,23 +63,31 @@ def planned(policy: Any) -> Callable[[TensorDictBase], TensorDictBase]:
 
 
 def _calls(module: Any) -> Iterator[_Call]:
-    """What the call of a module comes down to, one after the other."""
+    """Yield the calls that replace the call of a module, in order."""
     if _is_sequence(module):
         for at in range(len(module)):
             yield from _calls(module[at])
-    elif _is(module, TensorDictModule) and _is_simple(module):
+    elif _runs(module, TensorDictModule) and _is_simple(module):
         yield _Function(module)
-    elif _is(module, Drawing) and _draws_once(module):
-        yield _Sample(module, module.draw)
-    elif _is(module, ProbabilisticTensorDictModule) and _draws_once(module):
-        exact = EXACT.get((module.distribution_class, *sorted(module.dist_keys)))
-        yield _Sample(module, None if module.distribution_kwargs else exact)
+    elif isinstance(module, ProbabilisticTensorDictModule) and _draws_once(module):
+        fused_draw = getattr(module, "fused_draw", None)
+        if _runs(module, ProbabilisticTensorDictModule):
+            exact = EXACT.get((module.distribution_class, *sorted(module.dist_keys)))
+            yield _Sample(module, None if module.distribution_kwargs else exact)
+        elif callable(fused_draw) and _runs(module, _class_of_forward(module)):
+            yield _Sample(module, fused_draw)
+        else:
+            yield _Unplanned(module)
     else:
-        yield _Whole(module)
+        yield _Unplanned(module)
 
 
-def _is(module: Any, kind: type) -> bool:
-    """Whether a call of ``module`` runs the code of ``kind``, and no other."""
+def _class_of_forward(module: object) -> type:
+    return next(cls for cls in type(module).__mro__ if "forward" in vars(cls))
+
+
+def _runs(module: object, kind: type) -> bool:
+    """Whether a call of ``module`` runs the code of class ``kind`` and nothing else."""
     if not isinstance(module, kind) or "forward" in vars(module) or not has_plain_call(module):
         return False
     if any(getattr(module, name, None) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
@@ -86,13 +96,13 @@ def _is(module: Any, kind: type) -> bool:
     if cls is kind:
         return True
     return cls.__call__ is kind.__call__ and all(
-        getattr(cls, name, None) is getattr(kind, name) for name in vars(kind) if name not in _FREE
+        getattr(cls, name, None) is getattr(kind, name) for name in vars(kind) if name not in _HARMLESS
     )
 
 
 def _is_sequence(module: Any) -> bool:
-    if not _is(module, TensorDictSequential) and not (
-        _is(module, ProbabilisticTensorDictSequential) and isinstance(module[-1], ProbabilisticTensorDictModule)
+    if not _runs(module, TensorDictSequential) and not (
+        _runs(module, ProbabilisticTensorDictSequential) and isinstance(module[-1], ProbabilisticTensorDictModule)
     ):
         return False
     return module.inplace in (None, True) and not module.partial_tolerant
@@ -117,16 +127,16 @@ def _draws_once(module: Any) -> bool:
         and _flat(module.in_keys)
         and _flat(module.dist_sample_keys)
         and (not module.return_log_prob or isinstance(module.log_prob_key, str))
-        and all(isinstance(key, str) for key in module.dist_keys)
+        and _flat(module.dist_keys)
     )
 
 
-def _flat(keys: Any) -> bool:
+def _flat(keys: Iterable[object]) -> bool:
     return all(isinstance(key, str) for key in keys)
 
 
-def _put(tensordict: TensorDictBase, level: _Level, key: str, value: Any) -> None:
-    """What ``tensordict.set(key, value)`` does; in the common case without asking what is known."""
+def _write(tensordict: TensorDictBase, level: _Level, key: str, value: Any) -> None:
+    """Do the same as ``tensordict.set(key, value)``, without its checks if the value fits."""
     dims, device = tensordict.batch_dims, tensordict.device
     if (
         type(value) is _Tensor
@@ -139,10 +149,10 @@ def _put(tensordict: TensorDictBase, level: _Level, key: str, value: Any) -> Non
         tensordict.set(key, value)
 
 
-class _Whole:
-    """A module that is called as it is."""
+class _Unplanned:
+    """A module that is called as usual."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Callable[[TensorDictBase], TensorDictBase]) -> None:
         self.module = module
 
     def __call__(self, tensordict: TensorDictBase, level: _Level) -> None:
@@ -152,7 +162,7 @@ class _Whole:
 
 
 class _Function:
-    """A function of some entries that gives others."""
+    """The function of a TensorDictModule, called on tensors."""
 
     def __init__(self, module: Any) -> None:
         self.module, self.function = module, module.module
@@ -161,7 +171,7 @@ class _Function:
     def __call__(self, tensordict: TensorDictBase, level: _Level) -> None:
         try:
             values = [level[key] for key in self.in_keys]
-        except KeyError:  # it says what is missing
+        except KeyError:  # the module raises the error that names the missing entry
             self.module(tensordict)
             return
         out = self.function(*values)
@@ -171,18 +181,18 @@ class _Function:
             and all(key in out for key in self.out_keys)
         ):
             out = tuple(out.get(key) for key in self.out_keys)
-        found = out if isinstance(out, tuple) else () if out is None else (out,)
-        if len(found) != len(self.out_keys):
-            raise RuntimeError(f"The module of {self.out_keys} returned {len(found)} values:\n{self.module}")
-        for key, value in zip(self.out_keys, found, strict=True):
+        results = out if isinstance(out, tuple) else () if out is None else (out,)
+        if len(results) != len(self.out_keys):
+            raise RuntimeError(f"The module of {self.out_keys} returned {len(results)} values:\n{self.module}")
+        for key, value in zip(self.out_keys, results, strict=True):
             if key != "_":
-                _put(tensordict, level, key, value)
+                _write(tensordict, level, key, value)
 
 
 class _Sample:
-    """A draw from a distribution, and its log-probability."""
+    """A sample from the distribution of a probabilistic module, and its log-probability."""
 
-    def __init__(self, module: Any, draw: Any) -> None:
+    def __init__(self, module: Any, draw: Draw | None) -> None:
         self.module = module
         self.make, self.fixed = module.distribution_class, dict(module.distribution_kwargs)
         self.names = list(zip(module.dist_keys, module.in_keys, strict=True))
@@ -194,30 +204,26 @@ class _Sample:
         if exploration_type() is not ExplorationType.RANDOM or any(key not in level for _, key in self.names):
             self.module(tensordict)
             return
-        found = self.draw(self.log_prob_key is not None, **{name: level[key] for name, key in self.names})
-        if found is None:
+        draw = self.draw(self.log_prob_key is not None, **{name: level[key] for name, key in self.names})
+        if draw is None:
             self.module(tensordict)
             return
-        sample, log_prob = found
-        _put(tensordict, level, self.key, sample)
+        sample, log_prob = draw
+        _write(tensordict, level, self.key, sample)
         if self.log_prob_key is not None:
-            _put(tensordict, level, self.log_prob_key, log_prob)
+            _write(tensordict, level, self.log_prob_key, log_prob)
 
-    def _from_distribution(self, scored: bool, **parameters: _Tensor) -> tuple[Any, Any] | None:
+    def _from_distribution(self, scored: bool, **parameters: _Tensor) -> tuple[_Tensor, _Tensor | None] | None:
         try:
-            found = self.make(**parameters, **self.fixed)
-        except TypeError:  # it says which arguments there are
+            distribution = self.make(**parameters, **self.fixed)
+        except TypeError:  # the module raises the error that names the arguments
             return None
-        if not isinstance(found, distributions.Distribution):
+        if not isinstance(distribution, distributions.Distribution):
             return None
-        name = "rsample_and_log_prob" if found.has_rsample else "sample_and_log_prob"
-        if callable(getattr(type(found), name, None)):
+        name = "rsample_and_log_prob" if distribution.has_rsample else "sample_and_log_prob"
+        if callable(getattr(type(distribution), name, None)):
             return None
-        sample = found.rsample() if found.has_rsample else found.sample()
+        sample = distribution.rsample() if distribution.has_rsample else distribution.sample()
         if type(sample) is not _Tensor:
-            raise _several(self.module)
-        return sample, found.log_prob(sample) if scored else None
-
-
-def _several(module: Any) -> RuntimeError:
-    return RuntimeError(f"A distribution of one entry has drawn something that is no tensor:\n{module}")
+            raise RuntimeError(f"A distribution of one entry returned a sample that is no tensor:\n{self.module}")
+        return sample, distribution.log_prob(sample) if scored else None

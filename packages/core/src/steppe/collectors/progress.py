@@ -1,9 +1,8 @@
-"""A live line that says how far a collector is."""
+"""ProgressLine: a live line with the progress of a collector."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,15 +11,15 @@ __all__ = ["ProgressLine"]
 
 
 class ProgressLine:
-    """Shows frames, the end if there is one, and frames per second, from the first batch to the last.
+    """Shows the number of frames, the total if there is one, and frames per second.
 
     Args:
-        name: what stands in front.
-        total: frames in all; None for no end.
-        console: where to write; standard error by default.
+        name: the text at the beginning of the line.
+        total: total number of frames; None for no end.
+        console: where to write (default: standard error).
     """
 
-    def __init__(self, name: str, total: int | None, console: Any = None) -> None:
+    def __init__(self, name: str, total: int | None, console: Console | None = None) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -30,18 +29,18 @@ class ProgressLine:
             console=console or Console(stderr=True),
         )
         self._task = self._progress.add_task(name, total=total, speed=0.0)
-        self._began: float | None = None
+        self._start: float | None = None
         self._frames = 0
 
     def advance(self, frames: int) -> None:
-        """Count frames that have been collected."""
-        if self._began is None:
-            self._began = time.perf_counter()
+        """Add frames to the count, and start the line at the first call."""
+        if self._start is None:
+            self._start = time.perf_counter()
             self._progress.start()
         self._frames += frames
-        seconds = time.perf_counter() - self._began
+        seconds = time.perf_counter() - self._start
         self._progress.update(self._task, advance=frames, speed=self._frames / seconds if seconds else 0.0)
 
     def stop(self) -> None:
-        """Leave the line as it is. Calling it again does nothing."""
+        """Stop updating the line. Calling it again does nothing."""
         self._progress.stop()

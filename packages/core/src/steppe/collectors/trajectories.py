@@ -1,11 +1,18 @@
-"""Which trajectory a frame belongs to, and batches of frames as batches of trajectories."""
+"""TrajectoryIds and split_trajectories: number the trajectories of frames, and cut batches into trajectories."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
+from tensordict import (
+    NestedKey,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_non_tensor,
+    is_tensor_collection,
+    unravel_key,
+)
 
 from steppe.envs import DoneGroup
 from steppe.errors import SpecError
@@ -16,10 +23,13 @@ __all__ = ["TrajectoryIds", "row_ends", "scatter", "split_trajectories"]
 
 
 class TrajectoryIds:
-    """Numbers trajectories in the order in which they begin; rows that begin together, by row.
+    """Numbers trajectories in the order in which they begin; rows that begin together are numbered by row.
 
     Args:
-        batch_size: rows.
+        batch_size: the batch size of the environment, one trajectory for each row.
+
+    Attributes:
+        begun: the number of trajectories that have begun, and thus the next id.
     """
 
     def __init__(self, batch_size: torch.Size) -> None:
@@ -32,7 +42,7 @@ class TrajectoryIds:
         self._current, self.begun = torch.arange(self.begun, begun, device=CPU), begun
 
     def begin(self, rows: torch.Tensor) -> list[int]:
-        """Begin a new trajectory in the rows of a mask ``[*B]``; returns the ids of those that end by it."""
+        """Begin a new trajectory in the rows of a mask ``[*B]``; return the ids of the trajectories that it ends."""
         at = rows.reshape(-1).nonzero().squeeze(-1)
         replaced: list[int] = self._current[at].tolist()
         current, begun = self._current.clone(), self.begun + len(at)
@@ -41,7 +51,7 @@ class TrajectoryIds:
         return replaced
 
     def advance(self, ends: torch.Tensor) -> torch.Tensor:
-        """Return the ids ``[*B, T]`` of frames, and go on behind them.
+        """Return the ids ``[*B, T]`` of the next T frames.
 
         Args:
             ends: ``[*B, T]`` bool, True for the last frame of a trajectory.
@@ -49,7 +59,7 @@ class TrajectoryIds:
         flat = ends.reshape(len(self._current), -1).t().cpu()
         number = flat.reshape(-1).cumsum(0).reshape(flat.shape)
         follower = torch.where(flat, number + (self.begun - 1), -1)
-        # Ids only grow, so the id of a frame is the largest that has begun in its row.
+        # Ids increase, so the id of a frame is the largest one that has begun in its row.
         running = torch.cat([self._current.unsqueeze(0), follower]).cummax(0).values
         ids = running[:-1].t().reshape(ends.shape).contiguous()
         self._current, self.begun = running[-1].clone(), self.begun + int(number[-1, -1])
@@ -57,7 +67,9 @@ class TrajectoryIds:
 
 
 def row_ends(following: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor:
-    """Tell which frames end their row, ``[*B, T]``: by the root's done entry, or where it has none, any group's.
+    """Return which frames end an episode of their row, ``[*B, T]`` bool.
+
+    The done entry of the root decides. If the root has none, an episode ends with the done entry of any group.
 
     Args:
         following: the ``"next"`` data of a batch.
@@ -71,36 +83,36 @@ def row_ends(following: TensorDictBase, groups: list[DoneGroup]) -> torch.Tensor
 def split_trajectories(
     rollout_tensordict: TensorDictBase,
     *,
-    prefix: Any = None,
-    trajectory_key: Any = None,
-    done_key: Any = None,
+    prefix: NestedKey | None = None,
+    trajectory_key: NestedKey | None = None,
+    done_key: NestedKey | None = None,
     as_nested: bool | torch.layout = False,
 ) -> TensorDictBase:
-    """Cut data at the ends of its trajectories.
+    """Cut data into trajectories.
 
-    A trajectory is a run of frames along the last dimension with one id, or where there are no ids, up to a frame whose
-    done entry is True. Frames that a mask leaves out (an interrupted batch has some) belong to no trajectory. The work
-    grows with the number of frames alone.
+    A trajectory is a sequence of frames along the last dimension that have the same id. Without ids, it ends at a frame
+    whose done entry is True. Frames outside of the mask of an interrupted batch are dropped. The runtime depends on the
+    number of frames, not on the number of trajectories.
 
     Args:
-        rollout_tensordict: ``[*B, T]`` data with time last.
-        prefix: where trajectory ids are, and where the mask goes. Default: ``"collector"`` where it holds ids, the root
-            where that does, and where there are none, ``"collector"`` if that entry exists.
-        trajectory_key: the key of the ids, in place of ``"traj_ids"`` below the prefix; the mask goes beside it.
-        done_key: the done entry below ``"next"`` to cut at where there are no ids. Default: ``"done"``.
-        as_nested: return nested tensors instead of padded ones; a layout, ``torch.strided`` (that of True) or
-            ``torch.jagged``, is that of the nested tensors.
+        rollout_tensordict: ``[*B, T]`` data, time last.
+        prefix: the entry that has the trajectory ids and gets the mask. Default: ``"collector"`` if it has ids,
+            otherwise the root if it has ids, otherwise ``"collector"`` if that entry exists.
+        trajectory_key: the key of the ids, instead of ``"traj_ids"`` below the prefix; the mask is set beside it.
+        done_key: the entry below ``"next"`` that ends trajectories if there are no ids. Default: ``"done"``.
+        as_nested: return nested tensors instead of padded ones. Either True (``torch.strided``) or their layout,
+            ``torch.strided`` or ``torch.jagged``.
 
     Returns:
-        ``[N, L]``: N trajectories, by row and then by time, padded to the longest, L, with zeros (False, None for text
-        and the like), and with a bool entry ``"mask"`` ``[N, L]`` that is False for padding. Where there were no ids,
-        ``"traj_ids"`` ``[N, L]`` int64 numbers the trajectories. With ``as_nested``: data with batch size ``[N, -1]``
-        whose entries are nested tensors, without a mask; ``to_padded_tensor(mask_key="mask")`` makes of it what is
-        returned otherwise.
+        ``[N, L]``: N trajectories sorted by row and time, padded with zeros (False for bool, None for text) to the
+        length L of the longest, with a bool entry ``"mask"`` ``[N, L]`` that is False for padding. If the data had no
+        ids, ``"traj_ids"`` ``[N, L]`` int64 numbers the trajectories. With ``as_nested``, data with batch size
+        ``[N, -1]`` whose entries are nested tensors, without a mask; ``to_padded_tensor(mask_key="mask")`` converts it
+        to the padded form.
 
     Raises:
-        SpecError: there are neither ids nor done entries, the data has no dimension, or what is no tensor would have to
-            be nested.
+        SpecError: the data has neither ids nor done entries, or no dimension; or ``as_nested`` is set and an entry is
+            no tensor.
     """
     data = rollout_tensordict
     if not data.batch_dims:
@@ -117,17 +129,15 @@ def split_trajectories(
             new[:, 1:] = rows[:, 1:] != rows[:, :-1]
         else:
             new[:, 1:] = _done(data, done_key, ids_key).reshape(-1, steps)[:, :-1]
-    starts = new.reshape(-1).nonzero().squeeze(-1)
-    lengths = torch.diff(starts, append=starts.new_tensor([count]))
     flat = data.copy().reshape(count)
     new = new.reshape(-1)
     valid = data.get((*ids_key[:-1], "mask"), None)
     if valid is not None and not bool(valid.all()):
-        # What is left out lies behind what was collected, so that what follows is the beginning of another row.
+        # The frames outside of the mask are the last ones of their row, so the next valid frame begins another row.
         kept = valid.reshape(count).nonzero().squeeze(-1)
         flat, new, count = flat[kept], new[kept], len(kept)
-        starts = new.nonzero().squeeze(-1)
-        lengths = torch.diff(starts, append=starts.new_tensor([count]))
+    starts = new.nonzero().squeeze(-1)
+    lengths = torch.diff(starts, append=starts.new_tensor([count]))
     number = new.cumsum(0) - 1
     if ids is None:
         flat.set(ids_key, number)
@@ -144,19 +154,26 @@ def split_trajectories(
     return padded
 
 
-def _ids_key(data: TensorDictBase, prefix: Any, key: Any) -> tuple[str, ...]:
-    """Where the ids are, or where they go."""
+def _ids_key(data: TensorDictBase, prefix: NestedKey | None, key: NestedKey | None) -> tuple[str, ...]:
+    """Return the key of the ids, or the key that new ids get."""
     if key is not None:
-        return (key,) if isinstance(key, str) else tuple(key)
-    if prefix is None:
-        prefix = ("collector",) if "collector" in data.keys() else ()
-        if prefix and "traj_ids" in data.keys() and data.get(("collector", "traj_ids"), None) is None:
-            prefix = ()
-    return (*((prefix,) if isinstance(prefix, str) else prefix), "traj_ids")
+        return _path(key)
+    if prefix is not None:
+        return (*_path(prefix), "traj_ids")
+    nested = "collector" in data.keys()
+    if nested and "traj_ids" in data.keys() and data.get(("collector", "traj_ids"), None) is None:
+        nested = False
+    return ("collector", "traj_ids") if nested else ("traj_ids",)
 
 
-def _done(data: TensorDictBase, key: Any, ids_key: tuple[str, ...]) -> torch.Tensor:
-    path = ("next", *(("done",) if key is None else (key,) if isinstance(key, str) else key))
+def _path(key: NestedKey) -> tuple[str, ...]:
+    flat: str | tuple[str, ...] = unravel_key(key)  # type: ignore[no-untyped-call]
+    return (flat,) if isinstance(flat, str) else flat
+
+
+def _done(data: TensorDictBase, key: NestedKey | None, ids_key: tuple[str, ...]) -> torch.Tensor:
+    """Return the done entry ``[*B, T]`` of data without ids."""
+    path = ("next", *_path("done" if key is None else key))
     done = data.get(path, None)
     if done is None:
         raise SpecError(
@@ -171,8 +188,15 @@ def _keys(data: TensorDictBase) -> list[str]:
 
 
 def scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) -> TensorDict:
-    """Lay ``[count, *S]`` entries out as ``[n, longest, *S]``; levels keep their batch dimensions below time."""
-    out: dict[str, Any] = {}
+    """Copy entries ``[count, *S]`` to zeros ``[n, longest, *S]``; nested levels keep their further batch dimensions.
+
+    Args:
+        flat: the data.
+        slots: for each element, its position in ``[n * longest]``.
+        n: number of rows of the result.
+        longest: number of columns of the result.
+    """
+    out: dict[str, object] = {}
     for name in flat.keys():
         value = flat.get(name)
         if is_non_tensor(value):
@@ -188,8 +212,8 @@ def scatter(flat: TensorDictBase, slots: torch.Tensor, n: int, longest: int) -> 
     return TensorDict(out, batch_size=(n, longest, *flat.batch_size[1:]), device=flat.device)
 
 
-def _scatter_objects(value: Any, slots: torch.Tensor, n: int, longest: int) -> NonTensorStack:
-    """The same for text and the like, padded with None."""
+def _scatter_objects(value: NonTensorStack, slots: torch.Tensor, n: int, longest: int) -> NonTensorStack:
+    """Do the same for data that is no tensor, such as text, padded with None."""
     padding = NonTensorData(None, batch_size=value.batch_size[1:])
     padded = [padding] * (n * longest)
     for i, slot in enumerate(slots.tolist()):
@@ -198,7 +222,8 @@ def _scatter_objects(value: Any, slots: torch.Tensor, n: int, longest: int) -> N
 
 
 def _nested(flat: TensorDictBase, sizes: list[int], layout: torch.layout) -> TensorDict:
-    out: dict[str, Any] = {}
+    """Return data ``[len(sizes), -1]`` whose entries are nested tensors."""
+    out: dict[str, object] = {}
     for name in flat.keys():
         value = flat.get(name)
         if isinstance(value, TensorDictBase) and not is_non_tensor(value):
@@ -210,5 +235,5 @@ def _nested(flat: TensorDictBase, sizes: list[int], layout: torch.layout) -> Ten
                 f"split_trajectories nests tensors, and {name!r} holds {type(value).__name__}: leave it out with "
                 f"td.exclude({name!r}), or as_nested=True."
             )
-    # A nested dimension has no size that the public constructor could check.
+    # The constructor of TensorDict would refuse -1, the size of a nested dimension.
     return build_td(out, torch.Size((len(sizes), -1, *flat.batch_size[1:])), flat.device)

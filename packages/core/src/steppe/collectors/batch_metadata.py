@@ -1,8 +1,6 @@
-"""From the steps of a batch to what is yielded: marked, left out, copied and moved as the caller asked."""
+"""BatchMetadata: add metadata to the steps of a batch, drop redundant entries, copy and move it for the caller."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
@@ -11,26 +9,26 @@ from steppe.envs import DoneGroup, EnvBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, below_next
 
-__all__ = ["Marks"]
+__all__ = ["BatchMetadata"]
 
 
-class Marks:
-    """What is done with the steps of each batch.
+class BatchMetadata:
+    """Converts the stored steps of a batch to what a collector yields.
 
     Args:
         name: of the collector, for errors.
-        env: whose steps they are.
+        env: the environment that made the steps.
         groups: the levels of its data that have done entries, the root first.
         set_truncated: mark the last frame of each row as truncated and done.
         track_traj_ids: write ``("collector", "traj_ids")``.
         track_policy_version: write ``"policy_version"`` at the root and below ``"next"`` too.
-        compact_obs: leave out below ``"next"`` what is the root of the step after it.
-        masks: write ``("collector", "mask")``: batches may be interrupted.
-        copies: yield what the next batch does not write over.
-        storing_device: where batches are moved to; None leaves them where they are.
+        compact_obs: drop the entries below ``"next"`` that equal the root of the next step.
+        masks: write ``("collector", "mask")``, because batches may be interrupted.
+        copies: yield a copy that the next batch does not overwrite.
+        storing_device: the device of the batches; None keeps the device of the data.
 
     Raises:
-        SpecError: the environment has no entry for ``set_truncated``.
+        SpecError: ``set_truncated`` needs a done entry that the environment has not.
     """
 
     def __init__(
@@ -62,30 +60,39 @@ class Marks:
             self._truncated = []
 
     def yielded(
-        self, stored: TensorDictBase, ids: torch.Tensor, steps: int, version: int, infos: Any, *, overwritten: bool
+        self,
+        stored: TensorDictBase,
+        ids: torch.Tensor,
+        steps: int,
+        version: int,
+        infos: TensorDictBase | None,
+        *,
+        overwritten: bool,
     ) -> TensorDictBase:
-        """Make of the steps of a batch what the caller gets.
+        """Return the batch that the collector yields.
 
         Args:
-            stored: ``[*B, T]``; its last frames may be marked as truncated.
+            stored: steps ``[*B, T]``; their last frames are marked as truncated in place.
             ids: the trajectory of each frame, ``[*B, T]``.
-            steps: how many were collected.
+            steps: the number of steps that were collected, at most T.
             version: of the policy.
-            infos: what the agent was told of each row ``[*B]``, or None.
-            overwritten: whether the next batch is written over ``stored``.
+            infos: the ``agent_info`` of each row ``[*B]``, or None.
+            overwritten: the next batch overwrites ``stored``.
         """
         self.truncate(stored.get("next")[..., :steps])
         stored = self.without_mirrored(stored)
         batch = stored.clone() if overwritten and self._copies and self._stays(stored) else stored
         return self.marked(self.moved(batch), ids, steps, version, infos)
 
-    def marked(self, batch: TensorDictBase, ids: torch.Tensor, steps: int, version: int, infos: Any) -> TensorDictBase:
-        """Add what the collector says of each frame; see :meth:`yielded`."""
+    def marked(
+        self, batch: TensorDictBase, ids: torch.Tensor, steps: int, version: int, infos: TensorDictBase | None
+    ) -> TensorDictBase:
+        """Add the metadata of each frame to a batch; see :meth:`yielded`."""
         versions = torch.full_like(ids, version)
-        told = {"traj_ids": ids, "policy_version": versions} if self._traj_ids else {"policy_version": versions}
+        metadata = {"traj_ids": ids, "policy_version": versions} if self._traj_ids else {"policy_version": versions}
         if self._masks:
-            told["mask"] = torch.arange(ids.shape[-1], device=CPU).lt(steps).expand(ids.shape).clone()
-        collector = TensorDict(told, batch_size=ids.shape)
+            metadata["mask"] = torch.arange(ids.shape[-1], device=CPU).lt(steps).expand(ids.shape).clone()
+        collector = TensorDict(metadata, batch_size=ids.shape)
         batch.set("collector", collector if batch.device is None else collector.to(batch.device))
         if self._versions:
             for key in ("policy_version", ("next", "policy_version")):
@@ -97,28 +104,28 @@ class Marks:
         return batch
 
     def without_mirrored(self, batch: TensorDictBase) -> TensorDictBase:
-        """Leave out, where asked to, what is below ``"next"`` and at the root of the step after it."""
+        """Drop the entries below ``"next"`` that equal the root of the next step, if ``compact_obs`` is set."""
         if not self._compact:
             return batch
         return batch.exclude(*(below_next(key) for key in (*self._env.observation_keys, *self._env.state_keys)))
 
     def moved(self, batch: TensorDictBase) -> TensorDictBase:
-        """Move a batch to where batches are stored."""
+        """Move a batch to ``storing_device``."""
         return batch if self._device is None or batch.device == self._device else batch.to(self._device)
 
     def _stays(self, stored: TensorDictBase) -> bool:
-        """Whether what is yielded would be the storage itself: a move to another device copies anyway."""
+        """Whether :meth:`moved` would return the storage itself, because it is on the right device already."""
         return self._device is None or self._device == (stored.device or torch.device("cpu"))
 
     def truncate(self, following: TensorDictBase) -> None:
-        """Mark the last frame ``[*B, T]`` as truncated and done, where asked to."""
+        """Mark the last frame ``[*B, T]`` as truncated and done, if ``set_truncated`` is set."""
         if not self._truncated:
             return
         last = following[..., -1]
         for keys in self._truncated:
             for key in keys:
                 if isinstance(following, LazyStackedTensorDict):
-                    # The frame itself: its tensors are those of the next root too.
+                    # Replace the entries of the frame: the root of the next batch may have the same tensors.
                     last.set(key, torch.ones_like(last.get(key)))
                 else:
                     last.get(key).fill_(True)
