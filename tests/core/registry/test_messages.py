@@ -184,7 +184,7 @@ def test_hook_with_an_argument_that_does_not_exist(acme):
     acme("from steppe import hookimpl\n\n@hookimpl\ndef steppe_make_env(name, render):\n    pass\n")
     expected = (
         "Plugin 'acme' (acme-sim 2.1) does not fit steppe 0.1.0: steppe_make_env takes (name, kwargs), "
-        "the plugin asks for 'render' (acme_sim/plugin.py:3)."
+        "the plugin's function takes 'render' (acme_sim/plugin.py:3)."
     )
     assert text_of(errors.PluginIncompatible, "acme:a") == expected
 

@@ -1,4 +1,7 @@
-"""Who provides which environment and which transform. Loads neither torch nor, until its name is used, any plugin."""
+"""Plugins: finds, imports and calls the packages that provide environments, transforms, loggers and commands.
+
+Imports no torch. A plugin is imported at the first use of one of its names.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from .requirements import requirement_text
     from .workers import apply_worker_state, worker_state
 
-# Listing what is installed needs none of these, nor pluggy, and should be quick.
+# Imported at first use: listing plugins needs neither these nor pluggy, and should be quick.
 _LATE = {
     "EnvFactory": "factory",
     "apply_worker_state": "workers",

@@ -1,10 +1,9 @@
-"""What the hooks of a plugin return, held against what they should: errors say what was found and what to write."""
+"""Validation of the values that a plugin's hooks return; the errors say what was found and what to write."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from ..errors import PluginError
 from . import messages
@@ -13,49 +12,49 @@ from .records import LibraryInfo
 __all__ = ["check_env", "checked_library", "checked_names"]
 
 
-def check_env(env: Any, subject: str, *, name: str, function: str) -> None:
-    """Refuse what a plugin made if it is no environment of steppe.
+def check_env(env: object, label: str, *, name: str, function: str) -> None:
+    """Raise PluginError if a plugin has made something that is no `EnvBase`.
 
-    Whoever makes one has loaded ``steppe.envs``, so that nothing is imported for this.
+    ``steppe.envs`` is not imported for this: without it, no `EnvBase` can have been made.
 
     Args:
-        env: what was made.
-        subject: how errors call who made it.
-        name: what was asked for.
-        function: what made it.
+        env: the value that was made.
+        label: name of the plugin, for the error.
+        name: name of the environment.
+        function: name of the function that made it.
     """
     envs = sys.modules.get("steppe.envs")
     if envs is None or not isinstance(env, envs.EnvBase):
         kind = type(env)
         found = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        raise PluginError(messages.made_no_environment(subject, name=name, found=found, function=function))
+        raise PluginError(messages.made_no_environment(label, name=name, found=found, function=function))
 
 
-def checked_names(found: Any, subject: str, *, namespace: str) -> Iterable[str]:
-    """The names that ``steppe_env_names`` returned.
+def checked_names(value: object, label: str, *, namespace: str) -> Iterable[str]:
+    """Return the result of ``steppe_env_names``.
 
     Raises:
-        PluginError: they are no list of strings, or have the namespace in front.
+        PluginError: it is not a list of strings, or a name starts with the namespace.
     """
-    if found is None:
+    if value is None:
         return ()
-    if isinstance(found, str) or not isinstance(found, Iterable):
-        raise PluginError(messages.names_not_listed(subject, found=found))
-    names = list(found)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise PluginError(messages.names_not_listed(label, found=value))
+    names = list(value)
     for name in names:
         if not isinstance(name, str):
-            raise PluginError(messages.name_not_a_string(subject, found=name))
+            raise PluginError(messages.name_not_a_string(label, found=name))
         if name.startswith(f"{namespace}:"):
-            raise PluginError(messages.name_with_namespace(subject, namespace=namespace, found=name))
+            raise PluginError(messages.name_with_namespace(label, namespace=namespace, found=name))
     return names
 
 
-def checked_library(found: Any, subject: str) -> LibraryInfo | None:
-    """What ``steppe_library`` returned.
+def checked_library(value: object, label: str) -> LibraryInfo | None:
+    """Return the result of ``steppe_library``.
 
     Raises:
-        PluginError: it is no LibraryInfo.
+        PluginError: it is not a LibraryInfo.
     """
-    if found is not None and not isinstance(found, LibraryInfo):
-        raise PluginError(messages.no_library_info(subject, found=found))
-    return found
+    if value is not None and not isinstance(value, LibraryInfo):
+        raise PluginError(messages.no_library_info(label, found=value))
+    return value

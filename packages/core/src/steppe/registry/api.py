@@ -1,4 +1,4 @@
-"""The functions of the registry, on the one registry of the process."""
+"""The functions of ``steppe.registry``: they use the registry of this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_env(id: str, /, **kwargs: Any) -> Any:
 
     Args:
         id: ``"namespace:name"``, such as ``"gym:Pendulum-v1"``. Only the first colon splits.
-        kwargs: given to the plugin, which documents them.
+        kwargs: passed to the plugin, which documents them.
 
     Returns:
         The environment, an `EnvBase`.
@@ -28,27 +28,27 @@ def make_env(id: str, /, **kwargs: Any) -> Any:
     Raises:
         EnvIdError: `id` is not ``"namespace:name"``.
         EnvNotFound: the plugin has no such environment.
-        PluginError: the plugin is missing, hidden, in conflict, broken, or its library does not fit.
-        Exception: whatever the environment itself raises, unchanged; on Python 3.11 and later with a note that names
-            the id and the plugin.
+        PluginError: the plugin is missing, hidden, in conflict or broken, or does not support the installed library.
+        Exception: exceptions of the environment, unchanged; on Python 3.11 and later with a note that names the id and
+            the plugin.
     """
     return current().make(id, kwargs)
 
 
 def env_factory(id: str, /, **kwargs: Any) -> EnvFactory:
-    """An id and its arguments as a callable without arguments that pickle takes to another process.
+    """Return a callable that makes the environment of an id, and can be pickled for another process.
 
-    Whatever package metadata can tell is checked here; the plugin is imported where the factory is called. An id
-    registered in process is resolved to its function here, which travels by value.
+    Package metadata is checked here; the plugin is imported by the process that calls the factory. An id that was
+    registered with `register_env` is resolved to its function here, which is pickled by value.
 
     Args:
         id: the environment's id.
-        kwargs: given to `make_env`.
+        kwargs: passed to `make_env`.
 
     Raises:
         EnvIdError: `id` is not ``"namespace:name"``.
-        EnvNotFound: a namespace registered in process has no such name.
-        PluginError: no plugin, or one that cannot be used.
+        EnvNotFound: a namespace that was registered with `register_env` has no such name.
+        PluginError: there is no such plugin, or it cannot be used.
     """
     from .factory import EnvFactory
 
@@ -58,12 +58,12 @@ def env_factory(id: str, /, **kwargs: Any) -> EnvFactory:
 def register_env(name: str, make: Callable[..., Any], *, names: Iterable[str] | None = None) -> None:
     """Register environments of a script or notebook, without a package.
 
-    Registering the same name again replaces it. Workers started afterwards know it too.
+    Registering the same name again replaces it. Workers that are started afterwards have it too.
 
     Args:
         name: a namespace, ``"toy"``, or a whole id, ``"toy:Line"``.
-        make: makes the environment: of a namespace ``make(name, **kwargs)``, of a whole id ``make(**kwargs)``.
-        names: what the namespace has; None accepts any name.
+        make: makes the environment; called as ``make(name, **kwargs)`` for a namespace, ``make(**kwargs)`` for an id.
+        names: the names in the namespace; None accepts any name.
 
     Raises:
         EnvIdError: `name` is neither a namespace nor an id.
@@ -73,13 +73,13 @@ def register_env(name: str, make: Callable[..., Any], *, names: Iterable[str] | 
 
 
 def register_with_library(namespace: str, id: str, make: str | Callable[..., Any], /, **options: Any) -> None:
-    """Let a wrapped library make an environment of steppe's, by an id of its own.
+    """Register an environment of steppe with a wrapped library, so that the library can make it.
 
     Args:
-        namespace: of the plugin that wraps the library, such as ``"gym"``.
-        id: what the library will know the environment by.
-        make: an id of steppe's, or a callable that makes the environment.
-        options: given to the plugin, which documents them.
+        namespace: the namespace of the plugin that wraps the library, such as ``"gym"``.
+        id: the id in the library.
+        make: an id of steppe, or a callable that makes the environment.
+        options: passed to the plugin, which documents them.
 
     Raises:
         PluginError: the plugin is missing, or cannot do this.
@@ -88,116 +88,81 @@ def register_with_library(namespace: str, id: str, make: str | Callable[..., Any
 
 
 def list_plugins() -> list[PluginRecord]:
-    """Every plugin that is installed, with its state and what is wrong with it. Imports none of them."""
+    """Return every installed plugin, with its state and its problem, if any. Imports none of them."""
     return current().records()
 
 
 def list_namespaces() -> list[str]:
-    """The namespaces that ids can start with, sorted. Imports no plugin."""
+    """Return the namespaces that ids can start with, sorted. Imports no plugin."""
     return current().namespaces()
 
 
 def list_envs(namespace: str) -> list[str]:
-    """The names of a namespace's environments, sorted; loads its plugin. May be partial, and empty.
+    """Return the names of a namespace's environments, sorted; imports its plugin. The list may be incomplete.
 
     Raises:
-        PluginError: no plugin, or one that cannot be used.
+        PluginError: there is no such plugin, or it cannot be used.
     """
     return current().env_names(namespace)
 
 
 def list_transforms() -> list[str]:
-    """The names of the transforms that installed packages provide, sorted. Imports none of them."""
+    """Return the names of the transforms that installed packages provide, sorted. Imports none of them."""
     return current().providers.names("transform")
 
 
-def find_transform(name: str, *, core: Iterable[str] = ()) -> Any:
-    """The class of a transform that an installed package provides; what ``steppe.transforms`` looks up with.
-
-    Args:
-        name: name of the class.
-        core: the names of the core's own transforms, for suggestions.
-
-    Raises:
-        TransformNotFound: a first-party package has it and is not installed.
-        AttributeError: nobody is known to have it, or it starts with an underscore.
-        PluginConflict: two packages provide it.
-        PluginBlocked: its package is hidden.
-        PluginError: its package cannot be used.
-    """
+def find_transform(name: str, *, core: Iterable[str] = ()) -> type[Any]:
+    """Load a transform of an installed package, for ``steppe.transforms``; see `Registry.find_class`."""
     return current().find_class("transform", name, core=core)
 
 
 def list_collectors() -> list[str]:
-    """The names of the collectors, agents and actors that installed packages provide, sorted. Imports none of them."""
+    """Return the names of the collectors, agents and actors of installed packages, sorted. Imports none of them."""
     return current().providers.names("collector")
 
 
-def find_collector(name: str, *, core: Iterable[str] = ()) -> Any:
-    """Load the class of a collector, agent or actor that an installed package provides; ``steppe.collectors`` uses it.
-
-    Args:
-        name: name of the class.
-        core: the names of the core's own classes, for suggestions.
-
-    Raises:
-        CollectorNotFound: a first-party package has it and is not installed.
-        AttributeError: nobody is known to have it, or it starts with an underscore.
-        PluginConflict: two packages provide it.
-        PluginBlocked: its package is hidden.
-        PluginError: its package cannot be used.
-    """
+def find_collector(name: str, *, core: Iterable[str] = ()) -> type[Any]:
+    """Load a collector or agent of an installed package, for ``steppe.collectors``; see `Registry.find_class`."""
     return current().find_class("collector", name, core=core)
 
 
 def list_loggers() -> list[str]:
-    """The names of the loggers that installed packages provide, sorted. Imports none of them."""
+    """Return the names of the loggers that installed packages provide, sorted. Imports none of them."""
     return current().providers.names("logger")
 
 
-def find_logger(name: str) -> Any:
-    """The class of a logger that an installed package provides; what ``steppe.loggers`` looks up with.
-
-    Args:
-        name: name of the class, or what stands before ``Logger`` in it, in any case: ``"csv"`` for ``CSVLogger``.
-
-    Raises:
-        LoggerNotFound: a first-party package has it and is not installed.
-        AttributeError: nobody is known to have it, or it starts with an underscore.
-        PluginConflict: two packages provide it.
-        PluginBlocked: its package is hidden.
-        PluginError: its package cannot be used.
-    """
+def find_logger(name: str) -> type[Any]:
+    """Load a logger of an installed package, for ``steppe.loggers``; see `Registry.find_class`."""
     return current().find_class("logger", name)
 
 
 def find_library(namespace: str) -> LibraryInfo | None:
-    """The library behind a namespace as it is now, None where the plugin does not say; loads the plugin.
+    """Return the installed library behind a namespace, None if the plugin does not report it; imports the plugin.
 
     Raises:
-        PluginError: no plugin, or one that cannot be used.
+        PluginError: there is no such plugin, or it cannot be used.
     """
     return current().library(namespace)
 
 
 def get_available_libraries() -> dict[str, bool]:
-    """Every namespace that is installed or known, and whether it can be used as things stand. Imports no plugin."""
+    """Return every namespace that is installed or known, and whether it can be used now. Imports no plugin."""
     return current().availability()
 
 
 def env_not_found(namespace: str, name: str, *, names: Iterable[str] | None = None) -> EnvNotFound:
-    """The error for a plugin to raise when it has no such environment: ``raise env_not_found("gym", name)``.
+    """Return the error that a plugin raises for an unknown environment: ``raise env_not_found("gym", name)``.
 
-    The text names the plugin, its library, the closest name there is, and how to list them.
+    The text names the plugin, its library and the closest name, and says how to list the names.
 
     Args:
         namespace: the plugin's namespace.
-        name: what was asked for.
-        names: the names that exist; None asks the plugin's ``steppe_env_names``.
+        name: the unknown name.
+        names: the names that exist; None calls the plugin's ``steppe_env_names``.
     """
     return current().env_not_found(namespace, name, names=names)
 
 
 def refresh() -> None:
-    """Look again for installed packages; a plugin that failed to import is tried again at its next use."""
+    """Search again for installed packages; a plugin that failed to import is imported again at its next use."""
     current().refresh()

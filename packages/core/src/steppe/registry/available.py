@@ -11,19 +11,19 @@ __all__ = ["AvailableEnvs"]
 
 
 class AvailableEnvs:
-    """A property of a class of environments: those that there are, without one of them; none without the library.
+    """A class property with the names of a library's environments; empty if the library is not installed.
 
-    ``available_envs = AvailableEnvs(list_names)`` in the class makes ``TheEnv.available_envs`` what ``list_names()``
-    returns.
+    With ``available_envs = AvailableEnvs(list_names)`` in the class, ``TheEnv.available_envs`` returns
+    ``list_names()``, without an instance of the class.
 
     Args:
-        names: lists them; it may import the library.
+        names: returns the names; it may import the library.
     """
 
     def __init__(self, names: Callable[[], list[Any]]) -> None:
         self._names = names
 
-    def __get__(self, instance: Any, owner: type) -> list[Any]:
+    def __get__(self, instance: object, owner: type) -> list[Any]:
         try:
             return self._names()
         except (ImportError, BackendError):

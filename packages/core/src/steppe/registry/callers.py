@@ -1,4 +1,4 @@
-"""Loaded plugins: their hooks checked against ours, called on their owner, and traced."""
+"""Callers: validates, calls and traces the hooks of imported plugins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pluggy
 
@@ -17,7 +17,7 @@ from .records import PluginRecord
 
 
 class Callers:
-    """The hooks of the plugins that have been loaded.
+    """The hooks of the plugins that have been imported.
 
     Args:
         steppe_version: the running steppe, for error texts.
@@ -30,11 +30,11 @@ class Callers:
         if tracing():
             _Trace(self._manager)
 
-    def add(self, record: PluginRecord, plugin: Any) -> None:
-        """Take in a loaded plugin; a plugin that serves two namespaces is taken in once.
+    def add(self, record: PluginRecord, plugin: object) -> None:
+        """Register an imported plugin; a plugin with two namespaces is registered once.
 
         Raises:
-            PluginIncompatible: a hook of the plugin does not fit ours.
+            PluginIncompatible: a hook of the plugin has another signature than the declared one.
         """
         if self._manager.is_registered(plugin):
             return
@@ -50,53 +50,54 @@ class Callers:
                 self._manager.unregister(plugin)
             raise PluginIncompatible(
                 messages.hook_mismatch(
-                    record.subject, running=self._steppe_version, mismatch=" ".join(str(error).split()), where=""
+                    record.label, running=self._steppe_version, mismatch=" ".join(str(error).split()), where=""
                 )
             ) from error
 
-    def call(self, plugin: Any, hook: str, /, **kwargs: Any) -> Any:
-        """Call one hook on one plugin; None where the plugin does not implement it."""
+    def call(self, plugin: object, hook: str, /, **kwargs: object) -> Any:
+        """Call a hook of one plugin; returns None if the plugin does not implement it."""
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         return self._manager.subset_hook_caller(hook, others)(**kwargs)
 
-    def _check(self, record: PluginRecord, plugin: Any) -> set[str]:
+    def _check(self, record: PluginRecord, plugin: object) -> set[str]:
         specs = self._specs()
         implemented = set()
         for attribute in dir(plugin):
             options = self._manager.parse_hookimpl_opts(plugin, attribute)
             if options is None:
                 function = getattr(plugin, attribute) if attribute in specs else None
-                # The declarations of the hooks, imported for a look at them, are none of the plugin's.
+                # A plugin may import the declarations of the hooks without implementing them.
                 if inspect.isroutine(function) and function.__module__ != hooks.__name__:
                     self._refuse(record, messages.hook_unmarked(attribute), function)
                 continue
-            found = pluggy.HookImpl(plugin, record.target, getattr(plugin, attribute), options)
+            implementation = pluggy.HookImpl(plugin, record.target, getattr(plugin, attribute), options)
             name = options.get("specname") or attribute
             implemented.add(name)
             if name not in specs:
-                if not found.optionalhook:
-                    self._refuse(record, messages.hook_unknown(name, candidates=specs), found.function)
+                if not implementation.optionalhook:
+                    self._refuse(record, messages.hook_unknown(name, candidates=specs), implementation.function)
                 continue
             takes = specs[name].argnames
-            asks = [argument for argument in found.argnames if argument not in takes]
-            if asks:
-                self._refuse(record, messages.hook_arguments(name, takes=takes, asks=asks), found.function)
+            unknown = [argument for argument in implementation.argnames if argument not in takes]
+            if unknown:
+                mismatch = messages.hook_arguments(name, takes=takes, unknown=unknown)
+                self._refuse(record, mismatch, implementation.function)
         return implemented
 
     def _specs(self) -> dict[str, Any]:
         return {name: getattr(self._manager.hook, name).spec for name in dir(hooks) if name.startswith("steppe_")}
 
-    def _refuse(self, record: PluginRecord, mismatch: str, function: Any) -> None:
+    def _refuse(self, record: PluginRecord, mismatch: str, function: object) -> NoReturn:
         code = getattr(function, "__code__", None)
         package = record.target.partition(":")[0].partition(".")[0]
         where = loader.place(code.co_filename, code.co_firstlineno, package) if code else ""
         raise PluginIncompatible(
-            messages.hook_mismatch(record.subject, running=self._steppe_version, mismatch=mismatch, where=where)
+            messages.hook_mismatch(record.label, running=self._steppe_version, mismatch=mismatch, where=where)
         )
 
 
 def tracing() -> bool:
-    """Whether ``STEPPE_TRACE_PLUGINS`` asks for every import and hook call to be printed to stderr."""
+    """Whether ``STEPPE_TRACE_PLUGINS`` is set: every import and hook call is then printed to stderr."""
     return os.environ.get("STEPPE_TRACE_PLUGINS", "") not in ("", "0")
 
 
@@ -105,7 +106,7 @@ def trace(text: str) -> None:
 
 
 class _Trace:
-    """Prints each hook call when it starts, and what came of it."""
+    """Prints each hook call when it starts, and its result or exception."""
 
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self._starts: list[float] = []
@@ -113,7 +114,7 @@ class _Trace:
 
     def _before(self, hook: str, implementations: Sequence[pluggy.HookImpl], kwargs: Mapping[str, Any]) -> None:
         arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
-        owners = ", ".join(one.plugin_name for one in implementations) or "nobody"
+        owners = ", ".join(each.plugin_name for each in implementations) or "nobody"
         trace(f"{hook}({arguments}) of {owners}")
         self._starts.append(time.perf_counter())
 
@@ -126,5 +127,5 @@ class _Trace:
     ) -> None:
         spent = time.perf_counter() - self._starts.pop()
         error = outcome.exception
-        came = f"raised {type(error).__name__}: {error}" if error else f"gave {type(outcome.get_result()).__name__}"
-        trace(f"{hook} {came} ({spent * 1e3:.1f} ms)")
+        result = f"raised {type(error).__name__}: {error}" if error else f"gave {type(outcome.get_result()).__name__}"
+        trace(f"{hook} {result} ({spent * 1e3:.1f} ms)")

@@ -1,7 +1,7 @@
-"""Package metadata to plugin records. Nothing that is found is imported.
+"""Reads plugin records from package metadata, without importing the packages.
 
-The only module that imports ``importlib_metadata``: the backport knows where an editable install comes from, and
-behaves alike on every Python.
+The only module that imports ``importlib_metadata``: the backport knows the folder of an editable install, and behaves
+the same on every Python.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Records = dict[Kind, dict[str, list[PluginRecord]]]
 
 
 def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[str]] | None = None) -> Records:
-    """Every plugin on the path, by kind and name. Two records under one name are a conflict.
+    """Return every plugin on the path, by kind and name. Two records under one name are a conflict.
 
-    A distribution whose metadata cannot be read is left out with a warning; the others are found.
+    A distribution whose metadata cannot be read is left out with a warning.
 
     Args:
-        path: folders to look in; None for ``sys.path``.
-        preferred: distribution -> its alternatives in the order in which they should be offered.
+        path: folders to search; None for ``sys.path``.
+        preferred: the alternatives of a distribution, by its name, in the order in which to suggest them.
     """
     records: Records = {kind: {} for kind in GROUPS.values()}
     seen: set[str] = set()
     for dist in _discover(path):
         try:
-            # Reading one small file and looking for a word is far cheaper than parsing every package's metadata.
+            # Searching one small file for a word is far cheaper than parsing every package's metadata.
             if "steppe." not in (dist.read_text("entry_points.txt") or ""):
                 continue
             fields = _fields(dist)
             name = canonical(fields["name"][0])
             if name in seen or _shadowed(dist, name, path):
                 continue
-            found = list(_records(dist, fields, preferred or {}))
+            plugins = list(_records(dist, fields, preferred or {}))
         except Exception as error:
             warnings.warn(
                 f"steppe leaves out a package in {dist.locate_file('')}: its metadata cannot be read "
@@ -50,7 +50,7 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
             )
             continue
         seen.add(name)
-        for record in found:
+        for record in plugins:
             same_name = records[record.kind].setdefault(record.name, [])
             if record not in same_name:
                 same_name.append(record)
@@ -58,51 +58,51 @@ def scan(*, path: Sequence[str] | None = None, preferred: Mapping[str, Sequence[
 
 
 def installed(name: str, *, path: Sequence[str] | None = None) -> requirements.Installed | None:
-    """The version of an installed distribution and the folder it is in; None where it is not installed."""
+    """Return the version and the folder of an installed distribution; None if it is not installed."""
     unreadable = None
     for dist in _discover(path, name=name):
         location = str(dist.locate_file(""))
         try:
             return requirements.Installed(_fields(dist)["version"][0], location)
-        except (KeyError, FileNotFoundError):  # what an interrupted installation leaves behind
+        except (KeyError, FileNotFoundError):  # an installation was interrupted
             unreadable = requirements.Installed("unknown", location)
     return unreadable
 
 
 def steppe_version() -> str:
-    """The version of steppe that is running, or ``"0+unknown"`` where it runs without being installed."""
-    found = installed("steppe")
-    return "0+unknown" if found is None else found.version
+    """Return the version of the running steppe, or ``"0+unknown"`` if it is not installed as a package."""
+    package = installed("steppe")
+    return "0+unknown" if package is None else package.version
 
 
 def installed_library(dist: str, module: str) -> LibraryInfo:
-    """Describe an installed library by its metadata, without importing it: what ``steppe_library`` may return.
+    """Describe an installed library by its metadata, without importing it, for the hook ``steppe_library``.
 
     Args:
-        dist: name of its distribution.
+        dist: name of the distribution.
         module: its top-level module.
 
     Raises:
         importlib_metadata.PackageNotFoundError: it is not installed.
     """
-    found = find_spec(module)
-    return LibraryInfo(dist, distribution(dist).version, (found.origin or "") if found is not None else "")
+    spec = find_spec(module)
+    return LibraryInfo(dist, distribution(dist).version, (spec.origin or "") if spec is not None else "")
 
 
 def _fields(dist: Distribution) -> dict[str, list[str]]:
-    """The fields at the head of a distribution's metadata, by lower-case name.
+    """Return the header fields of a distribution's metadata, by lower-case name.
 
     Raises:
-        FileNotFoundError: it has none.
-        KeyError: it has no name or version.
+        FileNotFoundError: the distribution has no metadata.
+        KeyError: the metadata has no name or version.
     """
     text = dist.read_text("METADATA")
-    if text is None:  # an egg, or nothing at all
-        found = dist.metadata
-        lines = [f"{name}: {found[name]}" for name in ("Name", "Version") if found[name]]
+    if text is None:  # an egg, or no metadata
+        metadata = dist.metadata
+        lines = [f"{name}: {metadata[name]}" for name in ("Name", "Version") if metadata[name]]
         lines += [f"Requires-Dist: {line}" for line in dist.requires or []]
     else:
-        # Distribution.metadata takes the whole of the email package to read these lines: half of what a listing costs.
+        # Distribution.metadata would parse these lines with the email package, which takes half the time of a listing.
         lines = text.partition("\n\n")[0].splitlines()
     fields: dict[str, list[str]] = {}
     for line in lines:
@@ -122,7 +122,7 @@ def _records(
     try:
         needed, choices = requirements.split(name, lines, extras=extras, preferred=preferred.get(canonical(name), ()))
     except InvalidRequirement:
-        needed, choices = tuple(lines), ()  # check() says so when the plugin is asked for
+        needed, choices = tuple(lines), ()  # check() raises the error when the plugin is used
     for entry in dist.entry_points:
         if kind := GROUPS.get(entry.group):
             yield PluginRecord(

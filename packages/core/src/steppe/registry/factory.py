@@ -1,4 +1,4 @@
-"""An environment id as a callable that can be sent to another process."""
+"""EnvFactory: an environment id as a callable that can be pickled for another process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from . import manager
 
 
 class EnvFactory:
-    """Makes the environment of an id, each time it is called.
+    """Makes the environment of an id at each call.
 
-    It holds no plugin: the process that calls it finds and loads the plugin. An id that was registered in process is
-    held as the registered function, which pickle takes along by value.
+    The process that calls it finds and imports the plugin. For an id that was registered with `register_env`, the
+    factory holds the registered function, and is pickled with it by value.
 
     Args:
         id: the environment's id.
         kwargs: keyword arguments of `make_env`.
-        make: for an id registered in process, the function that makes the environment from `kwargs`.
+        make: the function of an id that was registered with `register_env`; None for an id of a plugin.
     """
 
     __slots__ = ("_make", "id", "kwargs")
@@ -31,7 +31,7 @@ class EnvFactory:
         """Make the environment.
 
         Args:
-            **kwargs: more keyword arguments of `make_env`; they come before those that the factory holds.
+            **kwargs: more keyword arguments of `make_env`; they override those of the factory.
 
         Raises:
             SteppeError: as `make_env`.
@@ -53,9 +53,9 @@ class EnvFactory:
             return NotImplemented
         if (self.id, self._make) != (other.id, other._make) or self.kwargs.keys() != other.kwargs.keys():
             return False
-        # Arrays compare element by element: for factories, the same object is the question.
+        # Arrays compare element by element, so values other than these types are equal only if they are identical.
         return all(
-            value is theirs or (type(value) is type(theirs) and isinstance(value, _PLAIN) and value == theirs)
+            value is theirs or (type(value) is type(theirs) and isinstance(value, _COMPARABLE) and value == theirs)
             for value, theirs in ((value, other.kwargs[key]) for key, value in self.kwargs.items())
         )
 
@@ -67,7 +67,7 @@ class EnvFactory:
         return f"env_factory({self.id!r}{arguments})"
 
 
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_COMPARABLE = (bool, int, float, str, bytes, type(None))
 
 
 def _unpickle(id: str, payload: bytes) -> EnvFactory:

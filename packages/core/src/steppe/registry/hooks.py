@@ -1,7 +1,7 @@
-"""The five hooks of an environment plugin, and the marker with which a plugin implements them.
+"""The five hooks of an environment plugin, and the marker ``hookimpl`` of their implementations.
 
-The module of a plugin imports neither its library nor torch at its top: that happens inside the hooks. A hook is only
-called on the plugin that owns the namespace. Hooks may gain arguments; an implementation names those that it wants.
+The module of a plugin must not import its library or torch at the top; the hooks import them. A hook is only called on
+the plugin that owns the namespace. Hooks may get more arguments later; an implementation declares those that it needs.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ def steppe_make_env(name: str, kwargs: dict[str, Any]) -> Any:
     """Make an environment.
 
     Args:
-        name: what stands after the first colon of the id.
+        name: the part of the id after the first colon.
         kwargs: the keyword arguments of `make_env`.
 
     Returns:
         The environment, an `EnvBase`.
 
     Raises:
-        EnvNotFound: there is no such environment; ``raise env_not_found(namespace, name)`` writes the text.
+        EnvNotFound: the name is unknown; write ``raise env_not_found(namespace, name)``.
     """
 
 
 @hookspec(firstresult=True)
 def steppe_env_names() -> Iterable[str]:  # type: ignore[empty-body]
-    """Name the environments that exist, without building any. May be partial; used for lists and suggestions."""
+    """Return the names of the environments, without making any. May be incomplete; used for lists and suggestions."""
 
 
 @hookspec(firstresult=True)
 def steppe_library() -> LibraryInfo:  # type: ignore[empty-body]
-    """Name the wrapped library as it is now: its distribution, version and file."""
+    """Return the distribution, version and file of the installed library."""
 
 
 @hookspec
@@ -51,18 +51,18 @@ def steppe_worker_setup(worker: int) -> None:
     """Prepare a worker process, once, before its first environment of this plugin.
 
     Args:
-        worker: index of the process among those of its batch: for choosing a render device, say.
+        worker: index of the process in its batch, for example to choose a render device.
     """
 
 
 @hookspec(firstresult=True)
 def steppe_register(id: str, make: Any, options: dict[str, Any]) -> bool:  # type: ignore[empty-body]
-    """Register an environment of steppe's with the wrapped library, so that the library can make it.
+    """Register an environment of steppe with the wrapped library, so that the library can make it.
 
     Args:
-        id: what the library will know it by.
-        make: what makes it: an id of steppe's, or a callable that returns an `EnvBase`.
-        options: what else the library can be told; the plugin documents it.
+        id: the id in the library.
+        make: an id of steppe, or a callable that returns an `EnvBase`.
+        options: further arguments for the library; the plugin documents them.
 
     Returns:
         True.

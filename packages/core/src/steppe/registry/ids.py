@@ -15,7 +15,7 @@ class EnvId:
 
     Attributes:
         namespace: the plugin that makes the environment, ``"gym"`` in ``"gym:ALE/Pong-v5"``.
-        name: what the plugin is asked for, ``"ALE/Pong-v5"``; it may hold more colons.
+        name: the environment's name in the plugin, ``"ALE/Pong-v5"``; it may contain more colons.
     """
 
     namespace: str
@@ -23,11 +23,11 @@ class EnvId:
 
     @classmethod
     def parse(cls, text: str, *, installed: Iterable[str] = ()) -> EnvId:
-        """Split at the first colon only, so that a name such as ``"my.module:Env-v0"`` passes through whole.
+        """Split an id at the first colon; a name such as ``"my.module:Env-v0"`` stays whole.
 
         Args:
             text: the id.
-            installed: the namespaces to list where the id is malformed.
+            installed: the namespaces to list in the error.
 
         Raises:
             EnvIdError: `text` is not a string of the form ``"namespace:name"``.

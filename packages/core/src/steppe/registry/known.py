@@ -1,4 +1,4 @@
-"""The names that first-party packages provide or will provide, and how to install each package."""
+"""The names that first-party packages provide, and how to install each package."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Known:
     """A table of known names.
 
     Attributes:
-        names: kind of plugin -> name -> package.
-        alternatives: distribution -> its extras of which one is needed, the preferred first. Some build tools sort
-            requirements, so that the order in which the author wrote them is not in the metadata.
+        names: packages by kind of plugin and name.
+        alternatives: by distribution, the extras of which one is needed, the preferred one first. Some build tools sort
+            requirements, so the metadata may have them in another order.
     """
 
     names: Mapping[Kind, Mapping[str, Provider]] = field(default_factory=dict)
@@ -52,4 +52,4 @@ FIRST_PARTY = Known(
     names={kind: {name: Provider(*value) for name, value in table.items()} for kind, table in _KINDS.items()},
     alternatives=_known_table.ALTERNATIVES,
 )
-"""The packages that are developed together with steppe."""
+"""The table of the packages that are developed together with steppe."""

@@ -1,4 +1,4 @@
-"""Plugins that are imported: once each, with their hooks checked and called."""
+"""Plugins: imports each plugin once, validates its hooks and calls them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from . import callers
 
 Key = tuple[Kind, str, str]
-"""What tells plugins apart: kind, name and distribution."""
+"""Identifies a plugin: kind, name and distribution."""
 
 
 def key_of(record: PluginRecord) -> Key:
-    """What tells a plugin apart."""
+    """Return the key that identifies a plugin."""
     return record.kind, record.name, record.dist
 
 
@@ -28,7 +28,7 @@ class Plugins:
     Safe to use from several threads: a plugin is imported once, and different plugins do not wait for each other.
 
     Args:
-        check: raises what is wrong with a plugin's requirements.
+        check: raises a PluginError if a plugin's requirements are not met.
         steppe_version: the version of steppe that is running, for errors.
     """
 
@@ -48,23 +48,23 @@ class Plugins:
         return key_of(record) in self._loaded
 
     def failure(self, record: PluginRecord) -> PluginError | None:
-        """Why a plugin could not be imported, where it was tried."""
+        """The error of a plugin's failed import, or None."""
         return self._failed.get(key_of(record))
 
     def forget_failures(self) -> None:
-        """Let plugins that failed to import be tried again."""
+        """Let plugins that failed to import be imported again at their next use."""
         with self._lock:
             self._failed.clear()
 
-    def call(self, plugin: Any, hook: str, **arguments: Any) -> Any:
-        """Call a hook of a plugin that is loaded."""
+    def call(self, plugin: object, hook: str, **arguments: object) -> Any:
+        """Call a hook of an imported plugin."""
         return self._hooks().call(plugin, hook, **arguments)
 
     def load(self, record: PluginRecord) -> Any:
-        """Check a plugin's requirements, import it and check its hooks, once; a failed import raises the same again.
+        """Check a plugin's requirements, import it and validate its hooks, once; later calls return it or raise again.
 
         Raises:
-            PluginError: what is wrong with it.
+            PluginError: the plugin cannot be used.
         """
         key = key_of(record)
         with self._lock:
@@ -75,7 +75,7 @@ class Plugins:
             elif key in self._failed:
                 raise self._failed[key].with_traceback(None)
             else:
-                self._check(record)  # not remembered: installing the library fixes it
+                self._check(record)  # not cached, because installing the library fixes it
                 try:
                     plugin = self._import(record)
                 except (PluginBroken, PluginIncompatible) as error:
@@ -95,10 +95,10 @@ class Plugins:
                 self._hooks().add(record, plugin)
         if callers.tracing():
             spent = (time.perf_counter() - start) * 1e3
-            callers.trace(f"loaded {record.subject} from {record.target} ({spent:.1f} ms)")
+            callers.trace(f"loaded {record.label} from {record.target} ({spent:.1f} ms)")
         return plugin
 
-    def _prepare(self, record: PluginRecord, plugin: Any) -> None:
+    def _prepare(self, record: PluginRecord, plugin: object) -> None:
         if self._worker is not None and record.kind == "env" and id(plugin) not in self._ready:
             self._ready.add(id(plugin))
             self.call(plugin, "steppe_worker_setup", worker=self._worker)
@@ -106,14 +106,14 @@ class Plugins:
     def _hooks(self) -> callers.Callers:
         with self._lock:
             if self._callers is None:
-                # The first use of pluggy: finding plugins does without it.
+                # Imported here, because finding plugins does not need pluggy.
                 from . import callers
 
                 self._callers = callers.Callers(steppe_version=self._steppe_version())
             return self._callers
 
     def enter_worker(self, worker: int | None, found: Mapping[Kind, Mapping[str, list[PluginRecord]]]) -> None:
-        """Prepare each plugin for a worker process before its first use there, and now those that are loaded."""
+        """Call ``steppe_worker_setup`` of each imported plugin, and of others before their first use."""
         with self._lock:
             self._worker = worker
             loaded = list(self._loaded.items())

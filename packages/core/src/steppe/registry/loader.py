@@ -1,4 +1,4 @@
-"""Importing what an entry point names, and saying exactly what is wrong where that fails."""
+"""Imports the target of an entry point; errors say exactly what is wrong."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def load(record: PluginRecord) -> Any:
         PluginBroken: the module does not exist, fails to import, or lacks the attribute.
     """
     module_name, _, attributes = record.target.partition(":")
-    found: Any = _import(record, module_name)
+    target: object = _import(record, module_name)
     for attribute in attributes.split(".") if attributes else ():
-        if not hasattr(found, attribute):
-            text = messages.no_such_attribute(record.subject, module=module_name, attribute=attributes)
+        if not hasattr(target, attribute):
+            text = messages.no_such_attribute(record.label, module=module_name, attribute=attributes)
             raise PluginBroken(text)
-        found = getattr(found, attribute)
-    return found
+        target = getattr(target, attribute)
+    return target
 
 
 def _import(record: PluginRecord, module_name: str) -> ModuleType:
     try:
         return import_module(module_name)
-    # SystemExit too: a module that exits on import must not end the program that only looked it up.
+    # SystemExit too: a module that exits on import must not end the caller's program.
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and _names_part_of(module_name, error.name):
-            raise PluginBroken(messages.no_such_module(record.subject, module=module_name)) from error
+            raise PluginBroken(messages.no_such_module(record.label, module=module_name)) from error
         text = messages.broken(
             record.name,
-            subject=record.subject,
+            label=record.label,
             dist=record.dist,
             version=record.version,
             target=record.target,
@@ -54,7 +54,7 @@ def _names_part_of(module_name: str, missing: str | None) -> bool:
 
 
 def _where(error: BaseException, module_name: str) -> str:
-    """The last line of the plugin's own package that was running, as ``"acme_sim/plugin.py:3"``."""
+    """The line of the plugin's own package at which the error was raised, as ``"acme_sim/plugin.py:3"``."""
     package = module_name.partition(".")[0]
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
@@ -69,7 +69,7 @@ def _inside(file: str, package: str) -> bool:
 
 
 def place(file: str, line: int | None, package: str) -> str:
-    """A line of a package's source, from the package's folder on."""
+    """Format a line of a package's source, with the path from the package's folder on."""
     parts = PurePath(file).parts
     start = len(parts) - 1 - parts[::-1].index(package) if package in parts else len(parts) - 1
     return f"{'/'.join(parts[start:])}:{line}"

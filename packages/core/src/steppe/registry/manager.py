@@ -1,4 +1,4 @@
-"""The registry: who provides which name, loaded at the first use of that name."""
+"""Registry: finds the plugin that provides a name, and imports it at the first use of that name."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from ..errors import (
 from . import answers, discovery, known, messages, requirements
 from .ids import EnvId
 from .loaded_plugins import Plugins
-from .providers import Providers
+from .providers import Providers, Settings
 from .records import GROUPS, Kind, LibraryInfo, PluginRecord, State
 from .registrations import Registration, Registrations
 
 
 class Registry:
-    """Finds plugins in package metadata, loads one at the first use of its name, and calls its hooks.
+    """Finds plugins in package metadata, imports each at the first use of its name, and calls its hooks.
 
     Safe to use from several threads: a plugin is imported once, and different plugins do not wait for each other.
 
     Args:
-        path: folders in which to look for packages; None for ``sys.path``, an empty list for no packages at all.
-        steppe_version: the version that plugins are checked against; None for the one that is running.
-        table: the names known to exist, installed or not.
-        checks_envs: refuse what a plugin makes that is no environment of steppe; False for plugins of tests.
+        path: folders to search for packages; None for ``sys.path``, an empty list for no packages.
+        steppe_version: the version that plugins are checked against; None for the running one.
+        table: known names, installed or not.
+        checks_envs: whether plugins must make environments of steppe; False for tests.
 
     Attributes:
         providers: which installed packages provide a name, and which of them are hidden.
-        registrations: what is registered in this process.
-        plugins: what is imported, with the hooks.
+        registrations: what was registered with `register_env`.
+        plugins: the imported plugins.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class Registry:
     # Finding
 
     def refresh(self) -> None:
-        """Forget what was found, so that packages installed since are seen, and broken plugins are tried again."""
+        """Clear the cache, so that newly installed packages are found, and broken plugins imported again."""
         self.providers.refresh()
         self.plugins.forget_failures()
 
     def found(self) -> list[PluginRecord]:
-        """Every plugin found, by kind and name, without a look at whether it can be used. Imports none."""
+        """Return every plugin, by kind and name, without its state. Imports none."""
         return [record for record, _ in self._found()]
 
     def records(self) -> list[PluginRecord]:
-        """Every plugin found, with its state and what is wrong with it, by kind and name. Imports none."""
-        return [self._judged(record, providers) for record, providers in self._found()]
+        """Return every plugin with its state and problem, by kind and name. Imports none."""
+        return [self._with_state(record, providers) for record, providers in self._found()]
 
     def _found(self) -> Iterator[tuple[PluginRecord, list[PluginRecord]]]:
-        """Every plugin found, with all that have its name."""
+        """Yield every plugin, and the list of all plugins with its name."""
         found = self.providers.found()
         for kind in found:
             for _, providers in sorted(found[kind].items()):
@@ -82,18 +82,18 @@ class Registry:
                     yield record, providers
 
     def namespaces(self) -> list[str]:
-        """The namespaces that ids can start with: installed and not hidden, or registered in process."""
+        """Return the namespaces that ids can start with: installed and not hidden, or registered."""
         return sorted({*self.providers.names("env"), *self.registrations.namespaces()})
 
     def availability(self) -> dict[str, bool]:
-        """Every namespace that is installed, known or registered, and whether it can be used as things stand."""
+        """Return every namespace that is installed, known or registered, and whether it can be used now."""
         states = {record.name: record.state for record in self.records() if record.kind == "env"}
         names = sorted({*self._table.of("env"), *self.namespaces(), *states})
         registered = self.registrations.namespaces()
         return {name: name in registered or states.get(name) in ("available", "loaded") for name in names}
 
     def not_installed(self) -> list[tuple[Kind, str, known.Provider]]:
-        """The known names that no installed package provides."""
+        """Return the known names that no installed package provides."""
         found = self.providers.found()
         return [
             (kind, name, provider)
@@ -103,7 +103,7 @@ class Registry:
         ]
 
     def known_provider(self, kind: Kind, name: str) -> known.Provider | None:
-        """The first-party package that has a name, installed or not; None if none is known."""
+        """Return the first-party package that has a name, installed or not; None for unknown names."""
         return self._table.of(kind).get(name)
 
     def parse(self, text: str) -> EnvId:
@@ -114,17 +114,17 @@ class Registry:
             return EnvId.parse(text, installed=self.namespaces())
 
     def find(self, env_id: EnvId) -> PluginRecord:
-        """The one plugin that provides an id's namespace, from metadata alone.
+        """Return the plugin that provides an id's namespace, without importing it.
 
         Raises:
             PluginNotFound: no installed package provides it.
-            PluginBlocked: the package that does is hidden.
+            PluginBlocked: its package is hidden.
             PluginConflict: two packages provide it.
         """
         name = env_id.namespace
         record = self.providers.sole("env", name)
         if record is None:
-            # A notebook may have installed it since: look once more before saying no.
+            # A notebook may have installed the package since the last search.
             self.providers.refresh()
             record = self.providers.sole("env", name)
         if record is not None:
@@ -142,7 +142,7 @@ class Registry:
         )
 
     def check(self, record: PluginRecord) -> None:
-        """Raise what is wrong with a plugin's requirements; nothing is imported."""
+        """Raise a PluginError if a plugin's requirements are not met; nothing is imported."""
         cache: dict[str, requirements.Installed | None] = {}
 
         def installed(name: str) -> requirements.Installed | None:
@@ -163,17 +163,17 @@ class Registry:
     # Environments
 
     def make(self, text: str, kwargs: dict[str, Any]) -> Any:
-        """Make the environment of an id. Its own exceptions come out as they are, with a note on Python 3.11."""
+        """Make the environment of an id. Its exceptions are not wrapped, and get a note on Python 3.11."""
         env_id = self.parse(text)
         function = "steppe_make_env"
         registered = self.registrations.find(env_id)
         if registered is not None:
             maker = function = "the function registered in this process"
-            subject = f"'{env_id.namespace}:' (registered in this process)"
+            label = f"'{env_id.namespace}:' (registered in this process)"
         else:
             record = self.find(env_id)
             plugin = self.plugins.load(record)
-            maker, subject = f"{record.dist} {record.version}", record.subject
+            maker, label = f"{record.dist} {record.version}", record.label
         try:
             if registered is not None:
                 env = registered(**kwargs)
@@ -190,24 +190,24 @@ class Registry:
         if env is None:
             if registered is None:
                 self._check_name(env_id)
-            raise PluginError(messages.made_nothing(subject, name=env_id.name, function=function))
+            raise PluginError(messages.made_nothing(label, name=env_id.name, function=function))
         if self._checks_envs:
-            answers.check_env(env, subject, name=env_id.name, function=function)
+            answers.check_env(env, label, name=env_id.name, function=function)
         return env
 
     def _check_name(self, env_id: EnvId, *, cause: Exception | None = None) -> None:
-        """Raise EnvNotFound if a plugin lists its names, and this one is not among them."""
+        """Raise EnvNotFound if a plugin lists its names without this one."""
         try:
             names = self.env_names(env_id.namespace)
-        except Exception:  # what is wrong with the list is not what was asked
+        except Exception:  # an error of the list would hide the error that is being raised
             names = []
         if names and env_id.name not in names:
             raise self.env_not_found(env_id.namespace, env_id.name, names=names) from cause
 
     def maker(self, text: str) -> Callable[..., Any] | None:
-        """The function behind an id registered in process, None for a plugin's id.
+        """Return the function of an id that was registered with `register_env`, None for an id of a plugin.
 
-        Everything that can be known without importing the plugin is checked.
+        The plugin is checked as far as possible without importing it.
         """
         env_id = self.parse(text)
         registered = self.registrations.find(env_id)
@@ -216,40 +216,40 @@ class Registry:
         return registered
 
     def env_names(self, namespace: str) -> list[str]:
-        """The names in a namespace, sorted; loads the plugin. Empty where it does not list them."""
+        """Return the names in a namespace, sorted; imports the plugin. Empty if the plugin does not list them."""
         own = self.registrations.env_names(namespace)
         if namespace in self.registrations.all() or (own and namespace not in self.providers.found()["env"]):
             return sorted(own)
         record = self.find(EnvId(namespace, "*"))
         found = self.plugins.call(self.plugins.load(record), "steppe_env_names")
-        return sorted({*own, *answers.checked_names(found, record.subject, namespace=namespace)})
+        return sorted({*own, *answers.checked_names(found, record.label, namespace=namespace)})
 
     def library(self, namespace: str) -> LibraryInfo | None:
-        """The library behind a namespace, as its plugin reports it; loads the plugin."""
+        """Return the library behind a namespace, as its plugin reports it; imports the plugin."""
         record = self.find(EnvId(namespace, "*"))
         found = self.plugins.call(self.plugins.load(record), "steppe_library")
-        return answers.checked_library(found, record.subject)
+        return answers.checked_library(found, record.label)
 
     def register_with_library(self, namespace: str, id: str, make: Any, options: dict[str, Any]) -> None:
-        """Have the plugin of a namespace register an environment with its library; loads the plugin."""
+        """Register an environment with the library of a namespace; imports the plugin."""
         record = self.find(EnvId(namespace, "*"))
         if not self.plugins.call(self.plugins.load(record), "steppe_register", id=id, make=make, options=options):
-            raise PluginError(f"{record.subject} cannot register environments with its library: it has no such hook.")
+            raise PluginError(f"{record.label} cannot register environments with its library: it has no such hook.")
 
     def env_not_found(self, namespace: str, name: str, *, names: Iterable[str] | None) -> EnvNotFound:
-        """The error of a plugin that has no such environment, with the closest name and their number."""
-        subject = f"Plugin {namespace!r}"
+        """Return the error of a plugin for an unknown environment; see `steppe.registry.env_not_found`."""
+        label = f"Plugin {namespace!r}"
         try:
             record = self.providers.sole("env", namespace)
             if record is not None:
                 library = self.library(namespace)
                 versions = f", {library.dist} {library.version}" if library else ""
-                subject = f"Plugin {namespace!r} ({record.dist} {record.version}{versions})"
+                label = f"Plugin {namespace!r} ({record.dist} {record.version}{versions})"
             listed = sorted(self.env_names(namespace) if names is None else names)
-        # What can be said about the plugin only decorates the text: it must not hide that the name is wrong.
+        # Details of the plugin only add to the text: their errors must not replace the error about the name.
         except Exception:
             listed = sorted(names or ())
-        return EnvNotFound(messages.unknown_env(subject, namespace=namespace, name=name, names=listed))
+        return EnvNotFound(messages.unknown_env(label, namespace=namespace, name=name, names=listed))
 
     def register(self, name: str, make: Callable[..., Any], *, names: Iterable[str] | None) -> None:
         """Register a namespace or a whole id for this process; see `steppe.register_env`."""
@@ -263,13 +263,20 @@ class Registry:
 
     # Transforms, loggers and commands
 
-    def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = ()) -> Any:
-        """Load the class of a plugin; see `steppe.registry.find_transform`, `find_collector` and `find_logger`.
+    def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = ()) -> type[Any]:
+        """Import the class of a transform, collector or logger that an installed package provides.
 
         Args:
             kind: ``"transform"``, ``"collector"`` or ``"logger"``.
-            name: name of the class, of a logger also its short form.
+            name: name of the class; of a logger also the part before ``Logger``, in any case: ``"csv"``.
             core: the names of the core's own classes, for suggestions.
+
+        Raises:
+            TransformNotFound, CollectorNotFound, LoggerNotFound: a first-party package has it and is not installed.
+            AttributeError: no known package has it, or the name starts with an underscore.
+            PluginConflict: two packages provide it.
+            PluginBlocked: its package is hidden.
+            PluginError: its package cannot be used.
         """
         known = [*self.providers.found()[kind], *self._table.of(kind)]
         if name.startswith("_"):
@@ -279,14 +286,14 @@ class Registry:
             raise AttributeError(messages.unknown_class(kind, name, candidates=[*core, *known]))
         value = self.plugins.load(record)
         if not isinstance(value, type):
-            raise PluginBroken(messages.not_a_class(record.subject, target=record.target))
+            raise PluginBroken(messages.not_a_class(record.label, target=record.target))
         return value
 
     def find_command(self, name: str, *, core: Sequence[str] = ()) -> Any:
         """Load a command of an installed package, a `steppe.cli.Command`.
 
         Args:
-            name: what stands after ``steppe`` on the command line.
+            name: the command after ``steppe`` on the command line.
             core: the names of the core's own commands, for the error.
 
         Raises:
@@ -301,11 +308,11 @@ class Registry:
         command = self.plugins.load(record)
         missing = [part for part in ("help", "add_arguments", "run") if not hasattr(command, part)]
         if missing:
-            raise PluginBroken(messages.not_a_command(record.subject, target=record.target, missing=missing))
+            raise PluginBroken(messages.not_a_command(record.label, target=record.target, missing=missing))
         return command
 
     def _find(self, kind: Kind, name: str, *, requested: str) -> PluginRecord | None:
-        """The plugin that provides a name; None if neither an installed nor a known package does."""
+        """Return the plugin that provides a name; None if no known package does."""
         record = self.providers.sole(kind, name)
         if record is None and (provider := self.known_provider(kind, name)):
             error = _NOT_INSTALLED[kind]
@@ -317,16 +324,16 @@ class Registry:
     def enter_worker(
         self,
         *,
-        settings: dict[str, str | None] | None,
+        settings: Settings | None,
         registered: dict[str, Registration],
         worker: int | None,
     ) -> None:
-        """Take over what holds in the parent process, and prepare the plugins that are loaded already."""
+        """Take over the state of the parent process, and prepare the plugins that are imported already."""
         self.providers.settings = settings
         self.registrations.update(registered)
         self.plugins.enter_worker(worker, self.providers.found())
 
-    def _judged(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:
+    def _with_state(self, record: PluginRecord, providers: list[PluginRecord]) -> PluginRecord:
         state: State = "available"
         problem = ""
         if self.providers.hidden_by(record):
@@ -356,8 +363,8 @@ _NOT_INSTALLED = {
 
 
 def _full_name(name: str, classes: Iterable[str]) -> str:
-    """The class that a short name stands for: ``"csv"`` for ``"CSVLogger"``; the name itself where there is none."""
-    folded = {one.casefold(): one for one in classes}
+    """Return the class for a short name, ``"CSVLogger"`` for ``"csv"``; the name itself if there is no such class."""
+    folded = {each.casefold(): each for each in classes}
     if name in folded.values():
         return name
     return folded.get(name.casefold()) or folded.get(f"{name}logger".casefold()) or name
@@ -367,13 +374,13 @@ _registry = Registry()
 
 
 def current() -> Registry:
-    """The registry that the functions of `steppe.registry` use."""
+    """Return the registry that the functions of `steppe.registry` use."""
     return _registry
 
 
 @contextmanager
 def use(registry: Registry) -> Iterator[Registry]:
-    """Put another registry in its place, for tests."""
+    """Replace the registry in a block, for tests."""
     global _registry
     before, _registry = _registry, registry
     try:

@@ -1,6 +1,6 @@
-"""Every text of the registry's errors, as pure functions.
+"""The texts of all errors of the registry, as pure functions.
 
-Each says what was asked, what was found, and the command that fixes it.
+Each says what was requested, what was found, and which command fixes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def unknown_namespace(
     namespace: str, *, asked: str, name: str, candidates: Iterable[str], installed: Iterable[str]
 ) -> str:
     installed = list(installed)
-    # What would have to be installed first, or is not there yet, is meant only where the names are nearly alike.
+    # Packages that are not installed are only suggested if the names are very similar.
     close = suggestion(namespace, installed) or suggestion(namespace, candidates, cutoff=0.75)
     hint = f"Did you mean '{close}:{name}'? " if close else ""
     return (
@@ -39,11 +39,11 @@ def unknown_namespace(
     )
 
 
-def unknown_env(subject: str, *, namespace: str, name: str, names: Sequence[str]) -> str:
+def unknown_env(label: str, *, namespace: str, name: str, names: Sequence[str]) -> str:
     close = suggestion(name, names)
     hint = f" Did you mean {close!r}?" if close else ""
     count = f" 'steppe envs {namespace}' lists all {len(names)}." if names else ""
-    return f"{subject} has no environment {name!r}.{hint}{count}"
+    return f"{label} has no environment {name!r}.{hint}{count}"
 
 
 def unknown_registered_env(owner: str, *, name: str, names: Sequence[str]) -> str:
@@ -52,23 +52,23 @@ def unknown_registered_env(owner: str, *, name: str, names: Sequence[str]) -> st
     return f"'{owner}:' (registered in this process) has no environment {name!r}.{hint} It has: {_listed(names)}."
 
 
-def library_missing(subject: str, *, missing: Sequence[str]) -> str:
+def library_missing(label: str, *, missing: Sequence[str]) -> str:
     verb = "is" if len(missing) == 1 else "are"
-    return f"{subject} needs {_joined(missing)}, which {verb} not installed: {_pip(missing)}."
+    return f"{label} needs {_joined(missing)}, which {verb} not installed: {_pip(missing)}."
 
 
-def none_of_several(subject: str, *, alternatives: Sequence[str], install: str) -> str:
+def none_of_several(label: str, *, alternatives: Sequence[str], install: str) -> str:
     neither = "neither" if len(alternatives) == 2 else "none of them"
     found = f"{neither} is installed" if len(alternatives) > 1 else "it is not installed"
-    return f"{subject} needs {' or '.join(alternatives)}; {found}: pip install '{install}'."
+    return f"{label} needs {' or '.join(alternatives)}; {found}: pip install '{install}'."
 
 
-def version_unsupported(subject: str, *, supported: str, library: str, version: str, where: str, install: str) -> str:
-    return f"{subject} supports {supported}, but {library} {version} is installed in {where}: pip install '{install}'."
+def version_unsupported(label: str, *, supported: str, library: str, version: str, where: str, install: str) -> str:
+    return f"{label} supports {supported}, but {library} {version} is installed in {where}: pip install '{install}'."
 
 
-def other_steppe(subject: str, *, needs: str, running: str, dist: str, newer_runs: bool) -> str:
-    found = f"{subject} was written for {needs}, but steppe {running} is running"
+def other_steppe(label: str, *, needs: str, running: str, dist: str, newer_runs: bool) -> str:
+    found = f"{label} was written for {needs}, but steppe {running} is running"
     if newer_runs:
         return f"{found}: pip install -U {dist}, or pip install '{needs}'."
     series = ".".join(running.split(".")[:2])
@@ -76,13 +76,13 @@ def other_steppe(subject: str, *, needs: str, running: str, dist: str, newer_run
     return f"{found}: pip install -U '{needs}', or {article} {dist} made for {series}."
 
 
-def hook_mismatch(subject: str, *, running: str, mismatch: str, where: str) -> str:
+def hook_mismatch(label: str, *, running: str, mismatch: str, where: str) -> str:
     place = f" ({where})" if where else ""
-    return f"{subject} does not fit steppe {running}: {mismatch}{place}."
+    return f"{label} does not fit steppe {running}: {mismatch}{place}."
 
 
-def hook_arguments(hook: str, *, takes: Sequence[str], asks: Sequence[str]) -> str:
-    return f"{hook} takes ({', '.join(takes)}), the plugin asks for {_joined([repr(name) for name in asks])}"
+def hook_arguments(hook: str, *, takes: Sequence[str], unknown: Sequence[str]) -> str:
+    return f"{hook} takes ({', '.join(takes)}), the plugin's function takes {_joined([repr(name) for name in unknown])}"
 
 
 def hook_unmarked(hook: str) -> str:
@@ -99,9 +99,9 @@ def hook_unknown(hook: str, *, candidates: Iterable[str]) -> str:
 
 
 def broken(
-    name: str, *, subject: str, dist: str, version: str, target: str, cause: BaseException, where: str, hide: str
+    name: str, *, label: str, dist: str, version: str, target: str, cause: BaseException, where: str, hide: str
 ) -> str:
-    kind = subject.partition(" ")[0]
+    kind = label.partition(" ")[0]
     place = f" ({where})" if where else ""
     return (
         f"{kind} {name!r} ({dist} {version}, {target}) failed to import: {type(cause).__name__}: {cause}{place}. "
@@ -109,24 +109,24 @@ def broken(
     )
 
 
-def no_such_module(subject: str, *, module: str) -> str:
-    return f"{subject} names the module {module!r}, which does not exist: its package metadata is wrong."
+def no_such_module(label: str, *, module: str) -> str:
+    return f"{label} names the module {module!r}, which does not exist: its package metadata is wrong."
 
 
-def no_such_attribute(subject: str, *, module: str, attribute: str) -> str:
-    return f"{subject} names {attribute!r} of {module!r}, which has none: its package metadata is wrong."
+def no_such_attribute(label: str, *, module: str, attribute: str) -> str:
+    return f"{label} names {attribute!r} of {module!r}, which has none: its package metadata is wrong."
 
 
-def not_a_class(subject: str, *, target: str) -> str:
-    return f"{subject} names '{target}', which is not a class: its package metadata is wrong."
+def not_a_class(label: str, *, target: str) -> str:
+    return f"{label} names '{target}', which is not a class: its package metadata is wrong."
 
 
-def not_a_command(subject: str, *, target: str, missing: Sequence[str]) -> str:
-    return f"{subject} names '{target}', which is no command: it has no {_joined(missing)}."
+def not_a_command(label: str, *, target: str, missing: Sequence[str]) -> str:
+    return f"{label} names '{target}', which is no command: it has no {_joined(missing)}."
 
 
-def bad_requirements(subject: str, *, cause: BaseException) -> str:
-    return f"{subject} has a requirement that cannot be read ({cause}): its package metadata is wrong."
+def bad_requirements(label: str, *, cause: BaseException) -> str:
+    return f"{label} has a requirement that cannot be read ({cause}): its package metadata is wrong."
 
 
 def conflict(what: str, *, providers: Sequence[str], hide: Sequence[str]) -> str:
@@ -146,43 +146,43 @@ def namespace_taken(namespace: str, *, dist: str, version: str) -> str:
     )
 
 
-def made_nothing(subject: str, *, name: str, function: str) -> str:
-    return f"{subject} made no environment for {name!r}: {function} returned None. Write: return env"
+def made_nothing(label: str, *, name: str, function: str) -> str:
+    return f"{label} made no environment for {name!r}: {function} returned None. Write: return env"
 
 
-def made_no_environment(subject: str, *, name: str, found: str, function: str) -> str:
+def made_no_environment(label: str, *, name: str, found: str, function: str) -> str:
     library = found.partition(".")[0]
     wrapper = ", such as steppe_gym.GymWrapper(env)," if library in ("gym", "gymnasium") else ""
     return (
-        f"{subject} made {_an(found)} for {name!r}, which is no environment of steppe. Return an EnvBase{wrapper} from "
+        f"{label} made {_an(found)} for {name!r}, which is no environment of steppe. Return an EnvBase{wrapper} from "
         f"{function}."
     )
 
 
-def names_not_listed(subject: str, *, found: object) -> str:
+def names_not_listed(label: str, *, found: object) -> str:
     write = f"return [{found!r}]" if isinstance(found, str) else "return ['...']"
-    return f"{subject}: steppe_env_names must return a list of names, found {found!r}. Write: {write}"
+    return f"{label}: steppe_env_names must return a list of names, found {found!r}. Write: {write}"
 
 
-def name_not_a_string(subject: str, *, found: object) -> str:
-    return f"{subject}: steppe_env_names must return a list of names, found {found!r} among them. Write: return ['...']"
+def name_not_a_string(label: str, *, found: object) -> str:
+    return f"{label}: steppe_env_names must return a list of names, found {found!r} among them. Write: return ['...']"
 
 
-def name_with_namespace(subject: str, *, namespace: str, found: str) -> str:
+def name_with_namespace(label: str, *, namespace: str, found: str) -> str:
     bare = found.removeprefix(f"{namespace}:")
-    return f"{subject}: steppe_env_names gives names without their namespace, found {found!r}. Write: {bare!r}"
+    return f"{label}: steppe_env_names gives names without their namespace, found {found!r}. Write: {bare!r}"
 
 
-def no_library_info(subject: str, *, found: object) -> str:
+def no_library_info(label: str, *, found: object) -> str:
     parts = list(found) if isinstance(found, (tuple, list)) else [found]
     arguments = ", ".join(map(repr, parts)) if len(parts) in (2, 3) else "'...', '...'"
     return (
-        f"{subject}: steppe_library must return a LibraryInfo, found {found!r}. "
+        f"{label}: steppe_library must return a LibraryInfo, found {found!r}. "
         f"Write: return LibraryInfo({arguments}), from steppe import LibraryInfo"
     )
 
 
-def not_carried(name: str, *, cause: str) -> str:
+def not_picklable(name: str, *, cause: str) -> str:
     return f"{name!r} was registered in the parent process with a function that cannot be sent to a worker: {cause}."
 
 
@@ -206,7 +206,7 @@ def unknown_command(name: str, *, commands: Iterable[str], candidates: Iterable[
 
 
 def suggestion(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The candidate that looks most like `word`, or None where none does by `cutoff` (0: any, 1: the same)."""
+    """Return the most similar candidate, or None if its similarity is below `cutoff` (from 0 to 1)."""
     from difflib import get_close_matches
 
     pool = list(dict.fromkeys(candidates))

@@ -1,4 +1,4 @@
-"""What is known about an installed plugin without importing it."""
+"""PluginRecord: an installed plugin, as package metadata describes it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ GROUPS: dict[str, Kind] = {
     "steppe.loggers": "logger",
     "steppe.commands": "command",
 }
-"""The entry-point groups that are read, and the kind of plugin in each."""
+"""The entry-point groups of plugins, and the kind of plugin in each."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of several sets of requirements of which a plugin needs any.
+    """One of several sets of requirements, one of which a plugin needs.
 
     Attributes:
-        install: what to give pip, such as ``"steppe-gym[gymnasium]"``.
+        install: the argument of ``pip install``, such as ``"steppe-gym[gymnasium]"``.
         requires: the requirements, such as ``("gymnasium>=0.28",)``.
     """
 
@@ -33,12 +33,12 @@ class Alternative:
 
 @dataclass(frozen=True)
 class LibraryInfo:
-    """The library behind a plugin, as it is now: what ``steppe_library`` returns.
+    """The installed library of a plugin, as ``steppe_library`` returns it.
 
     Attributes:
         dist: name of the library's distribution, such as ``"gymnasium"``.
         version: its version.
-        module_file: the file of its module, or "" where there is none.
+        module_file: the file of its module, or "".
     """
 
     dist: str
@@ -54,14 +54,14 @@ class PluginRecord:
         kind: ``"env"``, ``"transform"``, ``"collector"``, ``"logger"`` or ``"command"``.
         name: the namespace of an env plugin, the class name of a transform, collector or logger, the name of a
             command.
-        target: what the entry point names, ``"module"`` or ``"module:attribute"``.
+        target: the value of the entry point, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.
-        location: the folder it is installed in; of an editable install, its source folder.
-        requires: what the distribution needs, lower bounds first.
-        alternatives: sets of requirements of which one must hold; empty where there is no choice.
+        location: the folder where it is installed; the source folder of an editable install.
+        requires: the requirements of the distribution, lower bounds first.
+        alternatives: sets of requirements of which one must be met; may be empty.
         state: ``available``, ``blocked``, ``conflict``, ``unmet``, ``loaded`` or ``broken``.
-        problem: the text of the error that using it would raise, or "".
+        problem: the text of the error that its use would raise, or "".
     """
 
     kind: Kind
@@ -76,26 +76,26 @@ class PluginRecord:
     problem: str = ""
 
     @property
-    def subject(self) -> str:
-        """How errors call it: ``Plugin 'gym' (steppe-gym 0.1.0)``."""
+    def label(self) -> str:
+        """Its name in errors: ``Plugin 'gym' (steppe-gym 0.1.0)``."""
         return (
             f"{'Plugin' if self.kind == 'env' else self.kind.capitalize()} {self.name!r} ({self.dist} {self.version})"
         )
 
     @property
     def library_range(self) -> str:
-        """The versions of other packages that it takes, steppe's own left out; "" where it needs nothing else."""
-        own = [text for text in self.requires if requirement_name(text) != "steppe"]
-        choice = " or ".join(" and ".join(one.requires) for one in self.alternatives)
-        return ", ".join([*own, choice] if choice else own)
+        """The required versions of packages other than steppe, or ""."""
+        needed = [text for text in self.requires if requirement_name(text) != "steppe"]
+        choice = " or ".join(" and ".join(each.requires) for each in self.alternatives)
+        return ", ".join([*needed, choice] if choice else needed)
 
 
 def requirement_name(text: str) -> str:
-    """The canonical name at the start of a requirement: ``"dm-control"`` for ``"DM_Control[x]>=1"``."""
+    """Return the canonical name at the start of a requirement: ``"dm-control"`` for ``"DM_Control[x]>=1"``."""
     end = next((i for i, char in enumerate(text) if not (char.isalnum() or char in "._-")), len(text))
     return canonical(text[:end])
 
 
 def canonical(name: str) -> str:
-    """A distribution's name in the one form in which names are compared."""
+    """Return a distribution's name in normalized form, in which names are compared."""
     return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)

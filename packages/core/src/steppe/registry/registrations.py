@@ -1,4 +1,4 @@
-"""Environments that are registered in this process, without a package."""
+"""Registrations: environments that were registered with `register_env`, without a package."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .ids import EnvId
 
 @dataclass(frozen=True)
 class Registration:
-    """A name registered in process.
+    """A namespace or id that was registered with `register_env`.
 
     Attributes:
         make: makes the environment.
-        names: what the namespace has; None accepts any name.
-        takes_name: whether `make` is given the name after the colon: of a namespace it is, of a whole id it is not.
+        names: the names in the namespace; None accepts any name.
+        takes_name: whether `make` takes the name after the colon: True for a namespace, False for a whole id.
     """
 
     make: Callable[..., Any]
@@ -28,43 +28,43 @@ class Registration:
 
 
 class Registrations:
-    """What is registered, by namespace or whole id. Safe to use from several threads."""
+    """The registrations of this process, by namespace or whole id. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.RLock()
         self._by_name: dict[str, Registration] = {}
 
     def add(self, name: str, make: Callable[..., Any], *, names: Iterable[str] | None) -> None:
-        """Register a namespace or a whole id, instead of what was registered under it."""
+        """Register a namespace or a whole id; an earlier registration is replaced."""
         listed = None if names is None else tuple(names)
         self.update({name: Registration(make, listed, takes_name=":" not in name)})
 
     def update(self, registered: Mapping[str, Registration]) -> None:
-        """Take over what is registered elsewhere."""
+        """Add registrations of another process."""
         with self._lock:
             self._by_name.update(registered)
 
     def all(self) -> dict[str, Registration]:
-        """Each registration by its namespace or id."""
+        """Return the registrations by namespace or id."""
         with self._lock:
             return dict(self._by_name)
 
     def namespaces(self) -> set[str]:
-        """The namespaces of which something is registered."""
+        """Return the namespaces of all registrations."""
         return {name.partition(":")[0] for name in self.all()}
 
     def env_names(self, namespace: str) -> set[str]:
-        """The names in a namespace that are known."""
+        """Return the known names in a namespace."""
         registered = self.all()
         whole = registered.get(namespace)
         own = {name.partition(":")[2] for name in registered if name.startswith(f"{namespace}:")}
         return own | set(whole.names or () if whole else ())
 
     def find(self, env_id: EnvId) -> Callable[..., Any] | None:
-        """What makes the environment of an id, None where it is not registered here.
+        """Return the function that makes the environment of an id, None if the id is not registered.
 
         Raises:
-            EnvNotFound: its namespace is, and lists other names.
+            EnvNotFound: its namespace is registered without this name.
         """
         with self._lock:
             registration = self._by_name.get(str(env_id)) or self._by_name.get(env_id.namespace)
@@ -81,7 +81,7 @@ class Registrations:
 
 @dataclass(frozen=True)
 class Bound:
-    """A registered function with the name it is to make; unlike a partial, equal to another of the same two."""
+    """A registered function and the name for it; unlike partials, two of them with equal fields are equal."""
 
     make: Callable[..., Any]
     name: str

@@ -1,7 +1,7 @@
-"""What a plugin requires, read from its metadata, against what is installed.
+"""Compares a plugin's requirements, from its metadata, with what is installed.
 
-``Requires-Dist`` is the only place where the versions of a wrapped library stand. A plugin that needs one of several
-libraries lists them in an extra named ``any-of``.
+The versions of a wrapped library that a plugin supports are in its ``Requires-Dist`` only. A plugin that needs one of
+several libraries lists them in an extra named ``any-of``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OPERATORS = ("===", "==", "~=", ">=", ">", "!=", "<=", "<")
 
 
 class Installed(NamedTuple):
-    """A distribution that is installed: its version and the folder it is in."""
+    """Version and folder of an installed distribution."""
 
     version: str
     location: str
@@ -31,19 +31,19 @@ class Installed(NamedTuple):
 def split(
     dist: str, lines: Sequence[str], *, extras: Iterable[str], preferred: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[Alternative, ...]]:
-    """Part a distribution's requirements into what it always needs and what it needs one of.
+    """Split a distribution's requirements into those that it always needs, and alternatives of which it needs one.
 
-    ``any-of`` may refer to other extras (``"steppe-gym[gymnasium]"``) or hold what they hold, as build tools flatten
-    it; both give the same alternatives.
+    ``any-of`` may refer to other extras (``"steppe-gym[gymnasium]"``), or contain their requirements, because build
+    tools flatten it; both give the same alternatives.
 
     Args:
         dist: name of the distribution.
         lines: its ``Requires-Dist``.
         extras: its ``Provides-Extra``.
-        preferred: extras in the order in which they should be offered; others follow in metadata order.
+        preferred: extras in the order in which to suggest them; others follow in metadata order.
 
     Raises:
-        InvalidRequirement: a line cannot be read.
+        InvalidRequirement: a line cannot be parsed.
     """
     parsed = [Requirement(line) for line in lines]
     needed = [one for one in parsed if _active(one, "")]
@@ -83,24 +83,24 @@ def split(
 
 
 def check(record: PluginRecord, *, installed: Callable[[str], Installed | None], steppe_version: str | None) -> None:
-    """Raise the error of the first requirement that does not hold; nothing is imported.
+    """Raise the error of the first requirement that is not met; nothing is imported.
 
     Args:
         record: the plugin.
-        installed: gives a distribution's version and location, or None where it is not installed.
-        steppe_version: the running steppe; None where it is unknown, and then not checked.
+        installed: returns the version and folder of a distribution, or None.
+        steppe_version: the running steppe; not checked if it is None.
 
     Raises:
         PluginIncompatible: it was written for another steppe.
         LibraryMissing: a library is not installed.
-        LibraryVersionError: a library is installed in a version outside the plugin's range.
-        PluginBroken: a requirement cannot be read.
+        LibraryVersionError: the plugin does not support the installed version of a library.
+        PluginBroken: a requirement cannot be parsed.
     """
     try:
         needed = [Requirement(text) for text in record.requires]
         choices = [[Requirement(text) for text in choice.requires] for choice in record.alternatives]
     except InvalidRequirement as error:
-        raise PluginBroken(messages.bad_requirements(record.subject, cause=error)) from error
+        raise PluginBroken(messages.bad_requirements(record.label, cause=error)) from error
     missing = []
     for one in needed:
         if canonical(one.name) == "steppe":
@@ -108,7 +108,7 @@ def check(record: PluginRecord, *, installed: Callable[[str], Installed | None],
         elif installed(one.name) is None:
             missing.append(requirement_text(one))
     if missing:
-        raise LibraryMissing(messages.library_missing(record.subject, missing=missing))
+        raise LibraryMissing(messages.library_missing(record.label, missing=missing))
     for one in needed:
         found = installed(one.name)
         if canonical(one.name) != "steppe" and found is not None and not _within(one.specifier, found.version):
@@ -124,7 +124,7 @@ def _check_steppe(record: PluginRecord, needs: Requirement, running: str | None)
     uppers = [Version(s.version) for s in needs.specifier if s.operator in ("<", "<=")]
     newer = any(Version(running) >= upper for upper in uppers)
     text = messages.other_steppe(
-        record.subject, needs=requirement_text(needs), running=running, dist=record.dist, newer_runs=newer
+        record.label, needs=requirement_text(needs), running=running, dist=record.dist, newer_runs=newer
     )
     raise PluginIncompatible(text)
 
@@ -143,14 +143,14 @@ def _check_choices(
     shown = [" and ".join(map(requirement_text, choice)) for choice in choices]
     install = record.alternatives[0].install
     if wrong is None:
-        raise LibraryMissing(messages.none_of_several(record.subject, alternatives=shown, install=install))
+        raise LibraryMissing(messages.none_of_several(record.label, alternatives=shown, install=install))
     supported = " or ".join(shown)
     raise LibraryVersionError(_version_text(record, *wrong, supported=supported, install=install))
 
 
 def _version_text(record: PluginRecord, one: Requirement, found: Installed, *, supported: str, install: str) -> str:
     return messages.version_unsupported(
-        record.subject,
+        record.label,
         supported=supported,
         library=one.name,
         version=found.version,
@@ -160,7 +160,7 @@ def _version_text(record: PluginRecord, one: Requirement, found: Installed, *, s
 
 
 def requirement_text(requirement: Requirement) -> str:
-    """A requirement as a person writes it, without its marker and lower bounds first: ``"gym>=0.13,<0.27"``."""
+    """Return a requirement without its marker, lower bounds first: ``"gym>=0.13,<0.27"``."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     if requirement.url:
         return f"{requirement.name}{extras} @ {requirement.url}"
@@ -175,5 +175,5 @@ def _active(requirement: Requirement, extra: str) -> bool:
 def _within(specifier: SpecifierSet, version: str) -> bool:
     try:
         return specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:  # not a version that could be compared: let the plugin find out
+    except InvalidVersion:  # it cannot be compared: the plugin will notice
         return True

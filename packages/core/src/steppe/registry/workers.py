@@ -1,19 +1,32 @@
-"""What a worker process takes over from the registry of the process that started it."""
+"""The state of the registry that worker processes take over from the process that started them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn, TypedDict
 
 from ..errors import StateError
 from . import manager, messages
+from .providers import Settings
 from .registrations import Registration
 
 
-def worker_state() -> dict[str, Any]:
-    """What the registry of a worker process needs to behave like this one: a dict that plain pickle takes.
+class WorkerState(TypedDict):
+    """The state of a registry, in a form that can be pickled.
 
-    It holds which plugins are hidden, and the names registered in process with their functions, pickled by value. A
-    function that cannot be pickled does not stop the others; using its name in the worker says why.
+    Attributes:
+        settings: the variables that hide plugins.
+        registered: by name the pickled registration, or None and the error of pickling it.
+    """
+
+    settings: Settings
+    registered: dict[str, tuple[bytes | None, str]]
+
+
+def worker_state() -> WorkerState:
+    """Return what the registry of a worker process needs to behave like this one.
+
+    The dict has the settings that hide plugins, and the names that were registered with `register_env`, with their
+    functions pickled by value. If a function cannot be pickled, using its name in the worker raises an error.
     """
     registry = manager.current()
     registered: dict[str, tuple[bytes | None, str]] = {}
@@ -22,17 +35,17 @@ def worker_state() -> dict[str, Any]:
 
         try:
             registered[name] = (cloudpickle.dumps(registration), "")
-        except Exception as error:  # pickling runs the code of whatever the function refers to
+        except Exception as error:  # pickling may run code of any object that the function refers to
             registered[name] = (None, f"{type(error).__name__}: {error}")
     return {"settings": registry.providers.settings, "registered": registered}
 
 
-def apply_worker_state(state: dict[str, Any], *, worker: int | None = None) -> None:
+def apply_worker_state(state: WorkerState, *, worker: int | None = None) -> None:
     """Take over the state of the parent process; called once, at the start of a worker.
 
     Args:
-        state: what `worker_state` gave in the parent.
-        worker: index of this worker process. Where it is given, every plugin's ``steppe_worker_setup`` is called with
+        state: the result of `worker_state` in the parent.
+        worker: index of this worker process. Unless it is None, every plugin's ``steppe_worker_setup`` is called with
             it, once, before the plugin makes its first environment here.
     """
     registered = {name: _restored(name, *value) for name, value in state["registered"].items()}
@@ -49,10 +62,10 @@ def _restored(name: str, payload: bytes | None, cause: str) -> Registration:
 
 
 class _Refusal:
-    """Stands for a function that did not reach this process."""
+    """Replaces a function that could not be pickled: raises an error when it is called."""
 
     def __init__(self, name: str, cause: str) -> None:
-        self._text = messages.not_carried(name, cause=cause)
+        self._text = messages.not_picklable(name, cause=cause)
 
-    def __call__(self, **kwargs: Any) -> Any:
+    def __call__(self, **kwargs: object) -> NoReturn:
         raise StateError(self._text)
