@@ -38,12 +38,8 @@ class _Batching:
         otherwise new weights: a state dict, a module or a TensorDict of parameters.
         """
         collector = self._collector
-        if isinstance(collector, MultiSyncDataCollector):
-            if collector.policy_has("update"):
-                collector.call_policy("update", info)
-                return
-        elif callable(getattr(collector.policy, "update", None)):
-            collector.policy.update(info)
+        if collector.policy_has("update"):
+            collector.call_policy("update", info)
             return
         collector.update_policy_weights_(info)
 

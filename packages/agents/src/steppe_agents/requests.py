@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from steppe.collectors import OWN_ENV, AgentDeclarations, WorkerLink
+from steppe.collectors import OWN_ENV, AgentDeclarations, WorkerLink, WorkersBackend
 from steppe.errors import InfoError, SpecError, StateError
 from steppe.specs import Composite
 from steppe_agents.agent_infos import agent_infos, as_infos, check_infos
@@ -39,8 +39,8 @@ class Requests:
         self._collector = collector
         self.in_use = collector.in_use
         self.runner = _runner_of(collector) if runner is None else runner
-        self._declarations: AgentDeclarations = collector.agent_declarations
-        self.env_info_spec = spec_of_row(collector.env_info_spec)
+        self._declarations: AgentDeclarations = collector.backend.agent_declarations
+        self.env_info_spec = spec_of_row(collector.backend.env_info_spec)
         self.job: Job | None = None
         self._running = False
         self._in_slices = False
@@ -235,10 +235,11 @@ class Requests:
 
 def _runner_of(collector: Any) -> Runner:
     """Make the runner for a collector: lanes in this process, or those of its workers."""
-    if collector.worker_group is None:
-        return LocalRunner(collector)
-    lanes_each = collector.env_batch_size[0] if collector.env_batch_size else 1
-    return WorkerRunner(collector.worker_group, lanes_each, collector.num_slots, collector.slot_len)
+    backend = collector.backend
+    if not isinstance(backend, WorkersBackend):
+        return LocalRunner(collector, backend)
+    lanes_each = backend.env_batch_size[0] if backend.env_batch_size else 1
+    return WorkerRunner(backend.worker_group, lanes_each, backend.num_slots, backend.slot_len)
 
 
 def spec_of_row(spec: Composite) -> Composite:

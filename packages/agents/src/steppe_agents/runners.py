@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tensordict import TensorDict
 
-from steppe.collectors import OWN_ENV
+from steppe.collectors import OWN_ENV, LocalBackend
 from steppe.errors import StateError
 from steppe_agents.lanes import Lanes
 from steppe_agents.segment import Segment
@@ -77,14 +77,15 @@ class LocalRunner(Runner):
 
     Args:
         collector: a collector in this process.
+        backend: its backend.
     """
 
-    def __init__(self, collector: Any) -> None:
-        self._collector, self._sole_use = collector, collector.sole_use
+    def __init__(self, collector: Any, backend: LocalBackend) -> None:
+        self._collector, self._backend, self._sole_use = collector, backend, backend.sole_use
         self.lanes = Lanes(
-            collector.env,
-            collector.act,
-            collector.policy,
+            backend.env,
+            backend.act,
+            backend.policy,
             max_steps=collector.max_steps,
             auto_reset=collector.auto_reset,
             store_agent_state=collector.store_agent_state,
@@ -95,15 +96,15 @@ class LocalRunner(Runner):
         self.n_lanes, self.parts = self.lanes.n, []
 
     def anew(self) -> LocalRunner:
-        return LocalRunner(self._collector)
+        return LocalRunner(self._collector, self._backend)
 
     @property
     def n_live(self) -> int:  # type: ignore[override]
         return len(self.lanes.live)
 
     def begin(self, segment: Segment) -> None:
-        self._number = self._collector.policy_version
-        with self._collector.acting(), self._sole_use:
+        self._number = self._backend.policy_version
+        with self._backend.acting(), self._sole_use:
             if segment.rows is None:
                 self.lanes.begin_slice(segment)
             else:
@@ -130,7 +131,7 @@ class LocalRunner(Runner):
                 f"continued and the job is dropped. {OWN_ENV}"
             )
         try:
-            with self._collector.acting(), self._sole_use:
+            with self._backend.acting(), self._sole_use:
                 while self.lanes.at_work and (end is None or time.monotonic() < end):
                     self.lanes.step()
         except BaseException:

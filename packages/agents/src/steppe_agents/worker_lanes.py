@@ -50,7 +50,7 @@ class WorkerLanes:
     def first_step(self, segment: Segment, first_lane: int) -> Columns | None:
         """Begin a segment, and take its first step; returns what a step holds, or None if that has no fixed layout."""
         lanes = self._begun(segment, first_lane)
-        with self._link.collector.acting():
+        with self._link.backend.acting():
             return lanes.prepare()
 
     def request(self, segment: Segment, first_lane: int) -> tuple[str, Any, int]:
@@ -61,7 +61,7 @@ class WorkerLanes:
     def go_on(self) -> tuple[str, Any, int]:
         """Run the segment that was begun to its end."""
         lanes = self._lanes()
-        with self._link.collector.acting():
+        with self._link.backend.acting():
             reported = time.monotonic()
             while lanes.at_work:
                 try:
@@ -88,7 +88,7 @@ class WorkerLanes:
         self._link.take_weights()
         lanes = self._lanes()
         lanes.first_lane = first_lane
-        with self._link.collector.acting():
+        with self._link.backend.acting():
             if segment.rows is None:
                 lanes.begin_slice(segment)
             else:
@@ -97,7 +97,7 @@ class WorkerLanes:
 
     def _report(self, lanes: Lanes) -> tuple[str, Any, int] | None:
         """Return the rows that have ended, or the full slots, since the last report; None if there are none."""
-        version = self._link.collector.policy_version
+        version = self._link.backend.policy_version
         if isinstance(lanes.record, SlotWriter):
             lanes.forget_finished()
             pieces = lanes.record.take()
@@ -105,7 +105,7 @@ class WorkerLanes:
         return ("rows", lanes.take(version), 0) if lanes.has_finished else None
 
     def _say_pieces(self, pieces: list[Piece]) -> None:
-        self._link.say(("pieces", pieces, self._link.collector.policy_version))
+        self._link.say(("pieces", pieces, self._link.backend.policy_version))
 
     def _pause(self) -> bool:
         """Wait for the caller to free a slot; returns True if the caller wishes that the request end, or has ended."""

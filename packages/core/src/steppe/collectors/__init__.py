@@ -14,9 +14,11 @@ from typing import Any
 
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.draws import Draw
 from steppe.collectors.engine import Collector
 from steppe.collectors.first_call import first_call
+from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.presets import (
     MultiaSyncDataCollector,
     MultiSyncDataCollector,
@@ -28,13 +30,16 @@ from steppe.collectors.serving import WorkerLink
 from steppe.collectors.sole_use import OWN_ENV, SoleUse
 from steppe.collectors.trajectories import row_ends, scatter, split_trajectories
 from steppe.collectors.worker_group import WorkerGroup
+from steppe.collectors.workers_backend import WorkersBackend
 
 __all__ = [
     "OWN_ENV",
     "AgentDeclarations",
     "Collector",
+    "CollectorBackend",
     "DataCollectorBase",
     "Draw",
+    "LocalBackend",
     "MultiSyncDataCollector",
     "MultiaSyncDataCollector",
     "RequestEngine",
@@ -42,6 +47,7 @@ __all__ = [
     "SyncDataCollector",
     "WorkerGroup",
     "WorkerLink",
+    "WorkersBackend",
     "aSyncDataCollector",
     "first_call",
     "row_ends",

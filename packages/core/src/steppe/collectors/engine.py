@@ -1,29 +1,40 @@
-"""Collector: the engine behind every collector."""
+"""Collector: a policy in environments, which yields batches of transitions."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDictBase
 
 from steppe.collectors import collector_arguments as arguments
-from steppe.collectors.acting import Acting
-from steppe.collectors.agent_hook import agent_stepper
-from steppe.collectors.batch_maker import BatchMaker
-from steppe.collectors.batch_metadata import BatchMetadata
-from steppe.collectors.local import LocalCollector
-from steppe.envs import EnvBase, ExplorationType, done_groups
-from steppe.errors import NotSupported
-from steppe.transforms import transforms_for_policy
+from steppe.collectors.batch_loop import BatchLoop
+from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.local_backend import LocalBackend
+from steppe.collectors.schedules import Lockstep, Schedule
+from steppe.collectors.trajectories import split_trajectories
+from steppe.collectors.worker_group import WorkerGroup
+from steppe.collectors.workers_backend import WorkersBackend
+from steppe.envs import EnvBase, ExplorationType
+from steppe.errors import NotSupported, SpecError
+from steppe.registry import env_factory
+from steppe.workers import InUse
 
 __all__ = ["Collector"]
 
+#: Seconds that workers may take to start: longer than compiling an environment takes.
+START_TIMEOUT = 600.0
 
-class Collector(LocalCollector):
-    """Collects batches of transitions and answers requests, in this process or with ``num_workers`` others.
+#: Arguments that only workers use, with their defaults.
+_OF_WORKERS: dict[str, Any] = {
+    **dict.fromkeys(("slot_len", "num_slots", "start_method", "batch_timeout", "num_threads", "preemptive_threshold")),
+    **{"start_timeout": START_TIMEOUT, "num_sub_threads": 1, "update_at_each_batch": False, "devices": None},
+}
+
+
+class Collector(BatchLoop):
+    """Collects batches of transitions and answers requests, in this process or in worker processes.
 
     Each batch goes on where the one before stopped: episodes run over the border, rows that end begin anew. Data is
     collected without gradients.
@@ -44,8 +55,9 @@ class Collector(LocalCollector):
 
     With ``replay_buffer`` batches go there, and None is yielded for each.
 
-    With ``num_workers`` what is made is a :class:`WorkerCollector`, whose batches are ``[lanes, T]``: the environments
-    of the first worker, then those of the second, and so on.
+    With ``num_workers`` each worker process has environments and a copy of the policy. Batches are then ``[rows, T]``:
+    the environments of the first worker, then those of the second, and so on. :class:`MultiSyncDataCollector` and
+    :class:`MultiaSyncDataCollector` are the same with other batches.
 
     Args:
         create_env_fn: an environment, a function that makes one, or an id such as ``"gym:Pendulum-v1"``. The collector
@@ -60,7 +72,8 @@ class Collector(LocalCollector):
         seeds: one for each worker, as a list; or a seed by another name.
         policy_seeds: seeds what the policy draws, and nothing else: torch's random numbers after ``seed`` has, and the
             policy's own through its ``seed(number)`` where it has that. One, or a list with one for each worker.
-        num_workers: how many processes collect, each with what ``create_env_fn`` makes; 0 for this one.
+        num_workers: how many processes collect, each with what ``create_env_fn`` makes; 0 for this one. If
+            ``create_env_fn`` is a list with one entry for each worker, their number is that of the entries.
         create_env_kwargs: keyword arguments for the function or id.
         max_frames_per_traj: truncate episodes after this many steps, with a StepCounter; not where 0 or negative.
         init_random_frames: take random actions until this many frames are collected, in whole batches. The policy is
@@ -104,8 +117,22 @@ class Collector(LocalCollector):
             where None. Workers wait where all are full, until the caller looks at the job.
         compact: of requests: call the policy with the rows that are at work, and no others. False calls it with all
             lanes, for policies whose rows look at each other; ``("collector", "mask")`` says which are at work.
-        start_timeout: of workers: seconds that they may take to make their environments and policies, 600 where it is
-            not said; None for as long as it takes.
+        start_timeout: of workers: seconds that they may take to make their environments and policies, which may
+            compile and download the first time; None for as long as it takes.
+        start_method: of workers: how processes are started; see :class:`~steppe.ParallelEnv`.
+        batch_timeout: of workers: seconds that a batch may take; None to wait as long as it takes.
+        num_sub_threads: of workers: threads that torch uses in each.
+        num_threads: of workers: ignored with a warning; the caller's process keeps its number of threads.
+        update_at_each_batch: of workers: take over the weights of ``policy`` with every batch, without a call of
+            ``update_policy_weights_``. Each time counts the policy version up, before
+            :class:`MultiSyncDataCollector` begins a batch (its first one has version 1), and after
+            :class:`MultiaSyncDataCollector` has received one (each worker's first one has version 0).
+        preemptive_threshold: of workers in lockstep: the part of them, 0 to 1, that must have their batch: then the
+            others end theirs at their next step. Frames that they have not collected are False in
+            ``("collector", "mask")``, with ``traj_ids`` -1 and zeros.
+        cat_results: of :class:`MultiSyncDataCollector`: how the batches of workers are put together.
+        devices: older name of ``device`` for workers. ``device``, ``env_device``, ``policy_device``,
+            ``create_env_kwargs`` and ``policy_factory`` may be lists with one entry for each worker.
         store_agent_state: keep the agent's state: in requests of the ``"first"`` step of a row, of ``"all"``, or
             ``"none"``; in batches of ``"all"`` steps, or not.
         interruptor: an object with ``collection_stopped()``, which is asked between steps: where it says True the batch
@@ -124,27 +151,19 @@ class Collector(LocalCollector):
         TypeError: an argument that does not exist, or two that contradict each other.
     """
 
-    def __new__(cls, *args: Any, num_workers: int = 0, **kwargs: Any) -> Any:
-        """Make a collector of this class, or of the one that has workers."""
-        if cls is Collector and num_workers:
-            from steppe.collectors.worker_collector import WorkerCollector  # which is made of collectors
-
-            return WorkerCollector(*args, num_workers=num_workers, **kwargs)
-        return super().__new__(cls)
-
     def __init__(
         self,
         create_env_fn: Any,
         policy: Any = None,
         *,
-        frames_per_batch: int | None = None,
+        frames_per_batch: int | Sequence[int] | None = None,
         total_frames: int | None = -1,
         seed: int | None = None,
         seeds: int | Sequence[int] | None = None,
         policy_seeds: int | Sequence[int] | None = None,
-        num_workers: int = 0,
-        policy_factory: Callable[[], Any] | None = None,
-        create_env_kwargs: dict[str, Any] | None = None,
+        num_workers: int | None = 0,
+        policy_factory: Any = None,
+        create_env_kwargs: Any = None,
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = 0,
         reset_at_each_iter: bool = False,
@@ -153,10 +172,10 @@ class Collector(LocalCollector):
         exploration_type: ExplorationType | None = ExplorationType.RANDOM,
         return_same_td: bool = False,
         set_truncated: bool = False,
-        device: torch.device | str | None = None,
-        storing_device: torch.device | str | None = None,
-        env_device: torch.device | str | None = None,
-        policy_device: torch.device | str | None = None,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
         postproc: Callable[[TensorDictBase], TensorDictBase] | None = None,
         trust_policy: bool | None = False,
         replay_buffer: Any = None,
@@ -177,102 +196,375 @@ class Collector(LocalCollector):
         compact: bool = True,
         slot_len: int | None = None,
         num_slots: int | None = None,
-        start_timeout: float | None = None,
+        start_timeout: float | None = START_TIMEOUT,
+        start_method: str | None = None,
+        batch_timeout: float | None = None,
+        num_threads: int | None = None,
+        num_sub_threads: int = 1,
+        update_at_each_batch: bool = False,
+        preemptive_threshold: float | None = None,
+        cat_results: str | int | None = None,
+        devices: Any = None,
         store_agent_state: str = "first",
         pre_collect_hook: Callable[[], Any] | None = None,
         post_collect_hook: Callable[[TensorDictBase], Any] | None = None,
         **others: Any,
     ) -> None:
         given, name = dict(locals()), type(self).__name__
-        vars(self).update(arguments.take_others(name, others, list(Collector.__init__.__kwdefaults__ or ())))
-        _refuse(name, given)
-        seed = arguments.one_seed(name, seed, seeds)
-        self.storing_device = _device(storing_device, device)
+        known = list(Collector.__init__.__kwdefaults__ or ())
+        vars(self).update(arguments.take_others(name, others, known))
+        makers = self._makers(create_env_fn, num_workers)
+        _check_backend(name, given, self.schedule, makers)
+        self.cat_results = "stack" if cat_results is None else cat_results
+        given["device"] = device = devices if device is None else device
+        default = None if makers is not None or device is None else device
+        stored = storing_device if storing_device is not None else default
+        self.storing_device = None if stored is None else torch.device(stored)
         output = arguments.checked_output(name, given, self.storing_device)
-        policy = arguments.policy_of(policy, policy_factory)
-        iterates, asked = frames_per_batch is not None, 1 if frames_per_batch is None else frames_per_batch
-        arguments.check_frames(asked, total_frames, 1)
-        made, own = arguments.make(create_env_fn, create_env_kwargs, name)
+        if seed is not None and seeds is not None:
+            raise TypeError(f"{name}: give seed= or seeds=, not both.")
+        if policy is not None and policy_factory is not None:
+            raise TypeError("Give a policy or a policy_factory, not both.")
+        self.in_use = InUse(name)
+        self.interruptor = interruptor
+        self.exploration_type = exploration_type or ExplorationType.RANDOM
+        self.init_random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
+        self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
+        self.reset_when_done, self.set_truncated = True, set_truncated
+        self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
+        self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
+        self.compact_obs, self.update_at_each_batch = compact_obs, update_at_each_batch
+        self.max_steps, self.auto_reset = max_steps, auto_reset
+        self.store_agent_state, self.compact = store_agent_state, compact
+        self.preemptive_threshold = 1.0 if preemptive_threshold is None else preemptive_threshold
+        self.device, self.policy_device = device, device if policy_device is None else policy_device
+        self.backend: CollectorBackend
+        if makers is None:
+            acts = arguments.policy_of(policy, policy_factory)
+            self.backend = LocalBackend(self, create_env_fn, acts, given)
+        else:
+            self.backend = WorkersBackend(self, makers, given)
+            self.init_random_frames = self.backend.init_random_frames
         try:
-            env = _prepared(arguments.limit_steps(made, max_frames_per_traj), policy, given)
-            env.register_collector(self)
-            groups = done_groups(env.full_done_spec)
-            self.interruptor = interruptor
-            stopped = arguments.asked_between_steps(name, interruptor)
-            metadata = BatchMetadata(
-                name,
-                env,
-                groups,
-                set_truncated=set_truncated,
-                track_traj_ids=track_traj_ids,
-                track_policy_version=track_policy_version,
-                compact_obs=compact_obs,
-                masks=stopped is not None,
-                copies=not return_same_td,
-                storing_device=self.storing_device,
-            )
-            self.policy_device = _device(policy_device, device)
-            self.exploration_type = exploration_type or ExplorationType.RANDOM
-            acting = Acting(name, env, policy, device=self.policy_device, trusted=bool(trust_policy))
-            acting.compile(compile_policy, cudagraph_policy)
-            if hasattr(policy, "register_collector"):
-                policy.register_collector(self)
-            agent = agent_stepper(name, env, acting.policy, groups, keeps_states=store_agent_state == "all")
-            steps, self.total_frames, notes = arguments.check_frames(asked, total_frames, env.numel())
-            for note in notes if iterates else ():
-                warnings.warn(f"{name}: {note}", stacklevel=2)
-            self.n_env = env.numel()
-            self.requested_frames_per_batch = self.frames_per_batch = steps * self.n_env
-            self.init_random_frames = max(arguments.whole_number(init_random_frames or 0) or 0, 0)
-            self.max_frames_per_traj = max(arguments.whole_number(max_frames_per_traj or 0) or 0, 0)
-            self.reset_when_done, self.set_truncated = True, set_truncated
-            self.return_same_td, self.trust_policy = return_same_td, bool(trust_policy)
-            self.device, self.env_device = None if device is None else torch.device(device), env.device
-            self.track_traj_ids, self.track_policy_version = track_traj_ids, track_policy_version
-            self.compact_obs = compact_obs
-            self.max_steps, self.auto_reset = max_steps, auto_reset
-            self.store_agent_state, self.compact = store_agent_state, compact
-            super().__init__(
-                env, acting, BatchMaker(env, acting, agent, groups, metadata, steps=steps, stopped=stopped)
-            )
-            self._set_up_iteration(
-                output, groups, iterates=iterates, pre_collect_hook=pre_collect_hook, progress_bar=progress_bar
-            )
+            self.requested_frames_per_batch = self.frames_per_batch = self.backend.frames_per_batch
+            self.total_frames = self.backend.total_frames
+            self._set_up_loop(output, pre_collect_hook=pre_collect_hook, progress_bar=progress_bar)
             self.closed = False
-            if seed is not None:
+            if seeds is not None:
+                self.backend.set_seeds(seeds)
+            elif seed is not None:
                 self.set_seed(seed)
             if policy_seeds is not None:
-                self.seed_policy(arguments.seeds_of(name, "policy_seeds", policy_seeds, 1)[0])
+                self.backend.seed_policies(policy_seeds)
         except BaseException:
             self.closed = True
-            if own:
-                made.close(raise_if_closed=False)
+            self.backend.abandon()
             raise
 
+    #: How workers take turns, of the classes that always have workers.
+    schedule: ClassVar[type[Schedule] | None] = None
 
-def _refuse(name: str, given: dict[str, Any]) -> None:
-    """Refuse arguments that a collector in this process has no use for."""
-    if given["num_workers"]:
-        raise NotSupported(
-            f"{name} collects in the caller's process: Collector(..., num_workers={given['num_workers']}) and "
-            "MultiSyncDataCollector have workers."
+    def _makers(self, create_env_fn: Any, num_workers: int | None) -> list[Any] | None:
+        """Return what makes the environment of each worker; None for an environment in this process."""
+        name = type(self).__name__
+        listed = isinstance(create_env_fn, (list, tuple))
+        if self.schedule is None and not num_workers:
+            return None
+        if listed:
+            makers = list(create_env_fn)
+            if num_workers and num_workers != len(makers):
+                raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
+        elif not num_workers and self.schedule is not None:
+            if num_workers == 0:
+                num_workers = None
+            raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
+        else:
+            if (arguments.whole_number(num_workers) or 0) < 1:
+                raise SpecError(f"{name}: num_workers is a whole number >= 1, found {num_workers!r}.")
+            makers = [create_env_fn] * int(num_workers or 1)
+        if not makers:
+            raise SpecError(f"{name}: create_env_fn is an empty list, where each worker needs something to make.")
+        return [env_factory(maker) if isinstance(maker, str) else maker for maker in makers]
+
+    # -- what it runs ---------------------------------------------------------------------------------------------
+
+    @property
+    def env(self) -> EnvBase:
+        """The environment; of a collector with workers there is none in this process.
+
+        Raises:
+            AttributeError: the collector has workers.
+        """
+        return self._local("env").env
+
+    @property
+    def policy(self) -> Any:
+        """The policy, with the weights that it acts with; None for random actions."""
+        return self._local("policy").policy
+
+    @property
+    def n_env(self) -> int:
+        """How many rows a batch has in this process."""
+        return self._local("n_env").env.numel()
+
+    @property
+    def env_device(self) -> torch.device | None:
+        """The device of the environment's data."""
+        return self._local("env_device").env.device
+
+    @property
+    def worker_group(self) -> WorkerGroup | None:
+        """The workers; None if the environment is in this process."""
+        return self.backend.worker_group
+
+    @property
+    def num_workers(self) -> int:
+        """How many worker processes collect; 0 if this process does."""
+        return 0 if self.backend.worker_group is None else self.backend.worker_group.n
+
+    @property
+    def env_batch_size(self) -> torch.Size:
+        """The batch size of the environment of each worker."""
+        return self._over_workers("env_batch_size").env_batch_size
+
+    @property
+    def frames_per_worker(self) -> list[int]:
+        """Frames in a batch of each worker."""
+        return self._over_workers("frames_per_worker").frames_per_worker
+
+    def _local(self, name: str) -> LocalBackend:
+        if not isinstance(self.backend, LocalBackend):
+            raise AttributeError(f"{type(self).__name__}.{name}: the environments and policies are in its workers.")
+        return self.backend
+
+    def _over_workers(self, name: str) -> WorkersBackend:
+        if not isinstance(self.backend, WorkersBackend):
+            raise AttributeError(f"{type(self).__name__}.{name}: this collector has no workers: say num_workers=.")
+        return self.backend
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.backend.describe()}, frames_per_batch={self.frames_per_batch}, "
+            f"total_frames={self.total_frames}, frames={self._frames})"
         )
-    for argument in ("slot_len", "num_slots", "start_timeout"):
-        if given[argument] is not None:
-            raise TypeError(f"{name}: {argument}= is for workers: say num_workers= too.")
-    if not given["reset_when_done"]:
-        raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def rollout(self) -> TensorDictBase:
+        """Collect one batch as it comes out of the environment: neither counted, split nor processed."""
+        self._check_open()
+        batch, _ = self._collect(random=self._is_random)
+        self.backend.batch_lost = False
+        return batch
+
+    def counted(self, *, random: bool) -> TensorDictBase:
+        """Collect one batch as it comes out of the environment, and count it.
+
+        Args:
+            random: take random actions; the policy is not called.
+        """
+        self._check_open()
+        batch, frames = self._collect(random=random)
+        self._frames += frames
+        self._iterations += 1
+        self.backend.batch_lost = False
+        return batch
+
+    def fake_tensordict(self) -> TensorDictBase:
+        """Return zeros in the place of what is yielded for a batch: same entries, shapes and dtypes.
+
+        Before the first batch this takes its first step, which the batch then contains: what a policy writes is known
+        when it has acted. With ``init_random_frames`` that step, and thus what is returned, is of random actions.
+
+        Raises:
+            AttributeError: the collector has workers.
+        """
+        backend = self._local("fake_tensordict")
+        self._check_open()
+        if self._requests is not None:
+            self._requests.forget()
+        batch = backend.fake(self._is_random)
+        if self.split_trajs:
+            batch = split_trajectories(batch, prefix="collector")
+        return batch if self.postproc is None else self.postproc(batch)
+
+    # -- episodes, seeds, weights ---------------------------------------------------------------------------------
+
+    def reset(self, index: Any = None, **kwargs: Any) -> None:
+        """Begin new episodes, over workers with their next batch.
+
+        Args:
+            index: which rows of the batch of environments (of each worker); all where None.
+            **kwargs: given to ``env.reset``.
+        """
+        self._check_open()
+        if self._requests is not None and self.worker_group is None:
+            self._requests.forget()
+        ended = self.backend.reset(index, kwargs)
+        whole = self._delivery.whole
+        if whole is not None and ended is None:
+            whole.drop_all()
+        elif whole is not None:
+            whole.drop_running(ended)
+
+    def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
+        """Seed environments, from their next reset on, random actions, from the next batch on, and torch.
+
+        The same seed gives the same data in this process, from one worker, and from ``execute(n_steps=...)``; therefore
+        torch's random numbers are seeded too, of which the policy draws. Workers are seeded one after another, each
+        with the seed that follows; then torch is seeded in their processes, and not in this one.
+
+        Args:
+            seed: a whole number >= 0, or None to seed from the operating system.
+            static_seed: give all rows, and all workers, the same seed.
+
+        Returns:
+            The seed for whatever comes next.
+
+        Raises:
+            ClosedError: after ``shutdown``.
+        """
+        self._check_open()
+        following = self.backend.set_seed(seed, static_seed)
+        self._restart_requests()
+        return following
+
+    def seed_workers(self, seeds: Sequence[int]) -> None:
+        """Seed each worker with a number of its own.
+
+        Args:
+            seeds: one for each worker.
+        """
+        self._over_workers("seed_workers").seed_workers(seeds)
+        self._restart_requests()
+
+    def seed_policy(self, seed: int) -> None:
+        """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
+        self.backend.seed_policies(seed)
+
+    def policy_has(self, name: str) -> bool:
+        """Whether the policy, which workers may have made, has a method of this name."""
+        if isinstance(self.backend, WorkersBackend):
+            return self.backend.policy_has(name)
+        return callable(getattr(self.policy, name, None))
+
+    def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of the policy, of its copy in each worker, and return what they return."""
+        if isinstance(self.backend, WorkersBackend):
+            return self.backend.call_policy(name, *args, **kwargs)
+        return [getattr(self.policy, name)(*args, **kwargs)]
+
+    def update_policy_weights_(
+        self,
+        policy_or_weights: Any = None,
+        *,
+        weights: Any = None,
+        policy: Any = None,
+        policy_weights: Any = None,
+        weights_dict: Mapping[str, Any] | None = None,
+        model_id: str | None = None,
+        worker_ids: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+        **unknown: Any,
+    ) -> None:
+        """Take over new weights before the next batch, and count the policy version up.
+
+        In this process a policy has its weights and attributes already, unless it acts as a copy on ``policy_device``;
+        then this only counts, as it does for random actions.
+
+        For workers nothing is sent: weights are written to memory that all share, while workers may collect. Weights
+        are the parameters and buffers of modules, and tensors that require gradients, wherever the policy has them: in
+        attributes, closures, default arguments, arguments of ``functools.partial``, and global variables that its code
+        names; also the tensors and numpy arrays that a function, or an object that is no module, holds itself. Numbers
+        and text are not among them: name these in ``attributes``.
+
+        Args:
+            policy_or_weights: a module or other policy, a TensorDict of parameters, or a state dict. None: those of the
+                policy given.
+            weights: the same by another name.
+            policy: the same by another name.
+            policy_weights: the same by the name that older programs have for it.
+            weights_dict: ``{"policy": weights}``.
+            model_id: ``"policy"``, the only model that there is.
+            worker_ids: None: all workers have the same weights.
+            attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in
+                the policy given and, before the next batch or request, in its copies.
+            **unknown: refused, with the nearest of the names above.
+
+        Raises:
+            PolicyError: the weights do not fit, the policy has no such attribute, or nothing can be sent of a policy
+                that may have changed: it was made by ``policy_factory``, or its content cannot be seen.
+            NotSupported: another model, or some of the workers; attributes of a policy recorded as CUDA graphs.
+            ClosedError: after ``shutdown``, of a collector with workers.
+            WorkerError: a worker raised, or ended, in the request that is running.
+        """
+        if self.worker_group is not None:
+            self._check_open()
+            if self._requests is not None:
+                self._requests.look()  # the error of a worker in a running job is raised here too
+        given = arguments.weights_given(
+            f"{type(self).__name__}.update_policy_weights_",
+            policy_or_weights,
+            {
+                **{"weights": weights, "policy": policy, "policy_weights": policy_weights},
+                **{"weights_dict": weights_dict, "model_id": model_id, "worker_ids": worker_ids},
+                **unknown,
+            },
+        )
+        self.backend.update_weights(given, attributes)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what ``load_state_dict`` needs to go on elsewhere: weights, the state of transforms, and counts.
+
+        Running episodes are not part of it; new ones begin.
+        """
+        return {**self.backend.state_dict(), "iter": self._iterations, "frames": self._frames}
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
+        """Take over what ``state_dict`` returned, and begin new episodes with the next batch.
+
+        Args:
+            state_dict: from a collector of the same policy and environment, with as many workers.
+            strict: refuse weights that do not fit.
+
+        Raises:
+            SpecError: it is of another number of workers.
+        """
+        self.backend.load_state_dict(state_dict, strict=strict, frames=state_dict.get("frames", 0))
+        self._iterations, self._frames = state_dict["iter"], state_dict["frames"]
+
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """End the thread that ``start`` began, then the environment or the workers. Calling it again does nothing.
+
+        If another thread waits for a batch of workers, it gets a ClosedError, after ``timeout`` at the latest.
+
+        Args:
+            timeout: seconds to wait for the thread, and for the workers to end by themselves.
+            close_env: False leaves an environment of this process open, for its owner.
+            raise_on_error: False passes over what the thread or closing the environment raises.
+
+        Raises:
+            StateError: another thread uses the environment of this process and does not come back within ``timeout``,
+                or 5 s.
+        """
+        backend = self.__dict__.get("backend")  # the constructor may have failed before it was made
+        if backend is not None:
+            backend.shutdown(timeout, close_env, raise_on_error)
 
 
-def _prepared(env: EnvBase, policy: Any, given: dict[str, Any]) -> EnvBase:
-    """The environment with what the policy needs of it, where it is to be."""
-    if given["auto_register_policy_transforms"]:
-        for transform in transforms_for_policy(policy, env):
-            env = env.append_transform(transform)
-    device = _device(given["env_device"], given["device"])
-    return env if device is None else env.to(device)
-
-
-def _device(own: Any, default: Any) -> torch.device | None:
-    found = own if own is not None else default
-    return None if found is None else torch.device(found)
+def _check_backend(name: str, given: Mapping[str, Any], schedule: type[Schedule] | None, makers: Any) -> None:
+    """Refuse arguments that the backend has no use for."""
+    if makers is not None and given["interruptor"] is not None:
+        raise TypeError(f"{name}: interruptor= is for a collector in the caller's process; see preemptive_threshold=.")
+    if makers is None:
+        for argument, default in _OF_WORKERS.items():
+            if given[argument] != default:
+                raise TypeError(f"{name}: {argument}= is for workers: say num_workers= too.")
+        if not given["reset_when_done"]:
+            raise NotSupported(f"{name}: rows that have ended cannot be stepped, so reset_when_done=False is refused.")
+    if schedule is not Lockstep and given["cat_results"] is not None:
+        raise TypeError(f"{name}: cat_results= is for MultiSyncDataCollector; here batches are [lanes, T].")
+    if given["cat_results"] not in (None, "stack", 0, -1):
+        raise SpecError(f"{name}: cat_results is 'stack', 0 or -1, found {given['cat_results']!r}.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,66 +9,17 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.agent_hook import AgentDeclarations
 from steppe.collectors.engine import Collector
+from steppe.collectors.local_backend import LocalBackend
 from steppe.collectors.policy_content import PolicyContent, check_attributes
-from steppe.collectors.shared_weights import Field, SharedWeights, fields_of
-from steppe.specs import Composite
+from steppe.collectors.shared_weights import SharedWeights, fields_of
+from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, PROGRESS, STOP, Report, WorkerTask
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import ControlBlock, Loaded, SubjectError, Worker
+from steppe.workers import ControlBlock, SubjectError, Worker
 
-__all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Report", "WorkerLink", "WorkerTask", "serve"]
+__all__ = ["WorkerLink", "serve"]
 
 #: What a worker does in a call, for errors.
 _DOING = {"prepare": "the first step", "batch": "a batch"}
-
-#: Where a pool of workers finds this.
-ENTRY = f"{__name__}:serve"
-
-#: Words that each worker has beside those of its orders: the caller's wish that it stop, the frames of this batch, and
-#: whether it has taken over the weights for its request.
-STOP, PROGRESS, HAS_WEIGHTS, PER_WORKER = 0, 1, 2, 8
-
-
-@dataclass(frozen=True)
-class WorkerTask:
-    """What a worker is sent.
-
-    Attributes:
-        create_env_fn: what a :class:`~steppe.Collector` takes.
-        policy, policy_factory: the same.
-        settings: further arguments of it.
-        interruptible: whether the caller may stop it within a batch.
-    """
-
-    create_env_fn: Any
-    policy: Any
-    policy_factory: Callable[[], Any] | None
-    settings: dict[str, Any]
-    interruptible: bool
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a worker says when it is ready.
-
-    Attributes:
-        batch_size: that of its environment.
-        frames: in each of its batches.
-        env_info_spec: what its environment may be told.
-        full_done_spec: the done entries of its environment.
-        fields: the weights of its policy.
-        weights: their values, where the caller has none.
-        modules: what it has imported.
-        declarations: the infos, state and methods of its policy.
-    """
-
-    batch_size: tuple[int, ...]
-    frames: int
-    env_info_spec: Composite
-    full_done_spec: Composite
-    fields: list[Field]
-    weights: dict[str, torch.Tensor] | None
-    modules: Loaded
-    declarations: AgentDeclarations
 
 
 def serve(worker: Worker, task: WorkerTask) -> None:
@@ -88,6 +37,7 @@ class WorkerLink:
 
     Attributes:
         collector: the collector of this worker.
+        backend: that of the collector.
         n_workers: how many workers there are.
     """
 
@@ -101,6 +51,9 @@ class WorkerLink:
             interruptor=self if task.interruptible else None,
             **task.settings,
         )
+        backend = self.collector.backend
+        assert isinstance(backend, LocalBackend)
+        self.backend = backend
         self.n_workers = 1
         self.weights: SharedWeights | None = None
         self.storage: Storage | None = None
@@ -160,7 +113,7 @@ class WorkerLink:
             row = self.worker.index
             for key, target in self.storage.tensors.items():
                 target[row].copy_(batch.get(key))
-            return self.collector.steps_of_batch
+            return self.backend.steps_of_batch
         except Exception as error:
             raise SubjectError(self.worker.index, "a batch") from error
 
@@ -192,17 +145,17 @@ class WorkerLink:
     def _prepare(self) -> Any:
         """Take the first step of the first batch, and say what a batch holds; None where that has no fixed place."""
         self.take_weights()
-        return self.collector.prepare()
+        return self.backend.prepare()
 
     def _batch(self, random: bool) -> tuple[TensorDictBase, int]:
         """Collect a batch that travels as a message."""
-        return self._collected(random).clone(), self.collector.steps_of_batch
+        return self._collected(random).clone(), self.backend.steps_of_batch
 
     def _seed(self, seed: int | None, static_seed: bool) -> int | None:
         return self.collector.set_seed(seed, static_seed)
 
     def _seed_policy(self, seed: int) -> None:
-        self.collector.seed_policy(seed)
+        self.backend.seed_policy(seed)
 
     def _reset(self, kwargs: dict[str, Any]) -> None:
         self.collector.reset(**kwargs)
@@ -233,12 +186,12 @@ class WorkerLink:
     def take_weights(self) -> None:
         """Take over the newest weights, and say so."""
         assert self.weights is not None
-        version = self.weights.read_into(self.collector.policy, self.collector.policy_version)
-        self.collector.policy_version = version
+        backend = self.backend
+        backend.policy_version = self.weights.read_into(backend.policy, backend.policy_version)
         self.flags[HAS_WEIGHTS] = 1
 
     def _collected(self, random: bool) -> TensorDictBase:
-        if not self.collector.holds_first_step:  # which was made with the weights that the rest of its batch has then
+        if not self.backend.holds_first_step:  # which was made with the weights that the rest of its batch has then
             self.take_weights()
         if self.task.interruptible:
             self.flags[PROGRESS] = 0

@@ -9,9 +9,9 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from steppe.collectors.serving import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.collectors.shared_weights import SharedWeights
 from steppe.collectors.weights import SourcePolicy
+from steppe.collectors.worker_messages import ENTRY, HAS_WEIGHTS, PER_WORKER, STOP, Report, WorkerTask
 from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
 from steppe.workers import (

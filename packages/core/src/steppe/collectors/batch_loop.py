@@ -1,9 +1,8 @@
-"""The loop over batches, wherever they are collected."""
+"""BatchLoop: the loop of a collector over its batches, whichever backend collects them."""
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,39 +10,36 @@ from tensordict import TensorDictBase
 
 from steppe.collectors.background import Background
 from steppe.collectors.base import DataCollectorBase
+from steppe.collectors.collector_backend import CollectorBackend
 from steppe.collectors.delivery import Delivery, Output
 from steppe.collectors.progress import ProgressLine
 from steppe.collectors.request_form import RequestForm
-from steppe.envs import DoneGroup
+from steppe.envs import ExplorationType
 from steppe.errors import ClosedError, StateError, WorkerError
-from steppe.workers import InUse, exclusive
+from steppe.workers import exclusive
 
-__all__ = ["IteratingCollector"]
+__all__ = ["BatchLoop"]
 
 
-class IteratingCollector(RequestForm, DataCollectorBase):
-    """What all collectors do alike: count, deliver, collect in a thread.
+class BatchLoop(RequestForm, DataCollectorBase):
+    """The loop of a collector: it counts and delivers batches, and runs in a thread if asked to.
 
     Attributes:
-        closed: whether it is shut down.
-        in_use: which thread uses it: another one gets a StateError.
+        backend: collects the batches.
+        closed: whether the collector is shut down.
+        in_use: the thread that uses the collector: a call of another one raises StateError.
     """
 
-    closed: bool
+    backend: CollectorBackend
+    closed: bool = True  # until there is something to close
     requested_frames_per_batch: int
+    init_random_frames: int
+    exploration_type: ExplorationType
 
-    def _set_up_iteration(
-        self,
-        output: Output,
-        groups: list[DoneGroup],
-        *,
-        iterates: bool = True,
-        pre_collect_hook: Callable[[], Any] | None = None,
-        progress_bar: bool = False,
+    def _set_up_loop(
+        self, output: Output, *, pre_collect_hook: Callable[[], Any] | None = None, progress_bar: bool = False
     ) -> None:
-        self.in_use = InUse(type(self).__name__)
-        self._delivery = Delivery(output, groups)
-        self._iterates = iterates
+        self._delivery = Delivery(output, self.backend.done_groups)
         self.pre_collect_hook, self.post_collect_hook = pre_collect_hook, output.hook
         self.split_trajs, self.postproc = output.split_trajs, output.postproc
         self.replay_buffer, self.extend_buffer = output.replay_buffer, output.extend_buffer
@@ -52,29 +48,33 @@ class IteratingCollector(RequestForm, DataCollectorBase):
         self._background: Background | None = None
         self._frames = self._iterations = 0
         self._seconds = 0.0
-        #: Whether the environments may have gone on without the caller having their data. Trajectories end there, so
-        #: that none has a gap.
-        self._batch_lost = False
         self._line: ProgressLine | None = None
         if progress_bar:
             self._line = ProgressLine(type(self).__name__, self.total_frames if self.total_frames >= 0 else None)
 
-    @abstractmethod
-    def _check_open(self) -> None:
-        """Raise where nothing more can be collected."""
-
-    @abstractmethod
-    def _collected(self) -> tuple[TensorDictBase, int]:
-        """One batch, the caller's to keep, and how many frames it has."""
-
-    @abstractmethod
-    def _begin_all_anew(self) -> None:
-        """Let the next batch begin new episodes, because the last one never reached the caller."""
-
     @property
-    @abstractmethod
     def policy_version(self) -> int:
         """How often the policy was updated."""
+        return self.backend.policy_version
+
+    def _check_open(self) -> None:
+        self.backend.check_open()
+
+    def _collect(self, *, random: bool) -> tuple[TensorDictBase, int]:
+        if self._requests is not None:
+            self._requests.forget()
+        return self.backend.collect(random)
+
+    @property
+    def _is_random(self) -> bool:
+        """Whether the next batch is of random actions."""
+        done = self._frames if self.replay_buffer is None else getattr(self.replay_buffer, "write_count", self._frames)
+        return bool(done < self.init_random_frames)
+
+    def drop_running_trajectories(self) -> None:
+        """Drop the parts of unfinished trajectories that are kept for whole ones: their episodes do not continue."""
+        if self._delivery.whole is not None:
+            self._delivery.whole.drop_running()
 
     def next(self) -> TensorDictBase | None:
         """Collect one batch; None when ``total_frames`` have been collected, or when it went to a replay buffer.
@@ -97,7 +97,7 @@ class IteratingCollector(RequestForm, DataCollectorBase):
     def _next(self) -> Any:
         while True:
             self._check_open()
-            if not self._iterates:
+            if not self.backend.iterates:
                 raise TypeError(f"{type(self).__name__} needs frames_per_batch= to be iterated over.")
             held = self._delivery.waiting()
             if held is not None:
@@ -110,25 +110,24 @@ class IteratingCollector(RequestForm, DataCollectorBase):
             try:
                 there = self._delivery.deliver()
             except Exception:
-                self._delivery.batch, self._batch_lost = None, True
+                self._delivery.batch, self.backend.batch_lost = None, True
                 raise
             if there:
                 return self._delivery.hand_over()
 
     def _take_batch(self) -> None:
         """Collect a batch, count it, and give it to the delivery."""
-        if self._batch_lost:
-            self._begin_all_anew()
-            if self._delivery.whole is not None:
-                self._delivery.whole.drop_running()
-            self._batch_lost = False
+        if self.backend.batch_lost:
+            self.backend.begin_anew()
+            self.drop_running_trajectories()
+            self.backend.batch_lost = False
         if self.pre_collect_hook is not None:
             self.pre_collect_hook()
         start = time.perf_counter()
-        batch, frames = self._collected()
+        batch, frames = self._collect(random=self._is_random)
         begun, seconds = self._delivery.begun(batch), self._seconds + time.perf_counter() - start
         # In one statement, so that Ctrl-C comes before all of it or after.
-        (self._delivery.batch, self._frames, self._iterations, self._seconds, self._batch_lost) = (
+        (self._delivery.batch, self._frames, self._iterations, self._seconds, self.backend.batch_lost) = (
             *(begun, self._frames + frames, self._iterations + 1, seconds),
             False,
         )
@@ -158,6 +157,7 @@ class IteratingCollector(RequestForm, DataCollectorBase):
             "requested_frames_per_batch": self.requested_frames_per_batch,
             "policy_version": self.policy_version,
         }
+        told |= self.backend.stats()
         if self.total_frames >= 0:
             told |= {"total_frames": self.total_frames, "completed": self._is_over}
         return told
@@ -188,7 +188,8 @@ class IteratingCollector(RequestForm, DataCollectorBase):
         """
         self.shutdown(timeout, close_env)
 
-    def _end_background(self, timeout: float | None) -> None:
+    def end_background(self, timeout: float | None) -> None:
+        """End the thread that ``start`` began, after its batch; raises what the thread raised."""
         self._end_line()
         if self._background is not None:
             self._background.stop(timeout)

@@ -1,0 +1,119 @@
+"""CollectorBackend: what a collector asks of the processes that run its policy in its environments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from steppe.collectors.agent_hook import AgentDeclarations
+from steppe.collectors.worker_group import WorkerGroup
+from steppe.envs import DoneGroup
+from steppe.specs import Composite
+
+__all__ = ["CollectorBackend"]
+
+
+class CollectorBackend(ABC):
+    """Collects batches for one collector, in this process or in worker processes.
+
+    Attributes:
+        frames_per_batch: frames in each batch.
+        total_frames: frames to collect in all, in whole batches; negative for no end.
+        iterates: whether the collector may be iterated over without ``frames_per_batch=``.
+        done_groups: the levels of the data that have done entries, the root first.
+        env_info_spec: the infos that an environment takes at a reset.
+        agent_declarations: the infos and the recurrent state that the policy declares.
+        worker_group: the workers; None in this process.
+        batch_lost: whether the environments may have gone on without the caller having their data. Trajectories end
+            there, so that none has a gap.
+    """
+
+    frames_per_batch: int
+    total_frames: int
+    iterates: bool = False
+    done_groups: list[DoneGroup]
+    env_info_spec: Composite
+    agent_declarations: AgentDeclarations
+    worker_group: WorkerGroup | None = None
+    batch_lost: bool = False
+
+    @property
+    @abstractmethod
+    def policy_version(self) -> int:
+        """How often the policy was updated."""
+
+    @abstractmethod
+    def check_open(self) -> None:
+        """Raise ClosedError if nothing more can be collected."""
+
+    @abstractmethod
+    def collect(self, random: bool) -> tuple[TensorDictBase, int]:
+        """Collect a batch.
+
+        Args:
+            random: take random actions; the policy is not called.
+
+        Returns:
+            The batch, which the caller may keep, and how many frames it has.
+        """
+
+    @abstractmethod
+    def begin_anew(self) -> None:
+        """Begin new episodes with the next batch, because the last one never reached the caller."""
+
+    @abstractmethod
+    def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
+        """Begin new episodes in some rows, or in all if ``index`` is None.
+
+        Returns:
+            The ids of the trajectories that this ends; None for all.
+        """
+
+    @abstractmethod
+    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
+        """Seed environments, random actions and torch; returns the seed for whatever comes next."""
+
+    @abstractmethod
+    def set_seeds(self, seeds: int | Sequence[int]) -> None:
+        """Seed with the argument ``seeds=`` of the collector."""
+
+    @abstractmethod
+    def seed_policies(self, seeds: int | Sequence[int]) -> None:
+        """Seed the random numbers that the policy draws, with the argument ``policy_seeds=`` of the collector."""
+
+    @abstractmethod
+    def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
+        """Take over weights and attributes before the next batch, and count the policy version up."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return what ``load_state_dict`` needs, without the counts of the collector."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+        """Take over what ``state_dict`` returned, and begin new episodes.
+
+        Args:
+            state_dict: from a backend of the same class.
+            strict: refuse weights that do not fit.
+            frames: how many frames were collected when the state was saved.
+        """
+
+    @abstractmethod
+    def shutdown(self, timeout: float | None, close_env: bool, raise_on_error: bool) -> None:
+        """Release everything; see ``Collector.shutdown``."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Release what the backend has made, after an error in the constructor of the collector."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Name the environment or the workers, for ``repr``."""
+
+    def stats(self) -> dict[str, float]:
+        """Return counts that only this backend has."""
+        return {}

@@ -1,0 +1,284 @@
+"""LocalBackend: a collector's environment and policy in this process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import CudaGraphModule
+
+from steppe.collectors import collector_arguments as arguments
+from steppe.collectors.acting import Acting
+from steppe.collectors.agent_hook import AgentDeclarations, agent_stepper
+from steppe.collectors.batch_maker import BatchMaker
+from steppe.collectors.batch_metadata import BatchMetadata
+from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.sole_use import OWN_ENV, SoleUse
+from steppe.envs import EnvBase, done_groups, set_exploration_type
+from steppe.errors import ClosedError, NotSupported
+from steppe.specs import Composite
+from steppe.transforms import transforms_for_policy
+from steppe.workers import PATIENCE, exclusive
+
+if TYPE_CHECKING:
+    from steppe.collectors.engine import Collector
+
+__all__ = ["LocalBackend"]
+
+
+class LocalBackend(CollectorBackend):
+    """One environment, or a batch of them, and a policy, both in the process of the collector.
+
+    Args:
+        collector: the collector that this is for.
+        create_env_fn: makes the environment; or an environment.
+        policy: the policy; None for random actions.
+        given: the arguments of the collector.
+
+    Attributes:
+        env: the environment; ``shutdown`` closes it.
+        sole_use: the context in which the environment is stepped, which notices other users.
+    """
+
+    def __init__(self, collector: Collector, create_env_fn: Any, policy: Any, given: Mapping[str, Any]) -> None:
+        name = type(collector).__name__
+        self._collector, self.in_use = collector, collector.in_use
+        steps_asked = given["frames_per_batch"]
+        self.iterates = steps_asked is not None
+        steps_asked = 1 if steps_asked is None else steps_asked
+        arguments.check_frames(steps_asked, given["total_frames"], 1)
+        made, own = arguments.make(create_env_fn, given["create_env_kwargs"], name)
+        self._made = made if own else None
+        try:
+            env = self.env = _prepared(arguments.limit_steps(made, given["max_frames_per_traj"]), policy, given)
+            env.register_collector(collector)
+            groups = self.done_groups = done_groups(env.full_done_spec)
+            stopped = arguments.asked_between_steps(name, given["interruptor"])
+            metadata = BatchMetadata(
+                name,
+                env,
+                groups,
+                set_truncated=given["set_truncated"],
+                track_traj_ids=given["track_traj_ids"],
+                track_policy_version=given["track_policy_version"],
+                compact_obs=given["compact_obs"],
+                masks=stopped is not None,
+                copies=not given["return_same_td"],
+                storing_device=collector.storing_device,
+            )
+            device, trusted = _device(given["policy_device"], given["device"]), bool(given["trust_policy"])
+            acting = self._acting = Acting(name, env, policy, device=device, trusted=trusted)
+            acting.compile(given["compile_policy"], given["cudagraph_policy"])
+            if hasattr(policy, "register_collector"):
+                policy.register_collector(collector)
+            keeps_states = given["store_agent_state"] == "all"
+            agent = agent_stepper(name, env, acting.policy, groups, keeps_states=keeps_states)
+            steps, self.total_frames, notes = arguments.check_frames(steps_asked, given["total_frames"], env.numel())
+            for note in notes if self.iterates else ():
+                warnings.warn(f"{name}: {note}", stacklevel=3)
+            self.frames_per_batch = steps * env.numel()
+            self.batches = BatchMaker(env, acting, agent, groups, metadata, steps=steps, stopped=stopped)
+            self.sole_use = SoleUse(env)
+        except BaseException:
+            self.abandon()
+            raise
+
+    # -- what the collector and steppe-agents read ----------------------------------------------------------------
+
+    @property
+    def policy(self) -> Any:
+        """The policy; None for random actions."""
+        return self._acting.policy
+
+    @property
+    def act(self) -> Callable[[TensorDictBase], TensorDictBase]:
+        """The policy as it is called with rows ``[k]``, or the random actions in its place."""
+        return self._acting.random if self._acting.in_requests is None else self._acting.in_requests
+
+    @property
+    def agent_declarations(self) -> AgentDeclarations:  # type: ignore[override]
+        return AgentDeclarations.of(self.policy)
+
+    @property
+    def env_info_spec(self) -> Composite:  # type: ignore[override]
+        return self.env.env_info_spec
+
+    @property
+    def policy_version(self) -> int:
+        return self._acting.version
+
+    @policy_version.setter
+    def policy_version(self, version: int) -> None:
+        # A worker has the version of its caller.
+        self._acting.version = version
+
+    @property
+    def steps_of_batch(self) -> int:
+        """Steps of the batch that was collected last."""
+        return self.batches.steps_of_batch
+
+    @property
+    def holds_first_step(self) -> bool:
+        """Whether the first step of the next batch has been taken."""
+        return self.batches.holds_first_step
+
+    def acting(self) -> AbstractContextManager[Any]:
+        """Return the context in which a request lets the policy act; the next batch then begins new episodes."""
+        self.batches.forget_root()
+        return set_exploration_type(self._collector.exploration_type)
+
+    def stats(self) -> dict[str, float]:
+        return {"episodes": self.batches.episodes}
+
+    def describe(self) -> str:
+        return repr(self.env)
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        if self._collector.closed:
+            raise ClosedError(f"{type(self._collector).__name__} is shut down: make a new one.")
+
+    @exclusive("rollout")
+    def collect(self, random: bool) -> tuple[TensorDictBase, int]:
+        self.batch_lost = True
+        anew = self._collector.reset_at_each_iter
+        self._begin_anew_if_used(goes_on=not anew)
+        try:
+            with set_exploration_type(self._collector.exploration_type), self.sole_use:
+                batch = self.batches.collect(random, anew=anew)
+        except BaseException:
+            self.batches.forget_root()
+            raise
+        return batch, self.steps_of_batch * self.env.numel()
+
+    def _begin_anew_if_used(self, *, goes_on: bool = True) -> None:
+        """Drop the running episodes if others have used the environment since the last batch.
+
+        Args:
+            goes_on: whether what follows would continue them; a warning says that it does not.
+        """
+        if not (self.batches.goes_on and self.sole_use.is_broken):
+            return
+        self.batches.forget_root()
+        self._collector.drop_running_trajectories()
+        if goes_on:
+            warnings.warn(
+                f"Something else reset or stepped the environment of this {type(self._collector).__name__} since its "
+                f"last data, so its episodes cannot be continued and new trajectories begin. {OWN_ENV}",
+                stacklevel=5,
+            )
+
+    def begin_anew(self) -> None:
+        self.batches.forget_root()
+
+    def prepare(self) -> Composite | None:
+        """Let the policy take the first step of the first batch, unless it has, and say what a batch holds.
+
+        Returns:
+            The spec of a whole batch; None if its data has no fixed layout.
+        """
+        self._begin_anew_if_used()
+        with set_exploration_type(self._collector.exploration_type), self.sole_use:
+            return self.batches.prepare(False)
+
+    def fake(self, random: bool) -> TensorDictBase:
+        """Return zeros with the entries, shapes and dtypes of a batch; see ``Collector.fake_tensordict``."""
+        self._begin_anew_if_used()
+        with set_exploration_type(self._collector.exploration_type), self.sole_use:
+            return self.batches.fake(random)
+
+    # -- episodes, seeds, weights ---------------------------------------------------------------------------------
+
+    @exclusive("reset")
+    def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
+        self._begin_anew_if_used(goes_on=index is not None)
+        with self.sole_use:
+            return self.batches.reset(index, kwargs)
+
+    @exclusive("set_seed")
+    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
+        if seed is not None:
+            torch.manual_seed(seed)
+        following = self.env.set_seed(seed, static_seed=static_seed)
+        self._acting.draw_anew()
+        return following
+
+    def set_seeds(self, seeds: int | Sequence[int]) -> None:
+        self.set_seed(arguments.seeds_of(type(self._collector).__name__, "seeds", seeds, 1)[0], False)
+
+    def seed_policies(self, seeds: int | Sequence[int]) -> None:
+        self.seed_policy(arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, 1)[0])
+
+    def seed_policy(self, seed: int) -> None:
+        """Seed the random numbers that the policy draws."""
+        self._acting.seed(seed)
+
+    def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
+        if attributes and isinstance(self._acting.in_requests, CudaGraphModule):
+            raise NotSupported(
+                "CUDA graphs keep the attributes with which a policy was recorded: make a new collector."
+            )
+        self._acting.weights.update(given, attributes)
+        self._acting.version += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "policy_state_dict": self._acting.weights.state_dict(),
+            "env_state_dict": dict(self.env.state_dict()),
+            "episodes": self.batches.episodes,
+            "policy_version": self._acting.version,
+            "trajectories": self.batches.ids.begun,
+        }
+
+    @exclusive("load_state_dict")
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+        if state_dict["policy_state_dict"] or strict:
+            self._acting.weights.load_state_dict(state_dict["policy_state_dict"], strict=strict)
+        self.env.load_state_dict(state_dict["env_state_dict"], strict=strict)
+        self._acting.version = state_dict.get("policy_version", 0)
+        self.batches.episodes = state_dict.get("episodes", 0)
+        self.batches.forget_episodes(state_dict.get("trajectories", 0))
+
+    def shutdown(self, timeout: float | None, close_env: bool, raise_on_error: bool) -> None:
+        collector = self._collector
+        if collector.closed:
+            return
+        try:
+            try:
+                collector.end_background(timeout)
+            finally:
+                collector.closed = True
+                with self.in_use.alone("shutdown", PATIENCE if timeout is None else timeout) as alone:
+                    if not alone:
+                        collector.closed = False
+                        self.in_use.check("shutdown")
+                    self.batches.close()
+                    self._acting.draw_anew()
+                    if close_env:
+                        self.env.close(raise_if_closed=False)
+        except Exception:
+            if raise_on_error:
+                raise
+
+    def abandon(self) -> None:
+        if self._made is not None:
+            self._made.close(raise_if_closed=False)
+
+
+def _prepared(env: EnvBase, policy: Any, given: Mapping[str, Any]) -> EnvBase:
+    """Return the environment with the transforms that the policy needs, on its device."""
+    if given["auto_register_policy_transforms"]:
+        for transform in transforms_for_policy(policy, env):
+            env = env.append_transform(transform)
+    device = _device(given["env_device"], given["device"])
+    return env if device is None else env.to(device)
+
+
+def _device(own: Any, default: Any) -> torch.device | None:
+    device = own if own is not None else default
+    return None if device is None else torch.device(device)

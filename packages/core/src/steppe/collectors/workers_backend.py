@@ -1,0 +1,318 @@
+"""WorkersBackend: worker processes, each with environments and a copy of a collector's policy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from steppe.arguments import ignored_argument
+from steppe.collectors import collector_arguments as arguments
+from steppe.collectors.agent_hook import AgentDeclarations
+from steppe.collectors.collector_backend import CollectorBackend
+from steppe.collectors.policy_content import check_attributes
+from steppe.collectors.schedules import Continuous, Lockstep, Schedule
+from steppe.collectors.shared_weights import values_for
+from steppe.collectors.weights import SourcePolicy
+from steppe.collectors.worker_group import WorkerGroup
+from steppe.collectors.worker_messages import WorkerTask
+from steppe.envs import done_groups, next_seed
+from steppe.errors import PolicyError, SpecError
+from steppe.specs import Composite
+from steppe.workers import AFTER_AN_ERROR, PATIENCE, PATIENCE_AFTER_FAILURE, exclusive
+
+if TYPE_CHECKING:
+    from steppe.collectors.engine import Collector
+
+__all__ = ["WorkersBackend"]
+
+#: Frames of a batch if ``frames_per_batch`` is not given.
+_FRAMES = 200
+
+#: Arguments that the collector of each worker gets as they are.
+_PASSED_ON = (
+    *("max_frames_per_traj", "reset_at_each_iter", "reset_when_done", "exploration_type", "set_truncated"),
+    *("trust_policy", "track_traj_ids", "track_policy_version", "compile_policy", "cudagraph_policy"),
+    *("compact_obs", "auto_register_policy_transforms", "max_steps", "auto_reset", "store_agent_state", "compact"),
+)
+
+#: Arguments that are one value for all workers, or a list with one for each.
+_ONE_FOR_EACH = ("create_env_kwargs", "device", "env_device", "policy_device")
+
+
+class WorkersBackend(CollectorBackend):
+    """Worker processes that collect whole batches by themselves, each with a ``Collector`` of its own.
+
+    The data lies in memory that all processes share, and a worker sends one flag for each batch. It takes over new
+    weights between batches. ``("collector", "traj_ids")`` are unique over all workers. The error of a worker reaches
+    the caller with its traceback, and a killed worker is noticed at once; after either, all workers are stopped.
+
+    Args:
+        collector: the collector that this is for.
+        makers: what makes the environment of each worker.
+        given: the arguments of the collector.
+
+    Attributes:
+        env_batch_size: the batch size of the environment of a worker.
+        slot_len, num_slots: the shared memory for requests, see ``Collector``.
+    """
+
+    worker_group: WorkerGroup
+
+    def __init__(self, collector: Collector, makers: list[Any], given: Mapping[str, Any]) -> None:
+        name, n = type(collector).__name__, len(makers)
+        self._collector, self.in_use = collector, collector.in_use
+        policy, factory = given["policy"], given["policy_factory"]
+        if given["num_threads"] is not None:
+            ignored_argument(name, "num_threads", "the caller's process keeps the number that it has")
+        lockstep = collector.schedule is not Continuous
+        wanted = _FRAMES if given["frames_per_batch"] is None else given["frames_per_batch"]
+
+        def of_one(frames: int) -> int:
+            return -(-frames // n) if lockstep else frames
+
+        frames, total = arguments.frames_of_workers(name, wanted, given["total_frames"], n, of_one)
+        threshold = 1.0 if given["preemptive_threshold"] is None else float(given["preemptive_threshold"])
+        if not 0.0 <= threshold <= 1.0:
+            raise SpecError(f"{name}: preemptive_threshold lies between 0 and 1, found {threshold!r}.")
+        self._source = policy
+        self._source_policy = None if policy is None else SourcePolicy(policy, name)
+        self._made_by_workers = factory is not None
+        if given["update_at_each_batch"] and self._made_by_workers:
+            raise PolicyError(
+                f"{name}: update_at_each_batch=True takes over the weights of policy=, and policy_factory= makes one "
+                "in each worker: call update_policy_weights_(policy) instead."
+            )
+        self._updates = bool(given["update_at_each_batch"])
+        tasks = _tasks(name, makers, frames, given, interruptible=threshold < 1.0)
+        self.worker_group = WorkerGroup(
+            tasks,
+            self._source_policy,
+            num_threads=given["num_sub_threads"],
+            timeout=given["batch_timeout"],
+            start_timeout=given["start_timeout"],
+            method=given["start_method"],
+        )
+        try:
+            self._read_reports(name, threshold, total, given)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _read_reports(self, name: str, threshold: float, total: int, given: Mapping[str, Any]) -> None:
+        """Set what is known once the workers have made their environments."""
+        collector, reports = self._collector, self.worker_group.reports
+        sizes = {report.batch_size for report in reports}
+        if len(sizes) > 1:
+            raise SpecError(f"{name}: the workers' environments have batch sizes {sorted(sizes)}, which differ.")
+        rows = self.env_batch_size = torch.Size(reports[0].batch_size)
+        self.slot_len, self.num_slots = arguments.check_slots(
+            name, given["slot_len"], given["num_slots"], len(reports) * rows.numel()
+        )
+        self.frames_per_worker = [report.frames for report in reports]
+        self.init_random_frames = (
+            collector.init_random_frames if self._source is not None or self._made_by_workers else 0
+        )
+        schedule_of = (self.worker_group, self.frames_per_worker, rows, self._update_if_asked)
+        self._schedule: Schedule
+        if collector.schedule is Continuous:
+            self._schedule = Continuous(*schedule_of, init_random_frames=self.init_random_frames)
+        else:
+            # A collector without a schedule of its own has the environments of all workers as its rows.
+            joined = collector.cat_results if collector.schedule is Lockstep else (0 if rows else "stack")
+            self._schedule = Lockstep(
+                *schedule_of,
+                name=name,
+                cat_results=joined,
+                preemptive_threshold=threshold,
+                same_storage=given["return_same_td"],
+            )
+        self.frames_per_batch = self._schedule.frames_per_batch
+        self.iterates = collector.schedule is not None or given["frames_per_batch"] is not None
+        asked = arguments.whole_number(given["frames_per_batch"])
+        if asked is not None and asked != self.frames_per_batch:
+            warnings.warn(
+                f"{name}: frames_per_batch={asked} is rounded up to {self.frames_per_batch}: "
+                f"{self.frames_per_worker} frames of {len(reports)} workers.",
+                stacklevel=4,
+            )
+        self.total_frames = total
+        if total > 0 and total % self.frames_per_batch:
+            whole = -(-total // self.frames_per_batch) * self.frames_per_batch
+            warnings.warn(
+                f"{name}: total_frames={total} is rounded up to {whole}: whole batches of {self.frames_per_batch}.",
+                stacklevel=4,
+            )
+        self.done_groups = done_groups(reports[0].full_done_spec)
+
+    # -- what the collector and steppe-agents read ----------------------------------------------------------------
+
+    @property
+    def agent_declarations(self) -> AgentDeclarations:  # type: ignore[override]
+        return self.worker_group.reports[0].declarations
+
+    @property
+    def env_info_spec(self) -> Composite:  # type: ignore[override]
+        return self.worker_group.reports[0].env_info_spec
+
+    @property
+    def policy_version(self) -> int:
+        return self.worker_group.weights.version
+
+    def check_open(self) -> None:
+        self.worker_group.check(self._collector)
+
+    def describe(self) -> str:
+        return f"{self.worker_group.n} workers"
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def collect(self, random: bool) -> tuple[TensorDictBase, int]:
+        batch, frames = self._schedule.collect(random, lost=self._set_lost)
+        device = self._collector.storing_device
+        if device is not None and batch.device != device:
+            batch = batch.to(device)
+        return batch, frames
+
+    def _set_lost(self) -> None:
+        self.batch_lost = True
+
+    def begin_anew(self) -> None:
+        self.worker_group.begin_anew()
+
+    # -- episodes, seeds, weights ---------------------------------------------------------------------------------
+
+    @exclusive("reset")
+    def reset(self, index: Any, kwargs: dict[str, Any]) -> None:
+        self.check_open()
+        self.worker_group.ask_all("reset", kwargs if index is None else {**kwargs, "index": index})
+
+    @exclusive("set_seed")
+    def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
+        self.check_open()
+        following = seed
+        for worker in range(self.worker_group.n):
+            following = self.worker_group.ask({worker: ("seed", seed, static_seed)})[worker]
+            seed = seed if static_seed else following
+        return following
+
+    def set_seeds(self, seeds: int | Sequence[int]) -> None:
+        if not isinstance(seeds, Sequence):
+            self.set_seed(seeds, False)
+            return
+        # Numbers that follow each other would give workers the same environments, shifted by one.
+        name = type(self._collector).__name__
+        self.seed_workers([next_seed(each) for each in arguments.seeds_of(name, "seeds", seeds, self.worker_group.n)])
+
+    @exclusive("seed_workers")
+    def seed_workers(self, seeds: Sequence[int]) -> None:
+        """Seed each worker with its own number; see ``Collector.seed_workers``."""
+        self.check_open()
+        n = self.worker_group.n
+        if len(seeds) != n:
+            raise SpecError(f"{n} workers need {n} seeds, found {len(seeds)}.")
+        self.worker_group.ask({worker: ("seed", seed, False) for worker, seed in enumerate(seeds)})
+
+    def seed_policies(self, seeds: int | Sequence[int]) -> None:
+        numbers = arguments.seeds_of(type(self._collector).__name__, "policy_seeds", seeds, self.worker_group.n)
+        self.worker_group.ask({worker: ("seed_policy", number) for worker, number in enumerate(numbers)})
+
+    def policy_has(self, name: str) -> bool:
+        """Whether the policy of the workers has a method of this name."""
+        return name in self.worker_group.reports[0].declarations.methods
+
+    @exclusive("call_policy")
+    def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of the policy in each worker, and return what they return."""
+        self.check_open()
+        return self.worker_group.ask_all("policy", name, args, kwargs)
+
+    def _update_if_asked(self) -> None:
+        if self._updates and self._source is not None:
+            self._collector.update_policy_weights_()
+
+    def update_weights(self, given: Any, attributes: Mapping[str, Any] | None) -> None:
+        self.check_open()
+        attributes, fields = attributes or {}, self.worker_group.weights.fields
+        if given is None and self._made_by_workers and not attributes:
+            raise PolicyError(
+                "The policy was made in the workers, by policy_factory: say which weights they are to take, "
+                "update_policy_weights_(policy)."
+            )
+        source = self._source_policy
+        if given is None and source is not None:
+            given = source.weights(fields, attributes)
+        if attributes and source is not None:
+            check_attributes(source.policy, attributes)
+        elif attributes and self._made_by_workers:
+            self.worker_group.check_attributes(list(attributes))
+        elif attributes:
+            raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
+        if attributes and given is not None:
+            values_for(fields, given)  # weights that do not fit are refused before an attribute is set
+        if attributes and source is not None:
+            source.set_attributes(attributes)
+        self.worker_group.write_weights(given, attributes)
+
+    @exclusive("state_dict")
+    def state_dict(self) -> dict[str, Any]:
+        self.check_open()
+        return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.ask_all("state"))}
+
+    @exclusive("load_state_dict")
+    def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
+        self.check_open()
+        n = self.worker_group.n
+        names = [f"worker{worker}" for worker in range(n)]
+        found = sorted(key for key in state_dict if key.startswith("worker"))
+        if found != sorted(names):
+            raise SpecError(f"A state of {n} workers is needed, found {found}.")
+        self.worker_group.ask({worker: ("load", state_dict[name], strict) for worker, name in enumerate(names)})
+        weights = state_dict[names[0]]["policy_state_dict"]
+        if weights and self.worker_group.weights.fields:
+            self.worker_group.weights.write(weights)
+        self._schedule.begin_at(frames)
+
+    def shutdown(self, timeout: float | None, close_env: bool, raise_on_error: bool) -> None:
+        collector = self._collector
+        running, collector.closed = not collector.closed, True
+        try:
+            if running:
+                collector.end_background(timeout)
+        except Exception:
+            if raise_on_error:
+                raise
+        finally:
+            patience = PATIENCE if timeout is None else timeout
+            with self.in_use.alone("shutdown", patience, force=self.worker_group.pool.kill):
+                self.worker_group.stop(patience)
+
+    def abandon(self) -> None:
+        self.worker_group.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
+
+
+def _tasks(
+    name: str, makers: list[Any], frames: list[int], given: Mapping[str, Any], *, interruptible: bool
+) -> list[WorkerTask]:
+    """Return what each worker is sent."""
+    n = len(makers)
+    each = {key: arguments.one_for_each(name, key, given[key], n) for key in _ONE_FOR_EACH}
+    factories = arguments.one_for_each(name, "policy_factory", given["policy_factory"], n)
+    return [
+        WorkerTask(
+            maker,
+            given["policy"],
+            factories[worker],
+            {
+                **{key: given[key] for key in _PASSED_ON},
+                **{key: values[worker] for key, values in each.items()},
+                "frames_per_batch": frames[worker],
+                "storing_device": "cpu" if each["device"][worker] is not None else None,
+            },
+            interruptible,
+        )
+        for worker, maker in enumerate(makers)
+    ]
