@@ -24,8 +24,6 @@ class CollectorBackend(ABC):
         total_frames: frames to collect in all, in whole batches; negative for no end.
         iterates: whether the collector may be iterated over without ``frames_per_batch=``.
         done_groups: the levels of the data that have done entries, the root first.
-        env_info_spec: the infos that an environment takes at a reset.
-        agent_declarations: the infos and the recurrent state that the policy declares.
         worker_group: the workers; None in this process.
         batch_lost: whether the environments may have gone on without the caller having their data. Trajectories end
             there, so that none has a gap.
@@ -35,10 +33,18 @@ class CollectorBackend(ABC):
     total_frames: int
     iterates: bool = False
     done_groups: list[DoneGroup]
-    env_info_spec: Composite
-    agent_declarations: AgentDeclarations
     worker_group: WorkerGroup | None = None
     batch_lost: bool = False
+
+    @property
+    @abstractmethod
+    def env_info_spec(self) -> Composite:
+        """The infos that an environment takes at a reset."""
+
+    @property
+    @abstractmethod
+    def agent_declarations(self) -> AgentDeclarations:
+        """The infos and the recurrent state that the policy declares."""
 
     @property
     @abstractmethod

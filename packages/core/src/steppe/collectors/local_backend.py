@@ -100,11 +100,11 @@ class LocalBackend(CollectorBackend):
         return self._acting.random if self._acting.in_requests is None else self._acting.in_requests
 
     @property
-    def agent_declarations(self) -> AgentDeclarations:  # type: ignore[override]
+    def agent_declarations(self) -> AgentDeclarations:
         return AgentDeclarations.of(self.policy)
 
     @property
-    def env_info_spec(self) -> Composite:  # type: ignore[override]
+    def env_info_spec(self) -> Composite:
         return self.env.env_info_spec
 
     @property

@@ -151,11 +151,11 @@ class WorkersBackend(CollectorBackend):
     # -- what the collector and steppe-agents read ----------------------------------------------------------------
 
     @property
-    def agent_declarations(self) -> AgentDeclarations:  # type: ignore[override]
+    def agent_declarations(self) -> AgentDeclarations:
         return self.worker_group.reports[0].declarations
 
     @property
-    def env_info_spec(self) -> Composite:  # type: ignore[override]
+    def env_info_spec(self) -> Composite:
         return self.worker_group.reports[0].env_info_spec
 
     @property
