@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase, is_non_tensor
+from tensordict import NestedKey, TensorDictBase, is_non_tensor
 
 from steppe.errors import SpecError
 from steppe.specs import Categorical, Composite, Unbounded, make_composite_from_td
@@ -65,7 +65,7 @@ def infer_specs(
     env.full_state_spec = _specs([roots[0].select(*states)]) if states else Composite({}, shape=size)
 
 
-def _specs(samples: list[TensorDictBase], keys: list[Any] | None = None) -> Composite:
+def _specs(samples: list[TensorDictBase], keys: list[NestedKey] | None = None) -> Composite:
     """The spec of several samples; sizes that differ among them become -1."""
     samples = [sample if keys is None else sample.select(*keys, strict=False) for sample in samples]
     specs = make_composite_from_td(samples[-1], unsqueeze_null_shapes=False)
@@ -92,9 +92,9 @@ def _keys(data: TensorDictBase) -> list[Any]:
     return found
 
 
-def _last(key: Any) -> str:
+def _last(key: NestedKey) -> str:
     return key if isinstance(key, str) else str(key[-1])
 
 
-def _as_list(key: Any) -> list[Any]:
+def _as_list(key: NestedKey) -> list[Any]:
     return list(key) if isinstance(key, list) else [key]

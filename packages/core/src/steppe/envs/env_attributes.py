@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from steppe.envs.done import done_groups
@@ -209,7 +209,7 @@ class EnvAttributes(SpecViews, Module):
         root.set("next", following)
         return root
 
-    def spec_hint(self, key: Any) -> str:
+    def spec_hint(self, key: NestedKey) -> str:
         """What errors add about an entry that is not as its spec says: whose it is, where the environment knows more.
 
         Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.arguments import ignored_argument
 from steppe.envs.array.actions import ActionCodec
@@ -300,7 +300,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             data = data if read is None else read
         return data
 
-    def _info_keys(self) -> set[Any]:
+    def _info_keys(self) -> set[NestedKey]:
         return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
 
     def new_data(self, values: Mapping[Any, Any]) -> TensorDict:
@@ -316,7 +316,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             if name not in spec.keys():
                 continue
             leaf = spec[name]
-            key: Any = (*prefix, name) if prefix else name
+            key: NestedKey = (*prefix, name) if prefix else name
             if isinstance(leaf, Composite):
                 out.update(self._encode(value, leaf, (*prefix, name)))
             elif isinstance(leaf, NonTensor):

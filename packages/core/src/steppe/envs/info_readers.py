@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.envs.array.write_row import as_numbers, wrong_shape
+from steppe.envs.data_types import Array
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
@@ -88,7 +89,7 @@ class default_info_dict_reader(BaseInfoDictReader):
             if array is not None:
                 self._info_spec[key] = Unbounded(array.shape, dtype=torch.from_numpy(np.atleast_1d(array)).dtype)
 
-    def read(self, info: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    def read(self, info: Mapping[str, Any]) -> dict[str, Array]:
         """Return the wanted values as arrays of their spec's shape and dtype.
 
         Raises:
@@ -117,7 +118,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         return tensordict
 
 
-def _numeric(value: Any) -> np.ndarray[Any, Any] | None:
+def _numeric(value: Any) -> Array | None:
     if isinstance(value, (bool, int, float, np.number, np.bool_, np.ndarray)):
         array = np.asarray(value)
         if array.dtype.kind in "biuf":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.specs import as_path, is_memory, is_private
 
@@ -31,7 +31,7 @@ def declared_keys(env: EnvBase, policy: Any = None) -> DeclaredKeys:
     return frozenset(as_path(key) for key in keys if is_private(key) and not is_memory(key) and key != "_")
 
 
-def is_kept(key: Any, declared: DeclaredKeys) -> bool:
+def is_kept(key: NestedKey, declared: DeclaredKeys) -> bool:
     """Whether an entry is data.
 
     Args:

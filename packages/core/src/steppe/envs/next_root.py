@@ -10,9 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, is_tensorclass, lazy_stack
+from tensordict import (
+    LazyStackedTensorDict,
+    NestedKey,
+    TensorDict,
+    TensorDictBase,
+    is_non_tensor,
+    is_tensorclass,
+    lazy_stack,
+)
 from torch import Tensor
 
+from steppe.envs.data_types import Array
+from steppe.specs import as_path
 from steppe.storage import build_alike, build_td, copy_names, entries, parts_of
 
 __all__ = ["FlatRoots", "StepPlan", "begun", "put_next", "step_mdp", "write_begun"]
@@ -25,10 +35,6 @@ _from_numpy = torch.from_numpy
 _ONE_BY_ONE = 4
 
 
-def _names(key: Any) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)
-
-
 class StepPlan:
     """Which entries ``step_mdp`` drops, worked out once from the specs.
 
@@ -38,7 +44,7 @@ class StepPlan:
         keep_other: take the remaining entries of the old root too.
     """
 
-    def __init__(self, *, drop_root: list[Any], drop_next: list[Any], keep_other: bool = True) -> None:
+    def __init__(self, *, drop_root: list[NestedKey], drop_next: list[NestedKey], keep_other: bool = True) -> None:
         self._root = _tree(drop_root)
         self._next = _tree(drop_next)
         self._keep_other = keep_other
@@ -190,12 +196,12 @@ def _is_group(value: Any) -> bool:
     return isinstance(value, TensorDictBase) or (is_tensorclass(value) and not is_non_tensor(value))
 
 
-def _tree(keys: list[Any]) -> dict[str, Any]:
+def _tree(keys: list[NestedKey]) -> dict[str, Any]:
     """Nest keys: ``["a", ("b", "c")]`` gives ``{"a": {}, "b": {"c": {}}}``; an empty dict means the whole entry."""
     tree: dict[str, Any] = {}
     for key in keys:
         level = tree
-        names = _names(key)
+        names = as_path(key)
         for name in names[:-1]:
             level = level.setdefault(name, {})
         level.setdefault(names[-1], {})
@@ -334,9 +340,7 @@ class FlatRoots:
         return build_alike(root, tensordict)
 
 
-def begun(
-    columns: Sequence[tuple[Any, np.ndarray[Any, Any], np.ndarray[Any, Any] | None]], rows: list[int]
-) -> dict[Any, torch.Tensor]:
+def begun(columns: Sequence[tuple[Any, Array, Array | None]], rows: list[int]) -> dict[Any, torch.Tensor]:
     """Return entries of the next root in which some rows begin a new episode, in memory of their own.
 
     Args:

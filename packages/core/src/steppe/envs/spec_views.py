@@ -6,19 +6,20 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from tensordict import NestedKey
 
 from steppe.envs.done import complete_done_spec, done_groups, is_complete_done_spec
 from steppe.envs.state import BaseState
 from steppe.errors import SpecError
-from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded, conversion_hint
+from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS, Composite, Spec, Unbounded, as_path, conversion_hint
 
 __all__ = ["SpecViews"]
 
 _T = TypeVar("_T")
 
 
-def _depth_then_name(key: Any) -> tuple[int, tuple[str, ...]]:
-    parts = (key,) if isinstance(key, str) else tuple(key)
+def _depth_then_name(key: NestedKey) -> tuple[int, tuple[str, ...]]:
+    parts = as_path(key)
     return len(parts), parts
 
 

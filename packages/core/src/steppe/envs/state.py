@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
 
 import torch
+from tensordict import NestedKey
 
 from steppe.specs import Composite
 
@@ -107,7 +108,7 @@ class BaseState:
     run_type_checks: bool = False
     allow_done_after_reset: bool = False
     validated: set[str] = field(default_factory=set)
-    extra_outputs: set[Any] = field(default_factory=set)
+    extra_outputs: set[NestedKey] = field(default_factory=set)
     generator: torch.Generator | None = None
     auto_reset: AutoResetMemory | None = None
     row_steps: RowSteps | type[Unknown] | None = Unknown

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tensordict import TensorDictBase
 
 from steppe.envs.array.row_layout import RowLayout, layout_problem
 from steppe.envs.array.row_steps import RowSteps
 from steppe.envs.array.row_writer import EnvRows, RowWriter
 from steppe.envs.base import EnvBase
+from steppe.envs.data_types import Array
 from steppe.envs.env_info import native_info
 from steppe.envs.seeding import system_seed
 from steppe.envs.state import Unknown
@@ -60,9 +60,7 @@ class ArrayEnv(EnvBase):
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
 
-    def reset_into(
-        self, out: dict[Any, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
-    ) -> None:
+    def reset_into(self, out: dict[Any, Array], seed: int | None, env_info: dict[str, Any] | None) -> None:
         """Begin an episode and write its first observations into ``out``.
 
         Args:
@@ -73,7 +71,7 @@ class ArrayEnv(EnvBase):
         """
         raise NotSupported(f"{type(self).__name__} does not define reset_into(out, seed, env_info).")
 
-    def step_into(self, action: Any, out: dict[Any, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
+    def step_into(self, action: Any, out: dict[Any, Array]) -> tuple[bool, bool]:
         """Act, and write observations and reward into ``out``.
 
         Args:
@@ -86,7 +84,7 @@ class ArrayEnv(EnvBase):
         """
         raise NotSupported(f"{type(self).__name__} does not define step_into(action, out).")
 
-    def bind_step(self, out: dict[Any, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]:
+    def bind_step(self, out: dict[Any, Array]) -> Callable[[Any, Any], tuple[bool, bool]]:
         """Prepare steps that write one row again and again: a rollout's, or the one of a batch.
 
         To be overridden where looking up the row's views, and what else never changes, takes a good part of a step.

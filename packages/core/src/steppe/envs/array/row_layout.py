@@ -6,19 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.done import done_groups
 from steppe.specs import Composite, union
 from steppe.storage import Layout, storage_problem
 
-__all__ = ["Key", "RowField", "RowLayout"]
+__all__ = ["RowField", "RowLayout"]
 
-#: The key of an entry: a name, or a tuple of names for a nested one.
-Key = Any
-
-#: Key, shape and dtype of one entry of a row.
-RowField = tuple[Key, tuple[int, ...], "np.dtype[Any]"]
+#: NestedKey, shape and dtype of one entry of a row.
+RowField = tuple[NestedKey, tuple[int, ...], "np.dtype[Any]"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -50,8 +48,8 @@ class RowLayout:
         reward: Composite,
         done: Composite,
         action: Composite,
-        carried: tuple[Key, ...] = (),
-        handed_on: tuple[Key, ...] = (),
+        carried: tuple[NestedKey, ...] = (),
+        handed_on: tuple[NestedKey, ...] = (),
         reads_root: bool = False,
         flags_every_step: bool = False,
         device: torch.device | None = None,
@@ -87,7 +85,7 @@ class RowLayout:
         return cls(**specs, device=env.device, **reads)
 
     @property
-    def root_keys(self) -> list[Key]:
+    def root_keys(self) -> list[NestedKey]:
         """What the root of a row has to hold: observations, done entries, and actions where they are read."""
         keys = list(self.root_spec.keys(include_nested=True, leaves_only=True))
         return [*keys, *self.action_keys] if self.reads_root else keys

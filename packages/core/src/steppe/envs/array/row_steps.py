@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from steppe.envs.array.row_layout import Key
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Ended, Rows
@@ -176,7 +175,7 @@ class RowSteps:
         info = None if self.batch_size else entries(tensordict).get("env_info")
         return None if info is None else [native_info(info)]
 
-    def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:
+    def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[NestedKey, torch.Tensor] | None]:
         """Write what a step reads beside the action; the library actions, and what is passed through to ``next``."""
         actions = self.natives(tensordict)
         if self._shows_root:
@@ -193,7 +192,7 @@ class RowSteps:
                 set_array(array, tensor, value)
         return actions, self._take_handed_on(tensordict) if self._handed_on else None
 
-    def _outputs(self, passed: dict[Key, torch.Tensor] | None) -> dict[Any, Any]:
+    def _outputs(self, passed: dict[NestedKey, torch.Tensor] | None) -> dict[Any, Any]:
         """The entries of ``next``, in memory of their own."""
         data = {key: _from_numpy(copy()) for key, copy in self._copies}
         if passed is not None:
@@ -230,7 +229,7 @@ class RowSteps:
             found[key] = value
         return found
 
-    def _nothing_to_carry(self, key: Any, tensordict: TensorDictBase) -> KeyError:
+    def _nothing_to_carry(self, key: NestedKey, tensordict: TensorDictBase) -> KeyError:
         return KeyError(
             f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
             f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."
@@ -241,7 +240,7 @@ class RowSteps:
     def reset(self, *, env_info: dict[str, Any] | None = None) -> TensorDict:
         """Begin an episode in each row."""
         self.loop.reset(self._all, [env_info] * len(self._all))
-        data = {key: _from_numpy(row.copy()) for key, row in self._root}
+        data: dict[Any, torch.Tensor] = {key: _from_numpy(row.copy()) for key, row in self._root}
         return build_td(data, self.batch_size, self.device) if self._flat else self._root_builder(data)
 
     def attach(self, tensordict: TensorDict, following: TensorDictBase) -> TensorDict:

@@ -7,10 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
-from steppe.envs.array.row_layout import Key, RowLayout
+from steppe.envs.array.row_layout import RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, name_place
+from steppe.envs.data_types import Array
 from steppe.errors import SpecError
 from steppe.workers import InUse
 
@@ -99,7 +101,7 @@ class RowWriter:
     own_rows: Rows | None = None
     in_use: InUse | None = None
 
-    def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> Any:
+    def decode(self, actions: dict[NestedKey, Array]) -> Any:
         """Turn actions ``{key: [k, *shape]}`` of rows or steps into ``k`` library actions, a list or an array.
 
         Raises:
@@ -140,13 +142,11 @@ def writer_of_one(env: Any) -> RowWriter | None:
 class StepsInto(Protocol):
     """The methods of an array environment that a writer calls; see :class:`~steppe.envs.ArrayEnv`."""
 
-    def step_into(self, action: Any, out: dict[Key, np.ndarray[Any, Any]]) -> tuple[bool, bool]: ...
+    def step_into(self, action: Any, out: dict[NestedKey, Array]) -> tuple[bool, bool]: ...
 
-    def bind_step(self, out: dict[Key, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]: ...
+    def bind_step(self, out: dict[NestedKey, Array]) -> Callable[[Any, Any], tuple[bool, bool]]: ...
 
-    def reset_into(
-        self, out: dict[Key, np.ndarray[Any, Any]], seed: int | None, env_info: dict[str, Any] | None
-    ) -> None: ...
+    def reset_into(self, out: dict[NestedKey, Array], seed: int | None, env_info: dict[str, Any] | None) -> None: ...
 
     def take_seed(self) -> int | None: ...
 
@@ -166,7 +166,7 @@ class EnvRows(RowWriter):
         self.n = len(self.envs)
         self.layout = layout
 
-    def decode(self, actions: dict[Key, np.ndarray[Any, Any]]) -> list[Any]:
+    def decode(self, actions: dict[NestedKey, Array]) -> list[Any]:
         """Turn actions ``{key: [k, *shape]}`` into ``k`` native ones."""
         return self.layout.actions.decode(actions)
 
@@ -189,7 +189,7 @@ class _BoundEnvs(BoundWriter):
         observed = [key for key, _, _ in writer.layout.observations]
         self.rows, self.envs = rows, writer.envs
         self.words, self.at, self.base = progress.words, progress.at, progress.base
-        self.steppers: list[tuple[Callable[..., tuple[bool, bool]], dict[Key, Any]]] = [
+        self.steppers: list[tuple[Callable[..., tuple[bool, bool]], dict[NestedKey, Any]]] = [
             (_stepper(env, out := rows.next_row(row, written)), out) for row, env in enumerate(writer.envs)
         ]
         self.resetters = [(env, rows.root_row(row, observed)) for row, env in enumerate(writer.envs)]
@@ -255,7 +255,7 @@ class _BoundEnv(_BoundEnvs):
         return ended
 
 
-def _stepper(env: StepsInto, out: dict[Key, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]:
+def _stepper(env: StepsInto, out: dict[NestedKey, Array]) -> Callable[[Any, Any], tuple[bool, bool]]:
     """What steps an environment with a row: what it has bound to it, unless ``step_into`` was overridden since."""
     for cls in type(env).__mro__:
         if "bind_step" in vars(cls):
@@ -277,11 +277,11 @@ class Overheard:
         self.env, self.tell = env, tell
         self.reset_into, self.take_seed = env.reset_into, env.take_seed
 
-    def bind_step(self, out: dict[Key, np.ndarray[Any, Any]]) -> Callable[[Any, Any], tuple[bool, bool]]:
+    def bind_step(self, out: dict[NestedKey, Array]) -> Callable[[Any, Any], tuple[bool, bool]]:
         """Steps are to be overheard: in whichever row."""
         return self.step_into
 
-    def step_into(self, action: Any, out: dict[Key, np.ndarray[Any, Any]]) -> tuple[bool, bool]:
+    def step_into(self, action: Any, out: dict[NestedKey, Array]) -> tuple[bool, bool]:
         """Act, and tell what came of it."""
         flags = self.env.step_into(action, out)
         self.tell(flags)

@@ -7,18 +7,16 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
-from tensordict import TensorDict
+from tensordict import NestedKey, TensorDict
 
-from steppe.envs.array.row_layout import Key, RowLayout, fields_of
+from steppe.envs.array.row_layout import RowLayout, fields_of
+from steppe.envs.data_types import Array, Flags
 from steppe.errors import SpecError
 
 __all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
 
 #: Values by key, one for each row: ``[n, *shape]``.
-Arrays = Mapping[Key, "np.ndarray[Any, Any]"]
-
-#: A truth value for each row, ``[n]``.
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Arrays = Mapping[NestedKey, Array]
 
 #: What has ended in a step: row, terminated, truncated. Rows that go on are not listed.
 Ended = list[tuple[int, bool, bool]]
@@ -65,11 +63,11 @@ class Rows:
         following = {key: np.zeros((n, *shape), dtype) for key, shape, dtype in [*layout.written, *flags]}
         return cls(layout, root, following)
 
-    def root_row(self, row: int, keys: list[Key]) -> OutRow:
+    def root_row(self, row: int, keys: list[NestedKey]) -> OutRow:
         """Views of some entries of the root of one row, ``[*shape]``; scalars too can be written through them."""
         return OutRow({key: self.root[key][row, ...] for key in keys})
 
-    def next_row(self, row: int, keys: list[Key]) -> OutRow:
+    def next_row(self, row: int, keys: list[NestedKey]) -> OutRow:
         """The same of ``next``."""
         return OutRow({key: self.next[key][row, ...] for key in keys})
 
@@ -127,13 +125,13 @@ class Rows:
                 root[row] = False
 
 
-class OutRow(dict[Key, "np.ndarray[Any, Any]"]):
+class OutRow(dict[NestedKey, Array]):
     """The ``out`` of ``reset_into`` and ``step_into``: views of one row by key, to be written into.
 
     Putting another array in the place of a view is an error, because nobody would read it.
     """
 
-    def __setitem__(self, key: Key, value: Any) -> None:
+    def __setitem__(self, key: NestedKey, value: Any) -> None:
         if key not in self:
             self[key]  # says which keys there are
         if value is not self[key]:  # out[key] += value puts back what it took
@@ -146,7 +144,7 @@ class OutRow(dict[Key, "np.ndarray[Any, Any]"]):
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
-    def __missing__(self, key: Key) -> Any:
+    def __missing__(self, key: NestedKey) -> Any:
         close = difflib.get_close_matches(str(key), map(str, self), 1)
         hint = f" Did you mean {close[0]!r}?" if close else " Declare it in the specs."
         if key == "reward" and not close:

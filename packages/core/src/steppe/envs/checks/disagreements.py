@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import NestedKey, TensorDictBase, is_tensor_collection
 
 from steppe.specs import Composite, Spec, StackedComposite, union
 
@@ -30,7 +30,7 @@ class Finding:
     """
 
     kind: str
-    key: Any
+    key: NestedKey | None
     text: str = field(compare=False)
 
     @property

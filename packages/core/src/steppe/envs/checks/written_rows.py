@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 
-from steppe.envs.array.row_layout import Key, RowField, RowLayout
+from steppe.envs.array.row_layout import RowField, RowLayout
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import EnvRows, Overheard
 from steppe.envs.array.rows import Rows
 from steppe.envs.checks.disagreements import Finding
+from steppe.envs.data_types import Array
 from steppe.errors import SpecError
 from steppe.storage import TensorDictBuilder
 
@@ -38,7 +40,7 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     """
     flags: list[Finding] = []
     root, following = _Notes(layout.observations), _Notes(layout.written)
-    done = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
+    done: dict[NestedKey, Array] = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
@@ -116,9 +118,9 @@ class _Notes:
     def __init__(self, fields: list[RowField]) -> None:
         #: What was wrong with values that were written.
         self.findings: list[Finding] = []
-        self.arrays: dict[Key, Any] = {}
+        self.arrays: dict[NestedKey, Any] = {}
         #: Elements that have held the pattern after each call so far.
-        self.suspects: dict[Key, np.ndarray[Any, Any]] = {}
+        self.suspects: dict[NestedKey, Array] = {}
         self._random = np.random.default_rng(0)
         self._called = False
         for key, shape, dtype in fields:
@@ -140,11 +142,11 @@ class _Notes:
         self._called = True
         self.suspects = {key: held for key, held in left.items() if held.any()}
 
-    def _pattern(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _pattern(self, array: Array) -> Array:
         """Random bytes ``[n, itemsize]`` that no value has, where there are such; NaN for floating-point numbers."""
         if array.dtype.kind == "b":
             return np.full(_bytes(array).shape, 0xAA, np.uint8)
-        pattern: np.ndarray[Any, Any] = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
+        pattern: Array = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
         if array.dtype.kind in "fc":
             numbers = pattern.view(array.real.dtype).reshape(-1)
             whole = numbers.view(f"u{numbers.itemsize}")
@@ -169,7 +171,7 @@ class _Notes:
             yield Finding("unwritten", key, text)
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _bytes(array: Array) -> Array:
     """The memory of an array as ``[size, itemsize]``."""
     return array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
 
@@ -183,7 +185,7 @@ class _Watch:
         findings: where to note what is lost.
     """
 
-    def __init__(self, key: Key, memory: np.ndarray[Any, Any], findings: list[Finding]) -> None:
+    def __init__(self, key: NestedKey, memory: Array, findings: list[Finding]) -> None:
         self.key, self.memory, self.findings = key, memory, findings
 
     def look(self, target: Any, value: Any) -> None:
@@ -225,7 +227,7 @@ class _Watch:
             self.findings.append(finding)
 
 
-def _lost(given: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> tuple[Any, Any] | None:
+def _lost(given: Array, kept: Array) -> tuple[Any, Any] | None:
     """The first value that a cast has changed, and what became of it. Floating-point numbers may be rounded."""
     if given.dtype.kind not in "biufc":
         return (given.ravel()[0], kept.ravel()[0].item()) if kept.size else None
@@ -248,7 +250,7 @@ def _lost(given: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> tuple[Any,
     return given[at].item(), kept[at].item()
 
 
-def _torch_name(array: np.ndarray[Any, Any]) -> str:
+def _torch_name(array: Array) -> str:
     """The torch dtype of an array, or nothing."""
     try:
         return str(torch.from_numpy(np.empty(0, array.dtype)).dtype)

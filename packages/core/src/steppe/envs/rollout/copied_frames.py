@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from steppe.envs.data_types import Array
 from steppe.specs import torch_to_numpy_dtype_dict
 from steppe.storage import LARGE, build_td, copy_names, entries, large_array
 
@@ -38,7 +39,7 @@ class CopiedFrames:
     def __init__(self, dim: int, steps: int) -> None:
         self.dim, self.steps = dim, steps
         self.steps_copied = 0
-        self._columns: dict[_Path, np.ndarray[Any, Any]] | None = None
+        self._columns: dict[_Path, Array] | None = None
         self._pending: TensorDict | None = None
         self._gives_up = False
 
@@ -77,7 +78,7 @@ class CopiedFrames:
             return {}
         return {path: torch.from_numpy(column) for path, column in self._columns.items()}
 
-    def _begun(self, frame: TensorDict) -> dict[_Path, np.ndarray[Any, Any]]:
+    def _begun(self, frame: TensorDict) -> dict[_Path, Array]:
         columns = {}
         for path, value in _leaves(frame, ()):
             nbytes = value.numel() * value.element_size()
@@ -90,7 +91,7 @@ class CopiedFrames:
                 return {}
         return columns
 
-    def _fits(self, value: Any, column: np.ndarray[Any, Any]) -> bool:
+    def _fits(self, value: Any, column: Array) -> bool:
         return (
             type(value) is torch.Tensor
             and value.device.type == "cpu"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase, is_leaf_nontensor
+from tensordict import NestedKey, TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import RowWriter
@@ -300,7 +300,7 @@ class _Rollout:
             elif key[0] != "_" or is_kept(key, self.plan.declared):
                 self.columns.setdefault(key, []).append(value)
 
-    def _keep_own(self, key: Any, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
+    def _keep_own(self, key: NestedKey, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
         """An entry of the environment's is in storage, until a policy puts another tensor in its place."""
         column = self.columns.get(key)
         if column is not None:

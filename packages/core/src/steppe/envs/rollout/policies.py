@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, NestedKey, TensorDict, TensorDictBase, lazy_stack
 from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import PolicyError, SpecError, add_note
-from steppe.specs import Composite, Spec, conversion_hint, is_private
+from steppe.specs import Composite, Spec, as_path, conversion_hint, is_private
 from steppe.storage import entries
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _unwrapped(policy: Any) -> Any:
     return policy.function if isinstance(policy, _ObservationPolicy) else policy
 
 
-def _shape(root: TensorDictBase, key: Any) -> str:
+def _shape(root: TensorDictBase, key: NestedKey) -> str:
     try:
         return f" {list(root.get(key).shape)}"
     except RuntimeError:  # rows of a lazy stack that differ
@@ -253,5 +253,5 @@ class _ObservationPolicy:
         return tensordict
 
 
-def _name(key: Any) -> str:
-    return key if isinstance(key, str) else "_".join(key)
+def _name(key: NestedKey) -> str:
+    return "_".join(as_path(key))
