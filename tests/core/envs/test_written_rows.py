@@ -206,7 +206,7 @@ def updated(out, where):
 
 @pytest.mark.parametrize("write", [put, updated])
 def test_putting_an_array_in_place_of_the_row_is_an_error_whoever_steps(write):
-    expected = r"out\['grid'\] = value puts another array in the place of the row.*Write into the row: out\['grid'\]\["
+    expected = r"out\['grid'\] = value replaces the row by another array.*Write into the row: out\['grid'\]\["
     for use in (check_env_specs, lambda env: env.reset(), lambda env: env.rollout(2)):
         with pytest.raises(SpecError, match=expected):
             use(Grid(write=write))
@@ -216,7 +216,7 @@ def test_putting_an_array_in_place_of_the_row_is_an_error_whoever_steps(write):
 
 def test_a_worker_says_so_too():
     env = ParallelEnv(2, lambda: Grid(write=put))
-    with pytest.raises(WorkerError, match=r"out\['grid'\] = value puts another array"):
+    with pytest.raises(WorkerError, match=r"out\['grid'\] = value replaces the row"):
         env.reset()
     env.close(raise_if_closed=False)
 

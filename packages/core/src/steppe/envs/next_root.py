@@ -6,7 +6,7 @@ Single steps, rollouts, batches, collectors and requests make their next root he
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ _from_numpy = torch.from_numpy
 #: Up to this many rows are copied one by one: indexing with a list costs more.
 _ONE_BY_ONE = 4
 
+#: Keys by level: an empty dict stands for the whole entry of that name.
+_Tree: TypeAlias = "dict[str, _Tree]"
+
 
 class StepPlan:
     """Which entries ``step_mdp`` drops, worked out once from the specs.
@@ -48,18 +51,18 @@ class StepPlan:
         self._root = _tree(drop_root)
         self._next = _tree(drop_next)
         self._keep_other = keep_other
-        # Whether there are names at the root alone.
+        # Whether all keys are names at the root.
         flat = not any(self._root.values()) and not any(self._next.values()) and self._next.keys() <= self._root.keys()
         self._flat = flat and keep_other
-        #: Names at the root that it drops of the old root, and of ``next``; None where keys are nested.
+        #: The names that are dropped from the old root, and from ``next``; None if keys are nested.
         self.flat_names = (frozenset(self._root), frozenset(self._next)) if self._flat else None
-        # The names in the data of the last step, and what follows from them: those of the next one are mostly the same.
-        self._found: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        # The names in the data of the last step, and which are kept: the next step mostly has the same names.
+        self._names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._kept: tuple[str, ...] = ()
         self._left: tuple[str, ...] = ()
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return a new TensorDict: entries of ``next`` where there are, those of the root elsewhere."""
+        """Return a new TensorDict: the entries of ``next``, and those of the root that ``next`` does not have."""
         if type(tensordict) is TensorDict:
             following = entries(tensordict).get("next")
             if self._flat and type(following) is TensorDict:
@@ -77,10 +80,10 @@ class StepPlan:
         return root
 
     def _flat_level(self, root: dict[str, Any], following: dict[str, Any]) -> dict[str, Any] | None:
-        """What most steps hold, tensors without levels, 5 times faster; None for other data."""
-        found = tuple(root), tuple(following)
-        if found != self._found:
-            self._found, self._kept, self._left = found, *self._choose(*found)
+        """Do it for data without nested entries, which most steps have, 5 times faster; return None for other data."""
+        names = tuple(root), tuple(following)
+        if names != self._names:
+            self._names, self._kept, self._left = names, *self._choose(*names)
         level = following.copy()
         for name in self._left:
             del level[name]
@@ -89,11 +92,11 @@ class StepPlan:
         return level if _TENSORS.issuperset(map(type, level.values())) else None
 
     def _choose(self, root: tuple[str, ...], following: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Which names of the root are kept, and which of ``next`` are left behind."""
+        """Return which names of the root are kept, and which names of ``next`` are dropped."""
         gone = {"next", *self._root, *following}
         return tuple(name for name in root if name not in gone), tuple(name for name in following if name in self._next)
 
-    def _level(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool = False) -> Any:
+    def _level(self, root: Any, following: Any, drop_root: _Tree, drop_next: _Tree, *, top: bool = False) -> Any:
         if type(following) is not TensorDict or (root is not None and type(root) is not TensorDict):
             return self._any_class(root, following, drop_root, drop_next, top=top)
         old, fresh = entries(root) if root is not None else {}, entries(following)
@@ -112,7 +115,7 @@ class StepPlan:
                     if dropped is None:
                         out[name] = value
                 elif name in fresh and _is_group(fresh[name]) and drop_next.get(name) != {}:
-                    continue  # the two are put together below
+                    continue  # the two groups are merged below
                 elif dropped is None or dropped:
                     # A policy writes into the new root; what it writes into a group must not reach the old one.
                     kept = value.exclude(*_leaves(dropped)) if dropped else value.copy()
@@ -132,8 +135,8 @@ class StepPlan:
         result = build_td(out, batch_size, root.device if root is not None else following.device)
         return result if root is None else copy_names(root, result)
 
-    def _any_class(self, root: Any, following: Any, drop_root: Any, drop_next: Any, *, top: bool) -> Any:
-        """The same for lazy stacks, row by row, and for tensorclasses, whose entries only they know how to take out."""
+    def _any_class(self, root: Any, following: Any, drop_root: _Tree, drop_next: _Tree, *, top: bool) -> Any:
+        """Do the same for lazy stacks, row by row, and for tensorclasses, through their own methods."""
         stack = following if isinstance(following, LazyStackedTensorDict) else root
         if isinstance(stack, LazyStackedTensorDict) and not is_non_tensor(stack):
             dim = stack.stack_dim
@@ -150,9 +153,9 @@ class StepPlan:
 
 
 def _of_tensors(
-    old: dict[str, Any], fresh: dict[str, Any], drop_root: dict[str, Any], drop_next: dict[str, Any]
+    old: dict[str, Any], fresh: dict[str, Any], drop_root: _Tree, drop_next: _Tree
 ) -> dict[str, Any] | None:
-    """One group of agents, whose entries are tensors mostly; None for other data."""
+    """Return the entries of one group of agents, if all of them are tensors; None for other data."""
     if any(drop_root.values()) or any(drop_next.values()):
         return None
     level = {name: value for name, value in old.items() if name not in drop_root}
@@ -160,7 +163,7 @@ def _of_tensors(
     return level if level and _TENSORS.issuperset(map(type, level.values())) else None
 
 
-def _begins_with_tensor(group: Any) -> bool:
+def _begins_with_tensor(group: object) -> bool:
     return type(group) is TensorDict and type(next(iter(entries(group).values()), None)) is Tensor
 
 
@@ -177,7 +180,7 @@ def _without_empty_groups(data: Any) -> Any:
 
 
 def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-    """Write ``following`` under ``"next"``, where entries that it does not replace stay; return ``tensordict``."""
+    """Write ``following`` under ``"next"``, keep the other entries there, and return ``tensordict``."""
     if type(tensordict) is TensorDict and not tensordict.is_locked:
         level = entries(tensordict)
         before = level.get("next")
@@ -191,14 +194,14 @@ def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDic
     return tensordict.set("next", following)
 
 
-def _is_group(value: Any) -> bool:
-    """Whether a value holds entries that a later step may replace: a TensorDict or a tensorclass, but no text."""
+def _is_group(value: object) -> bool:
+    """Return whether a value has entries that a later step may replace: a TensorDict or tensorclass, but not text."""
     return isinstance(value, TensorDictBase) or (is_tensorclass(value) and not is_non_tensor(value))
 
 
-def _tree(keys: list[NestedKey]) -> dict[str, Any]:
+def _tree(keys: list[NestedKey]) -> _Tree:
     """Nest keys: ``["a", ("b", "c")]`` gives ``{"a": {}, "b": {"c": {}}}``; an empty dict means the whole entry."""
-    tree: dict[str, Any] = {}
+    tree: _Tree = {}
     for key in keys:
         level = tree
         names = as_path(key)
@@ -208,12 +211,12 @@ def _tree(keys: list[NestedKey]) -> dict[str, Any]:
     return tree
 
 
-def _leaves(tree: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[Any]:
-    found: list[Any] = []
+def _leaves(tree: _Tree, prefix: tuple[str, ...] = ()) -> list[NestedKey]:
+    keys: list[NestedKey] = []
     for name, below in tree.items():
         path = (*prefix, name)
-        found += _leaves(below, path) if below else [path if len(path) > 1 else name]
-    return found
+        keys += _leaves(below, path) if below else [path if len(path) > 1 else name]
+    return keys
 
 
 def step_mdp(
@@ -223,19 +226,19 @@ def step_mdp(
     exclude_reward: bool = True,
     exclude_done: bool = False,
     exclude_action: bool = True,
-    reward_keys: Any = "reward",
-    done_keys: Any = ("done", "terminated", "truncated"),
-    action_keys: Any = "action",
+    reward_keys: NestedKey | Sequence[NestedKey] = "reward",
+    done_keys: NestedKey | Sequence[NestedKey] = ("done", "terminated", "truncated"),
+    action_keys: NestedKey | Sequence[NestedKey] = "action",
 ) -> TensorDictBase:
     """Move the data of one step to the root of the following step.
 
     Args:
         tensordict: data with a ``"next"`` entry, any batch size.
         next_tensordict: where to write the result instead of a new TensorDict.
-        keep_other: keep entries of the root that are not replaced.
-        exclude_reward: leave the reward out; otherwise it moves from ``next`` to the root.
-        exclude_done: leave the done entries out of the result.
-        exclude_action: leave the action of the root out.
+        keep_other: keep the entries of the root that ``next`` does not replace.
+        exclude_reward: drop the reward; otherwise it moves from ``next`` to the root.
+        exclude_done: drop the done entries.
+        exclude_action: drop the action of the root.
         reward_keys: one key or a list of keys.
         done_keys: one key or a list of keys.
         action_keys: one key or a list of keys.
@@ -260,8 +263,8 @@ def step_mdp(
     return result
 
 
-def _as_keys(keys: Any) -> list[Any]:
-    """A string is one key; so is a tuple that does not consist of whole done names, as nested keys are tuples."""
+def _as_keys(keys: NestedKey | Sequence[NestedKey]) -> list[NestedKey]:
+    """Return a list of keys. A tuple is one nested key, except a tuple of the three done names."""
     if isinstance(keys, str):
         return [keys]
     if isinstance(keys, tuple) and set(keys) != {"done", "terminated", "truncated"}:
@@ -270,39 +273,38 @@ def _as_keys(keys: Any) -> list[Any]:
 
 
 class FlatRoots:
-    """Put ``next`` into data whose entries are tensors by name, and make the next root, in half the time.
+    """Put ``next`` into data without nested entries, and make the next root, in half the time.
 
-    A step of a cheap environment takes less time than what surrounds it. So everything that the specs decide is
-    decided here once. :class:`StepPlan` and :func:`put_next` do the same for all data.
+    A step of a cheap environment takes less time than the TensorDicts around it. So what depends on the specs alone is
+    worked out once, here. :class:`StepPlan` and :func:`put_next` do the same for all data.
 
     Args:
-        plan: the entries of the root and of ``next`` that the next root does not have.
+        plan: which entries of the root and of ``next`` are dropped.
         names: the entries of ``next``.
-        batch_size: of all data.
-        device: the device that the data claims.
+        batch_size: the batch size of the data.
+        device: the device of the data.
     """
 
     def __init__(self, plan: StepPlan, names: list[str], batch_size: torch.Size, device: torch.device | None) -> None:
         assert plan.flat_names is not None
-        dropped, left = plan.flat_names
-        self._taken = [name for name in names if name not in left]
-        self._dropped = {"next", *names, *dropped}
+        drop_root, drop_next = plan.flat_names
+        self._taken = [name for name in names if name not in drop_next]
+        self._dropped = {"next", *names, *drop_root}
         self._size, self._device = batch_size, device
-        # The names in the root of the last step, and those of them that the next root keeps.
-        self._given: tuple[str, ...] = ()
+        # The names in the root of the last step, and which of them the next root keeps.
+        self._names: tuple[str, ...] = ()
         self._kept: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, plan: StepPlan, names: list[Any], batch_size: torch.Size, device: torch.device | None
+        cls, plan: StepPlan, names: list[NestedKey], batch_size: torch.Size, device: torch.device | None
     ) -> FlatRoots | None:
         """Return the instance for these entries of ``next``; None if an entry is nested."""
-        if plan.flat_names is None or not all(isinstance(name, str) for name in names):
-            return None
-        return cls(plan, names, batch_size, device)
+        flat = [name for name in names if isinstance(name, str)]
+        return None if plan.flat_names is None or len(flat) < len(names) else cls(plan, flat, batch_size, device)
 
     def level_of(self, tensordict: TensorDictBase) -> dict[str, Any] | None:
-        """Return the entries of the data that a step is given; None if the data is not flat, or holds ``next``."""
+        """Return the entries of the root of a step; None if an entry is nested, or if there is a ``next`` already."""
         if type(tensordict) is not TensorDict:
             return None
         level, size, device, locked = parts_of(tensordict)
@@ -310,9 +312,9 @@ class FlatRoots:
             return None
         if "next" in level or "_step" in level:
             return None
-        given = tuple(level)
-        if given != self._given:
-            self._given, self._kept = given, tuple(name for name in given if name not in self._dropped)
+        names = tuple(level)
+        if names != self._names:
+            self._names, self._kept = names, tuple(name for name in names if name not in self._dropped)
         # Groups of entries must be copied for the next root, which this class does not do.
         return level if _TENSORS.issuperset([type(level[name]) for name in self._kept]) else None
 
@@ -326,9 +328,9 @@ class FlatRoots:
         """Write ``next`` into the data of a step, and return the next root.
 
         Args:
-            tensordict: the data.
-            level: what :meth:`level_of` returned for it.
-            following: the entries of ``next``; they become a part of the data.
+            tensordict: the data of the step.
+            level: its entries, from :meth:`level_of`.
+            following: the entries of ``next``, which is built of this dict.
             fresh: entries of the next root, from :func:`begun`, if some rows begin a new episode.
         """
         root = {name: following[name] for name in self._taken}
@@ -344,8 +346,8 @@ def begun(columns: Sequence[tuple[Any, Array, Array | None]], rows: list[int]) -
     """Return entries of the next root in which some rows begin a new episode, in memory of their own.
 
     Args:
-        columns: key, array ``[n, *shape]`` with the first data of these rows, and array of ``next`` for the others;
-            None instead of the latter if all its values are 0.
+        columns: key, array ``[n, *shape]`` with the first data of these rows, and array of ``next`` for the other
+            rows, or None if they all are 0 there.
         rows: the rows that begin a new episode.
     """
     out = {}
@@ -360,7 +362,7 @@ def begun(columns: Sequence[tuple[Any, Array, Array | None]], rows: list[int]) -
     return out
 
 
-def write_begun(root: TensorDictBase, fresh: dict[Any, torch.Tensor]) -> TensorDictBase:
+def write_begun(root: TensorDictBase, fresh: dict[NestedKey, torch.Tensor]) -> TensorDictBase:
     """Write what :func:`begun` returned into a next root, and return the root."""
     level = entries(root) if type(root) is TensorDict and not root.is_locked else None
     for key, value in fresh.items():

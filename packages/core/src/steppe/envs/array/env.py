@@ -19,7 +19,7 @@ from steppe.errors import NotSupported
 
 __all__ = ["ArrayEnv"]
 
-#: Overriding one of these, in a class below the one that defines step_into or on an instance, leaves the array path.
+#: If one of these is overridden below the class that defines step_into, or on an instance, steps go through TensorDicts.
 _TENSORDICT_METHODS = (
     "_step",
     "_reset",
@@ -30,7 +30,7 @@ _TENSORDICT_METHODS = (
     "_output_transform",
     "_reset_output_transform",
 )
-#: What a row writer calls, which is to be another one from then on.
+#: Assigning one of these to an instance changes its row writer.
 _METHODS = (*_TENSORDICT_METHODS, "step_into", "bind_step", "reset_into", "take_seed")
 
 
@@ -40,19 +40,19 @@ class ArrayEnv(EnvBase):
     A subclass sets its specs like any environment and writes two methods:
 
     * ``reset_into(out, seed, env_info)``: begin an episode. ``out`` maps each observation key (a string, or a tuple for
-      a nested one) to a numpy view, of the shape and dtype of its spec, that the observation is copied into:
+      a nested key) to a numpy view of the shape and dtype of its spec. Copy the observation into it:
       ``out["observation"][...] = obs``, or ``write_row(out, "observation", obs)``, which refuses another shape instead
-      of repeating the value. All of it is written each time. ``seed`` is the seed to reset with, or None to go on with
-      the generator as it is. ``env_info`` is a dict of what the caller passed for this reset, or None.
+      of repeating the value. Write all of it each time. ``seed`` is the seed to reset with, or None to continue with
+      the current state of the generator. ``env_info`` is a dict of what the caller passed for this reset, or None.
     * ``step_into(action, out) -> (terminated, truncated)``: act. ``action`` is an int for a single discrete action, an
       array of the spec's dtype otherwise, and a dict of these for several action keys; do not keep it. ``out`` has the
-      reward too: ``out["reward"][0] = reward``. Two Python bools come back; the done entries are written from them.
+      reward too: ``out["reward"][0] = reward``. Return two Python bools, from which the done entries are written.
 
-    ``step``, ``reset`` and ``rollout``, batches and collectors then move no tensors per step. A subclass that overrides
-    ``_step``, ``_reset`` or a ``read_*`` method, or an instance that is given one, is stepped through that method
-    instead: slower, and equally right. The two paths give equal data.
+    ``step``, ``reset`` and ``rollout``, batches and collectors then move no tensors per step. If a subclass overrides
+    ``_step``, ``_reset`` or a ``read_*`` method, or one of them is assigned to an instance, steps go through that
+    method instead, which is slower. Both paths give equal data.
 
-    An environment whose data has no fixed place (text, sizes that vary, groups of agents that end alone) has no array
+    An environment whose data has no fixed layout (text, sizes that vary, groups of agents that end alone) has no array
     path: ``row_writer`` is None, ``row_problem`` says why, and ``_step`` and ``_reset`` must be defined.
     """
 
@@ -65,9 +65,9 @@ class ArrayEnv(EnvBase):
 
         Args:
             out: a numpy view ``[*shape]`` for each observation, of the shape and dtype of its spec, without the
-                batch. Write all of it: what is there before may be anything.
-            seed: of ``set_seed``, at the first reset after it; otherwise None.
-            env_info: values that fit ``env_info_spec``, as arrays, where the caller gave some; otherwise None.
+                batch. Write all of it: the old content is arbitrary.
+            seed: the seed of ``set_seed``, in the first reset after it; otherwise None.
+            env_info: the values that the caller passed, which fit ``env_info_spec``; None if there are none.
         """
         raise NotSupported(f"{type(self).__name__} does not define reset_into(out, seed, env_info).")
 
@@ -75,8 +75,8 @@ class ArrayEnv(EnvBase):
         """Act, and write observations and reward into ``out``.
 
         Args:
-            action: the native action: an int for a single one-hot or categorical one, otherwise an array ``[*shape]``
-                of the spec's dtype, which must not be kept; a dict of these where there are several keys.
+            action: the library action: an int for a single one-hot or categorical action, otherwise an array
+                ``[*shape]`` of the spec's dtype, which must not be kept; a dict of these for several action keys.
             out: a numpy view for each observation, as in :meth:`reset_into`, and for each reward.
 
         Returns:
@@ -85,31 +85,31 @@ class ArrayEnv(EnvBase):
         raise NotSupported(f"{type(self).__name__} does not define step_into(action, out).")
 
     def bind_step(self, out: dict[Any, Array]) -> Callable[[Any, Any], tuple[bool, bool]]:
-        """Prepare steps that write one row again and again: a rollout's, or the one of a batch.
+        """Return a function that steps the environment and always writes the same row.
 
-        To be overridden where looking up the row's views, and what else never changes, takes a good part of a step.
+        Override it if looking up the views of the row, and other things that never change, takes much of a step.
 
         Args:
-            out: what :meth:`step_into` will be given.
+            out: the ``out`` of all calls of the function.
 
         Returns:
-            ``step_into``, or a function ``(action, out)`` that does the same for this ``out`` alone. It has to follow
-            what changes about the environment. A subclass that overrides ``step_into`` alone is not asked for it.
+            ``step_into``, or a function ``(action, out)`` that does the same for this ``out`` alone. It must take
+            changes of the environment into account. It is not used if a subclass overrides ``step_into`` alone.
         """
         return self.step_into
 
     def place_of_call(self, method: str) -> str:
-        """Say where an error about a value happened: the environment and the call, ``"step"`` or ``"reset"``.
+        """Return where an error about a value happened: the environment and the call, ``"step"`` or ``"reset"``.
 
-        To be overridden by a wrapper that knows more: which step of the episode it was. Called for errors alone.
+        A wrapper overrides it to add the number of the step, for example. It is called for errors alone.
         """
         return f"{self!r}.{method}"
 
-    # -- which way ------------------------------------------------------------------------------------------------
+    # -- code path ------------------------------------------------------------------------------------------------
 
     @property
     def row_problem(self) -> str | None:
-        """Why steps take the tensordict path: what was overridden, or what its data is; None where they do not."""
+        """Why steps go through TensorDicts: an overridden method, or data without a fixed layout; otherwise None."""
         problem: Any = self.base_state.row_problem
         if problem is Unknown:
             problem = self.base_state.row_problem = self._find_row_problem()
@@ -127,14 +127,14 @@ class ArrayEnv(EnvBase):
         return self.rows_problem()
 
     def rows_problem(self) -> str | None:
-        """Say why the data has no place in rows of arrays, or return None; a wrapper adds what it cannot copy."""
+        """Return why the data does not fit into rows of arrays, or None; a wrapper adds reasons of its own."""
         if self.state_keys:
             return "the environment takes a state."
         return "it is a batch itself." if self.batch_size else layout_problem(self)
 
     @property
     def row_writer(self) -> EnvRows | None:
-        """Writes the row of this environment; None where it takes the tensordict path (``row_problem`` says why)."""
+        """The row writer of this environment; None if it is stepped on TensorDicts (``row_problem`` says why)."""
         if self.row_problem is not None:
             return None
         writer: EnvRows = self.cached("row_writer", self._make_writer)
@@ -145,14 +145,14 @@ class ArrayEnv(EnvBase):
         return EnvRows([self], RowLayout.of(self))
 
     def _forced_steps(self) -> RowSteps:
-        """The same, also where a subclass that calls ``super()._step`` has left the array path."""
+        """Return steps through rows, also if a subclass overrides ``_step`` and calls ``super()._step``."""
         steps = self.cached("forced_steps", lambda: RowSteps(self._make_writer()))
         assert isinstance(steps, RowSteps)
         return steps
 
     @classmethod
     def join_rows(cls, envs: list[Any]) -> RowWriter | None:
-        """One writer for environments of a batch, which write their rows one after another."""
+        """Return one row writer for the environments of a batch, which steps one after another."""
         writers = [env.row_writer for env in envs]
         if None in writers or any(env.full_action_spec != envs[0].full_action_spec for env in envs[1:]):
             return None
@@ -178,17 +178,17 @@ class ArrayEnv(EnvBase):
     # -- seeds ----------------------------------------------------------------------------------------------------
 
     def _set_seed(self, seed: int | None) -> None:
-        # A reset without a seed goes on with the random numbers of the last one.
+        # Without a new seed, a reset would continue the old generator, so set_seed(None) draws one.
         self._pending_seed = system_seed() if seed is None else seed
 
     def take_seed(self) -> int | None:
-        """Return the seed that ``set_seed`` left for the next reset, once."""
+        """Return the seed for the next reset, once after each ``set_seed``; otherwise None."""
         seed = self._pending_seed
         if seed is not None:
             self._pending_seed = None
         return seed
 
-    # -- the same on TensorDicts, for callers that need the general path -------------------------------------------
+    # -- on TensorDicts, for run_type_checks, masks and other devices ----------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         refuse_seed(kwargs)
@@ -211,6 +211,6 @@ class ArrayEnv(EnvBase):
 
 
 def refuse_seed(kwargs: dict[str, Any]) -> None:
-    """Raise a TypeError where a reset was given a seed, which is not among what an environment's ``_reset`` takes."""
+    """Raise a TypeError if ``seed`` is among the keyword arguments of a reset."""
     if "seed" in kwargs:
         raise TypeError("reset takes no seed: env.set_seed(seed) sets the seed of the next reset.")

@@ -1,4 +1,4 @@
-"""RowLayout: what one row of an environment holds, worked out once from its specs."""
+"""RowLayout: the entries of one row of an environment, worked out once from its specs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ _DONE = ("done", "terminated", "truncated")
 
 
 class RowLayout:
-    """What one row holds: keys, shapes, dtypes. A row is the data of one environment at one step.
+    """Keys, shapes and dtypes of one row. A row is the data of one environment at one step.
 
     Attributes:
-        observations: fields that a reset and a step write.
-        rewards: fields that only a step writes.
-        done_keys: which of ``"done"``, ``"terminated"``, ``"truncated"`` there are. They are written from the flags
-            that a step returns.
-        action_keys: keys of the actions.
-        carried: keys of the root that a step reads beside the action.
-        read_by_all: those of them that each step reads, whatever it begins from.
-        handed_on: those of them that a step does no more than copy to ``next``, unless a caller has written them there.
-        reads_root: whether it may read any entry of the root, the action included.
-        flags_every_step: whether done entries may change in a step that ends no row.
+        observations: the fields that a reset and a step write.
+        rewards: the fields that only a step writes.
+        done_keys: which of ``"done"``, ``"terminated"`` and ``"truncated"`` the environment has. They are written from
+            the flags that a step returns.
+        done_shapes: the shape of each of them.
+        action_keys: the keys of the actions.
+        carried: the keys of the root that a step reads beside the action.
+        read_by_all: the keys in ``carried`` that the caller's data must have in each step.
+        handed_on: the keys in ``carried`` that a step only copies to ``next``, unless the caller has written them
+            there.
+        reads_root: whether a step may read any entry of the root, the action included.
+        flags_every_step: whether done entries may change in a step in which no row ends.
         actions: decodes actions.
-        root_spec: of the root of one row: observations and done entries.
-        next_spec: of ``next`` of one row: observations, rewards and done entries.
-        device: what TensorDicts of rows claim as their device: None or the CPU.
+        root_spec: the spec of the root of one row: observations and done entries.
+        next_spec: the spec of ``next`` of one row: observations, rewards and done entries.
+        device: the device of TensorDicts made of rows: None or the CPU.
     """
 
     def __init__(
@@ -71,12 +73,11 @@ class RowLayout:
 
     @classmethod
     def of(cls, env: Any, **reads: Any) -> RowLayout:
-        """Return the layout of an environment, or of each row of a batch ``(n,)`` whose rows are alike.
+        """Return the layout of an environment, or of each row of a batch ``(n,)`` whose rows have equal specs.
 
         Args:
-            env: anything with ``full_observation_spec`` and its siblings, a batch size and a device.
-            **reads: what a step reads of the root: ``carried``, ``handed_on``, ``reads_root`` and
-                ``flags_every_step`` of the class.
+            env: an object with the full specs, batch size and device of an environment.
+            **reads: the arguments ``carried``, ``handed_on``, ``reads_root`` and ``flags_every_step`` of the class.
         """
         kinds = ("observation", "reward", "done", "action")
         specs = {kind: getattr(env, f"full_{kind}_spec") for kind in kinds}
@@ -86,31 +87,31 @@ class RowLayout:
 
     @property
     def root_keys(self) -> list[NestedKey]:
-        """What the root of a row has to hold: observations, done entries, and actions where they are read."""
+        """Keys of the root of a row: observations, done entries, and actions if a step reads the whole root."""
         keys = list(self.root_spec.keys(include_nested=True, leaves_only=True))
         return [*keys, *self.action_keys] if self.reads_root else keys
 
     @property
     def written(self) -> list[RowField]:
-        """What a step writes: observations and rewards."""
+        """Fields that a step writes: observations and rewards."""
         return [*self.observations, *self.rewards]
 
 
 def fields_of(spec: Composite) -> list[RowField]:
-    """Key, shape and numpy dtype of each leaf."""
-    found = []
+    """Return key, shape and numpy dtype of each leaf."""
+    fields = []
     for field in Layout.of(spec, ()).fields:
         dtype = field.numpy_dtype
         assert dtype is not None
-        found.append((field.key, field.shape, dtype))
-    return found
+        fields.append((field.key, field.shape, dtype))
+    return fields
 
 
 def layout_problem(env: Any) -> str | None:
-    """Say why the data of an environment, or of each row of a batch, has no place in rows, or return None.
+    """Return why the data of an environment, or of each row of a batch, does not fit into rows; None if it does.
 
     Args:
-        env: anything with specs and a device.
+        env: an object with the specs and the device of an environment.
     """
     if env.base_state.auto_reset is not None:
         return "it resets itself (auto_reset=True)."
@@ -126,7 +127,7 @@ def layout_problem(env: Any) -> str | None:
                 return f"the entry {field.key!r} has the dtype {field.dtype}, which numpy lacks."
     groups = done_groups(env.full_done_spec)
     if len(groups) != 1 or groups[0].prefix:
-        return "it has groups that end on their own."
+        return "it has groups of agents that end on their own."
     if not env.action_keys:
-        return "there is no action."
+        return "it has no action."
     return None

@@ -1,4 +1,4 @@
-"""Loop: steps of some rows, whoever asks for them: a rollout, a batch, a worker or a collector."""
+"""Loop: a row writer and the rows that it writes, for rollouts, batches, workers and collectors."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["Loop"]
 class Loop:
     """Steps rows through a writer.
 
-    The driver owns the memory and brings the actions. What ended is reset into the root of the same rows; a driver that
-    goes on from ``next``, and not from a root that its caller gives, calls :meth:`carry` in between.
+    The driver brings the rows and the actions. Rows that ended are reset into the root of the same rows. A driver whose
+    next step begins from ``next``, rather than from a root of its caller, calls :meth:`carry` in between.
 
     Args:
-        writer: steps the environments, and runs the transforms behind them.
-        rows: what it writes.
-        progress: notes which row is at work.
+        writer: steps the environments and runs their transforms.
+        rows: the rows that it writes.
+        progress: notes which row is being stepped.
     """
 
     def __init__(self, writer: RowWriter, rows: Rows, progress: Progress | None = None) -> None:
         self.writer, self.rows = writer, rows
         self.progress = progress or Progress()
         bound = writer.bind(rows, self.progress)
-        #: Act in rows, and write ``next``: see :class:`~steppe.envs.BoundWriter`.
+        #: Step some rows or all, and write ``next``: see :class:`~steppe.envs.BoundWriter`.
         self.step = bound.step
-        #: Begin episodes in rows, and write their roots.
+        #: Begin episodes in some rows, and write their roots.
         self.reset = bound.reset
-        #: Both, for all rows.
+        #: Step all rows, and begin episodes in those that ended.
         self.step_and_reset = bound.step_and_reset
         layout = writer.layout
         keys = (*layout.carried, *(layout.done_keys if layout.flags_every_step else ()))
         self._carried = [(rows.root[key], rows.next[key]) for key in keys]
 
     def carry(self, began: Sequence[int] = ()) -> None:
-        """Write what the next step reads from its root, from the ``next`` of this one.
+        """Copy the entries that a step reads of its root from ``next`` to the root.
 
         Args:
-            began: rows that have begun an episode since; their root stays.
+            began: rows that have begun an episode since the step, whose roots are not overwritten.
         """
         for root, following in self._carried:
             if not began:

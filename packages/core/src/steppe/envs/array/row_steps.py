@@ -1,4 +1,4 @@
-"""RowSteps: steps and resets through rows, for callers that bring a TensorDict to each."""
+"""RowSteps: steps and resets on TensorDicts that go through rows."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _T = TypeVar("_T")
 
 
 class RowSteps:
-    """Steps all rows of a writer, and makes TensorDicts of copies of them.
+    """Steps all rows of a writer, and returns copies of them as TensorDicts.
 
     Args:
-        writer: of one environment, or of a batch.
-        batch_size: of the data: none for one environment, ``(n,)`` for a batch of n rows.
-        plan: what ``step_mdp`` of the environment keeps; None if it does more than the specs say.
+        writer: the row writer of one environment or of a batch.
+        batch_size: batch size of the data: empty for one environment, ``(n,)`` for a batch of n rows.
+        plan: which entries ``step_mdp`` of the environment drops; None if a subclass overrides ``step_mdp``.
 
     Attributes:
-        rows: what the writer writes.
+        rows: the rows that the writer writes.
         loop: the writer, bound to these rows.
-        part: index of the caller's data in an array of rows: all of it, or row 0.
+        part: index of the caller's data in an array of rows: all rows, or row 0.
     """
 
     def __init__(self, writer: RowWriter, batch_size: torch.Size = _NO_BATCH, plan: StepPlan | None = None) -> None:
@@ -58,12 +58,12 @@ class RowSteps:
         # Methods looked up once: a step copies all of these.
         self._copies = [(key, array.copy) for key, array in self._next]
         self._root = [(key, rows.root[key][part]) for key in (*(key for key, _, _ in layout.observations), *done)]
-        # A row that was reset has not ended, unless its environment says so in every step.
+        # A row that was reset has not ended, unless the environment sets its done entries in every step.
         self._begun = [
             (key, array, None if key in done and not layout.flags_every_step else rows.next[key][part])
             for key, array in self._root
         ]
-        # A transform that reads more of the root is shown the caller's data.
+        # A transform that may read any entry of the root gets the caller's data, as rows.root_data.
         read = [key for key in layout.read_by_all if key not in layout.handed_on]
         with torch.inference_mode(False):  # later steps write into these, in any mode
             self._carried = [(key, rows.root[key][part], _from_numpy(rows.root[key][part])) for key in read]
@@ -78,28 +78,28 @@ class RowSteps:
 
     # -- actions --------------------------------------------------------------------------------------------------
 
-    def _only_action(self) -> tuple[Any, Callable[[torch.Tensor], Any]]:
+    def _only_action(self) -> tuple[NestedKey | None, Callable[[torch.Tensor], Any]]:
         """Return the key of the only action, and a function that decodes it.
 
-        The key is None, and so is the function's result, if ``natives`` has to decode the action.
+        If ``natives`` has to decode the action, the key is None, and so is the result of the function.
         """
         keys, codec = self.layout.action_keys, self.layout.actions
-        nothing: tuple[Any, Callable[[torch.Tensor], Any]] = None, lambda action: None
+        no_decoder: tuple[NestedKey | None, Callable[[torch.Tensor], Any]] = None, lambda action: None
         if len(keys) != 1 or not isinstance(keys[0], str):
-            return nothing
+            return no_decoder
         key = keys[0]
         if self.batch_size:
             of_rows = self.writer.decoder_of_rows()
-            return nothing if of_rows is None else (key, of_rows)
+            return no_decoder if of_rows is None else (key, of_rows)
         leaf, decoder, rule = codec.spec[key], codec.decoders[key], codec.rules[key]
         decode = decoder.one
         if self.writer.inverts:
             judged = self.writer.decoder_of_one()
             if judged is None:
-                return nothing
+                return no_decoder
             decode = judged
         elif rule.allows is not None and not decoder.validates:
-            return nothing
+            return no_decoder
         shape, dtype = torch.Size(leaf.shape), leaf.dtype
 
         def of_one(action: torch.Tensor) -> Any:
@@ -108,10 +108,10 @@ class RowSteps:
         return key, of_one
 
     def natives(self, tensordict: TensorDictBase) -> Any:
-        """Return the library actions of all rows. What is of another dtype is converted in ``tensordict`` too.
+        """Return the library actions of all rows. An action of another dtype is converted in ``tensordict`` too.
 
         Raises:
-            ActionError: one is missing, or does not fit; see :mod:`steppe.envs.action_rules`.
+            ActionError: an action is missing or does not fit; see :mod:`steppe.envs.action_rules`.
         """
         if self._action is not None:
             find: Any = entries(tensordict).get if type(tensordict) is TensorDict else tensordict.get
@@ -129,7 +129,7 @@ class RowSteps:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def step(self, tensordict: TensorDictBase) -> TensorDict:
-        """Act, and return ``next`` in memory of its own."""
+        """Step all rows, and return ``next`` in new memory."""
         actions, passed = self._inputs(tensordict)
         self._step(actions)
         return self._built(self._outputs(passed))
@@ -137,11 +137,11 @@ class RowSteps:
     def step_and_reset(
         self, tensordict: TensorDict, step_mdp: Callable[[TensorDictBase], TensorDictBase]
     ) -> TensorDictBase:
-        """Act, put ``next`` into ``tensordict``, and begin episodes in the rows that ended.
+        """Step all rows, put ``next`` into ``tensordict``, and begin episodes in the rows that ended.
 
         Args:
             tensordict: root data with the action.
-            step_mdp: that of the environment, for data that is not flat.
+            step_mdp: the method of the environment, for data with nested entries.
 
         Returns:
             The next root. Rows that ended hold the first data of an episode there.
@@ -158,7 +158,7 @@ class RowSteps:
         return root if fresh is None else write_begun(root, fresh)
 
     def advance(self, tensordict: TensorDict) -> Ended:
-        """Act, and begin episodes in the rows that ended, leaving the data in ``rows``.
+        """Step all rows and begin episodes in the rows that ended, leaving the data in ``rows``.
 
         Args:
             tensordict: root data with the action.
@@ -171,17 +171,17 @@ class RowSteps:
         return ended
 
     def _infos(self, tensordict: TensorDict) -> list[dict[str, Any] | None] | None:
-        """What the only row is given if it is reset: what the caller gave to its last reset stays in the data."""
+        """Return the ``env_info`` of the last reset of a single row, which stays in the data; None for a batch."""
         info = None if self.batch_size else entries(tensordict).get("env_info")
         return None if info is None else [native_info(info)]
 
     def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[NestedKey, torch.Tensor] | None]:
-        """Write what a step reads beside the action; the library actions, and what is passed through to ``next``."""
+        """Write what a step reads of its root; return library actions and what is passed through to ``next``."""
         actions = self.natives(tensordict)
         if self._shows_root:
             self.rows.root_data = tensordict
         if self._carried:
-            # tensordict itself takes nine times as long to look up a name.
+            # TensorDict.get takes nine times as long to look up a name.
             find: Any = tensordict.get
             if self._carries_at_root and type(tensordict) is TensorDict:
                 find = entries(tensordict).get
@@ -193,7 +193,7 @@ class RowSteps:
         return actions, self._take_handed_on(tensordict) if self._handed_on else None
 
     def _outputs(self, passed: dict[NestedKey, torch.Tensor] | None) -> dict[Any, Any]:
-        """The entries of ``next``, in memory of their own."""
+        """Return the entries of ``next`` in new memory."""
         data = {key: _from_numpy(copy()) for key, copy in self._copies}
         if passed is not None:
             data.update(passed)
@@ -203,22 +203,22 @@ class RowSteps:
         return build_td(data, self.batch_size, self.device) if self._flat else self._next_builder(data)
 
     def first_data(self, ended: Ended) -> dict[Any, torch.Tensor]:
-        """Entries of the next root in which these rows have begun an episode."""
+        """Return the entries of the next root, in which these rows have begun an episode."""
         if not self.batch_size:
             return {key: _from_numpy(row.copy()) for key, row in self._root}
         return begun(self._begun, [row for row, _, _ in ended])
 
-    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
-        """Return what passes from the root to ``next`` unchanged, with its gradients.
+    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
+        """Return the entries that a step copies from the root to ``next``, with their gradients.
 
-        A value that the caller has written to ``next`` goes before that of the root. Rows get the values too, for
-        transforms that read them.
+        A value that the caller has written under ``next`` takes precedence over the one of the root. The rows get the
+        values too, for transforms that read them.
         """
         find: Any = tensordict.get
         if self._carries_at_root and type(tensordict) is TensorDict:
             find = entries(tensordict).get
         written = find("next", None)
-        found = {}
+        passed = {}
         for key, row in self._handed_on:
             value = None if written is None else written.get(key, None)
             if value is None:
@@ -226,8 +226,8 @@ class RowSteps:
             if value is None:
                 raise self._nothing_to_carry(key, tensordict)
             row.copy_(value.detach() if value.requires_grad else value)
-            found[key] = value
-        return found
+            passed[key] = value
+        return passed
 
     def _nothing_to_carry(self, key: NestedKey, tensordict: TensorDictBase) -> KeyError:
         return KeyError(
@@ -244,7 +244,7 @@ class RowSteps:
         return build_td(data, self.batch_size, self.device) if self._flat else self._root_builder(data)
 
     def attach(self, tensordict: TensorDict, following: TensorDictBase) -> TensorDict:
-        """Put ``following`` under ``"next"``, with what was there and the environment does not write."""
+        """Put ``following`` under ``"next"``, and keep the entries there that the environment does not write."""
         if self.batch_size:
             put_next(tensordict, following)
             return tensordict
@@ -259,7 +259,7 @@ class RowSteps:
 
 
 class ExclusiveRowSteps(RowSteps):
-    """RowSteps of environments that one thread at a time may step: another thread gets a StateError."""
+    """RowSteps that raise a StateError if a second thread steps the environments at the same time."""
 
     def __init__(self, writer: RowWriter, batch_size: torch.Size = _NO_BATCH, plan: StepPlan | None = None) -> None:
         super().__init__(writer, batch_size, plan)
@@ -272,7 +272,7 @@ class ExclusiveRowSteps(RowSteps):
 
 
 def _hiding_root(rows: Rows, act: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return ``act`` so that it leaves no ``root_data`` behind: later steps may take their roots from the rows."""
+    """Return ``act`` so that it resets ``root_data``: later steps may read their roots from the rows."""
 
     def acting(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:

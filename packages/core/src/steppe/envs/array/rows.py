@@ -1,4 +1,4 @@
-"""Rows: root and next of some environments at one step, as numpy views."""
+"""Rows: root and ``next`` of some environments at one step, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
 #: Values by key, one for each row: ``[n, *shape]``.
 Arrays = Mapping[NestedKey, Array]
 
-#: What has ended in a step: row, terminated, truncated. Rows that go on are not listed.
+#: The rows whose episode ended in a step: row, terminated, truncated.
 Ended = list[tuple[int, bool, bool]]
 
 #: Up to this many rows are written faster in a Python loop than with one index array.
@@ -29,18 +29,18 @@ class Rows:
     """Root and ``next`` of n rows at one step.
 
     Args:
-        layout: what a row holds.
-        root: arrays ``[n, *shape]`` of the root: observations, done entries and carried ones.
+        layout: the entries of a row.
+        root: arrays ``[n, *shape]`` of the root: observations, done entries, and actions if a step reads them.
         following: arrays ``[n, *shape]`` of ``next``: observations, rewards and done entries.
 
     Attributes:
-        n: how many rows there are.
+        n: the number of rows.
         root, next: the arguments.
         done: pairs of the root and ``next`` arrays of each done entry, by name.
         done_dirty: whether a done entry of ``next`` may be True, so that the next step has to write all of them. The
             writer that is bound to these rows owns it: its steps read it and clear it, through ``write_done`` or
             ``write_flags``. Code behind that writer that sets a done entry sets it too. Clearing three arrays in each
-            step instead would take 0.3 us, of a step that takes about 10.
+            step instead would take 0.5 us, of a step that takes about 10.
         root_data: during a step of a TensorDict, that TensorDict, for transforms that read entries of the root for
             which rows have no place; None otherwise. RowSteps owns it. As an argument of ``BoundWriter.step`` it would
             be passed through every writer of every library in each step, for the few transforms that read it.
@@ -56,7 +56,7 @@ class Rows:
 
     @classmethod
     def new(cls, layout: RowLayout, n: int = 1) -> Rows:
-        """Rows in memory of their own; it begins as zeros."""
+        """Return rows in new memory, filled with zeros."""
         flags = [(name, shape, np.dtype(bool)) for name, shape in layout.done_shapes.items()]
         inputs = fields_of(layout.actions.spec) if layout.reads_root else []
         root = {key: np.zeros((n, *shape), dtype) for key, shape, dtype in [*layout.observations, *flags, *inputs]}
@@ -64,11 +64,11 @@ class Rows:
         return cls(layout, root, following)
 
     def root_row(self, row: int, keys: list[NestedKey]) -> OutRow:
-        """Views of some entries of the root of one row, ``[*shape]``; scalars too can be written through them."""
+        """Return views ``[*shape]`` of some entries of the root of one row; scalars can be written through them too."""
         return OutRow({key: self.root[key][row, ...] for key in keys})
 
     def next_row(self, row: int, keys: list[NestedKey]) -> OutRow:
-        """The same of ``next``."""
+        """Return views of some entries of ``next`` of one row."""
         return OutRow({key: self.next[key][row, ...] for key in keys})
 
     def write_done(self, ended: Ended, at: Sequence[int] | None = None) -> None:
@@ -76,7 +76,7 @@ class Rows:
 
         Args:
             ended: the rows that ended.
-            at: the rows that were stepped; all of them by default. Others are left as they are.
+            at: the rows that were stepped, all by default. Other rows keep their values.
         """
         if self.done_dirty:
             for _, following in self.done.values():
@@ -102,7 +102,7 @@ class Rows:
             done: whether the episode of each row has ended.
             terminated: whether it ended in a terminal state.
             truncated: whether it was cut off.
-            at: the rows that were stepped; all of them by default. Others are left as they are.
+            at: the rows that were stepped, all by default. Other rows keep their values.
         """
         rows = done.nonzero()[0] if at is None else at[done[at]]
         if len(rows) or self.done_dirty:
@@ -116,7 +116,7 @@ class Rows:
         return list(zip(rows.tolist(), terminated[rows].tolist(), truncated[rows].tolist(), strict=True))
 
     def begin(self, at: Sequence[int]) -> None:
-        """Write the done entries of the root of rows that were reset: False."""
+        """Set the done entries of the root to False in rows that were reset."""
         for root, _ in self.done.values():
             if len(at) > _ROW_LOOP_LIMIT:
                 root[list(at)] = False
@@ -126,17 +126,17 @@ class Rows:
 
 
 class OutRow(dict[NestedKey, Array]):
-    """The ``out`` of ``reset_into`` and ``step_into``: views of one row by key, to be written into.
+    """The ``out`` of ``reset_into`` and ``step_into``: views of one row by key, to write into.
 
-    Putting another array in the place of a view is an error, because nobody would read it.
+    Replacing a view by another array is an error, because that array would never be read.
     """
 
     def __setitem__(self, key: NestedKey, value: Any) -> None:
         if key not in self:
-            self[key]  # says which keys there are
-        if value is not self[key]:  # out[key] += value puts back what it took
+            self[key]  # raises the error that lists the keys
+        if value is not self[key]:  # out[key] += value assigns the array that it has read
             raise SpecError(
-                f"out[{key!r}] = value puts another array in the place of the row, where nobody reads it. Write into "
+                f"out[{key!r}] = value replaces the row by another array, which is never read. Write into "
                 f"the row: out[{key!r}][...] = value, or write_row(out, {key!r}, value)."
             )
 
@@ -155,12 +155,12 @@ class OutRow(dict[NestedKey, Array]):
 
 
 class Progress:
-    """Says which row is at work, for whoever has to tell it: the caller, or the parent of a process that is gone.
+    """Notes which row is being stepped, for error messages, also of the parent process after a worker has died.
 
     Args:
-        words: where it is written: 0 for none, the number of the row in the batch plus one otherwise.
-        at: index in ``words``.
-        first_row: number of the first row.
+        words: where the row is noted: 0 for none, otherwise the number of the row in the batch plus one.
+        at: index into ``words``.
+        first_row: number of the first row in the batch.
     """
 
     __slots__ = ("at", "base", "words")
@@ -172,6 +172,6 @@ class Progress:
 
     @property
     def row(self) -> int | None:
-        """The row that is, or was last, at work; None where a transform works on all of them."""
+        """The row that is being stepped, or was last; None while a transform works on all rows."""
         number = self.words[self.at]
         return number - 1 if number else None

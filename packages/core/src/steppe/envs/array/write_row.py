@@ -1,4 +1,4 @@
-"""Writing a value into its row of arrays: numpy would repeat one that is too small, and makes NaN of None."""
+"""Copy a value into its row, and refuse what numpy would repeat or cast to NaN without an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.errors import ActionError, SpecError
 
 __all__ = ["as_flag", "as_numbers", "name_place", "write_row", "wrong_shape"]
 
-#: Kinds of numpy's dtypes that hold numbers or truth values. Objects and text are none: a cast makes NaN of None.
+#: Kinds of numpy's dtypes that hold numbers or bools. Objects and text are excluded: a cast makes NaN of None.
 _NUMBERS = "biufc"
 _TRUTH_VALUES = frozenset((bool, np.bool_))
 
@@ -25,12 +25,12 @@ def write_row(out: dict[Any, Array], key: NestedKey, value: Any) -> None:
     repeated until it fills the row, and that None and text are errors instead of being cast. That takes 0.3 us.
 
     Args:
-        out: the rows that the method was given.
-        key: one of its keys.
+        out: the argument ``out`` of the method.
+        key: a key of ``out``.
         value: an array, a number or a list, of the shape of the spec. Numbers are cast to the spec's dtype.
 
     Raises:
-        SpecError: the value has another shape than the spec, or is no number.
+        SpecError: the value has another shape than the spec, or is not a number.
     """
     row = out[key]
     try:
@@ -46,16 +46,16 @@ def write_row(out: dict[Any, Array], key: NestedKey, value: Any) -> None:
     row[...] = value
 
 
-def as_numbers(key: NestedKey, value: Any, shape: tuple[int, ...] = ()) -> Array:
+def as_numbers(key: NestedKey, value: object, shape: tuple[int, ...] = ()) -> Array:
     """Return a value as an array of numbers.
 
     Args:
-        key: the entry that it is for; for errors.
+        key: the key of the entry; for errors.
         value: an array, a number, a list or a tensor.
-        shape: that it should have; for errors. Others are returned too.
+        shape: the shape that it should have; for errors. It is not checked here.
 
     Raises:
-        SpecError: it is None, text or another object, or a list that holds one.
+        SpecError: the value is None, text or another object, or a list that contains one.
     """
     try:
         array = np.asarray(value)
@@ -66,15 +66,15 @@ def as_numbers(key: NestedKey, value: Any, shape: tuple[int, ...] = ()) -> Array
     return array
 
 
-def as_flag(name: str, value: Any) -> bool:
+def as_flag(name: str, value: object) -> bool:
     """Return a done entry of a library as a bool.
 
     Args:
         name: ``"terminated"`` or ``"truncated"``; for errors.
-        value: a bool, or a number or an array that holds a single one.
+        value: a bool, or a number or an array with a single element.
 
     Raises:
-        SpecError: it is something else. None would count as False, and text as True.
+        SpecError: it is something else. numpy would take None for False, and text for True.
     """
     if type(value) in _TRUTH_VALUES:
         return bool(value)
@@ -88,10 +88,10 @@ def as_flag(name: str, value: Any) -> bool:
 
 
 def name_place(error: Exception, env: Any, method: str) -> None:
-    """Put where an error about a value happened in front of what it says, unless the environment is named there.
+    """Put the place of the call in front of the text of an error, unless the text names the environment.
 
     Args:
-        error: of a call of ``env``; others than a SpecError stay as they are, and those about actions, which name it.
+        error: an error of a call of ``env``; only a SpecError that is not an ActionError is changed.
         env: an array environment.
         method: ``"step"`` or ``"reset"``.
     """
@@ -100,13 +100,13 @@ def name_place(error: Exception, env: Any, method: str) -> None:
 
 
 def wrong_shape(key: NestedKey, expected: tuple[int, ...], value: Any, *, space: bool = False) -> SpecError:
-    """The error of a value that does not have the shape of its row.
+    """Return the error of a value that does not have the shape of its row.
 
     Args:
-        key: where it should go.
+        key: the key of the row.
         expected: the shape of the row.
-        value: what was to be written.
-        space: whether the spec was made from a space of a library, which returned the value.
+        value: the value.
+        space: whether the spec was made from a space of a library, which also returned the value.
     """
     try:
         found = tuple(np.shape(value))

@@ -17,7 +17,7 @@ from tensordict import NestedKey
 
 from steppe.envs.array.row_layout import RowField, RowLayout
 from steppe.envs.array.row_loop import Loop
-from steppe.envs.array.row_writer import EnvRows, Overheard
+from steppe.envs.array.row_writer import EnvRows, RecordingProxy
 from steppe.envs.array.rows import Rows
 from steppe.envs.checks.disagreements import Finding
 from steppe.envs.data_types import Array
@@ -44,7 +44,7 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
-    loop = Loop(EnvRows([Overheard(env, lambda found: flags.extend(_flags(found)))], layout), rows)
+    loop = Loop(EnvRows([RecordingProxy(env, lambda found: flags.extend(_flags(found)))], layout), rows)
     for _ in range(_TRIES):
         with root.watching():
             loop.reset((0,))
