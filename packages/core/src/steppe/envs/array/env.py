@@ -19,7 +19,7 @@ from steppe.errors import NotSupported
 
 __all__ = ["ArrayEnv"]
 
-#: If one of these is overridden below the class that defines step_into, or on an instance, steps go through TensorDicts.
+#: Steps go through TensorDicts if one of these is overridden below the class that defines step_into, or on an instance.
 _TENSORDICT_METHODS = (
     "_step",
     "_reset",
