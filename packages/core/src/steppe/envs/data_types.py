@@ -1,4 +1,4 @@
-"""Types of arrays: of any values, and of flags."""
+"""Types of entries: their keys, and arrays of their values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Array", "Flags"]
+__all__ = ["Array", "Flags", "Key"]
+
+#: The key of an entry: a name, or a tuple of names for a nested entry.
+Key: TypeAlias = "str | tuple[str, ...]"
 
 #: An array of any dtype and shape.
 Array: TypeAlias = np.ndarray[Any, Any]

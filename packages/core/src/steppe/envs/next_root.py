@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from tensordict import (
     LazyStackedTensorDict,
-    NestedKey,
     TensorDict,
     TensorDictBase,
     is_non_tensor,
@@ -21,7 +20,7 @@ from tensordict import (
 )
 from torch import Tensor
 
-from steppe.envs.data_types import Array
+from steppe.envs.data_types import Array, Key
 from steppe.specs import as_path
 from steppe.storage import build_alike, build_td, copy_names, entries, parts_of
 
@@ -47,7 +46,7 @@ class StepPlan:
         keep_other: take the remaining entries of the old root too.
     """
 
-    def __init__(self, *, drop_root: list[NestedKey], drop_next: list[NestedKey], keep_other: bool = True) -> None:
+    def __init__(self, *, drop_root: list[Key], drop_next: list[Key], keep_other: bool = True) -> None:
         self._root = _tree(drop_root)
         self._next = _tree(drop_next)
         self._keep_other = keep_other
@@ -199,7 +198,7 @@ def _is_group(value: object) -> bool:
     return isinstance(value, TensorDictBase) or (is_tensorclass(value) and not is_non_tensor(value))
 
 
-def _tree(keys: list[NestedKey]) -> _Tree:
+def _tree(keys: list[Key]) -> _Tree:
     """Nest keys: ``["a", ("b", "c")]`` gives ``{"a": {}, "b": {"c": {}}}``; an empty dict means the whole entry."""
     tree: _Tree = {}
     for key in keys:
@@ -211,8 +210,8 @@ def _tree(keys: list[NestedKey]) -> _Tree:
     return tree
 
 
-def _leaves(tree: _Tree, prefix: tuple[str, ...] = ()) -> list[NestedKey]:
-    keys: list[NestedKey] = []
+def _leaves(tree: _Tree, prefix: tuple[str, ...] = ()) -> list[Key]:
+    keys: list[Key] = []
     for name, below in tree.items():
         path = (*prefix, name)
         keys += _leaves(below, path) if below else [path if len(path) > 1 else name]
@@ -226,9 +225,9 @@ def step_mdp(
     exclude_reward: bool = True,
     exclude_done: bool = False,
     exclude_action: bool = True,
-    reward_keys: NestedKey | Sequence[NestedKey] = "reward",
-    done_keys: NestedKey | Sequence[NestedKey] = ("done", "terminated", "truncated"),
-    action_keys: NestedKey | Sequence[NestedKey] = "action",
+    reward_keys: Key | Sequence[Key] = "reward",
+    done_keys: Key | Sequence[Key] = ("done", "terminated", "truncated"),
+    action_keys: Key | Sequence[Key] = "action",
 ) -> TensorDictBase:
     """Move the data of one step to the root of the following step.
 
@@ -263,7 +262,7 @@ def step_mdp(
     return result
 
 
-def _as_keys(keys: NestedKey | Sequence[NestedKey]) -> list[NestedKey]:
+def _as_keys(keys: Key | Sequence[Key]) -> list[Key]:
     """Return a list of keys. A tuple is one nested key, except a tuple of the three done names."""
     if isinstance(keys, str):
         return [keys]
@@ -297,7 +296,7 @@ class FlatRoots:
 
     @classmethod
     def of(
-        cls, plan: StepPlan, names: list[NestedKey], batch_size: torch.Size, device: torch.device | None
+        cls, plan: StepPlan, names: list[Key], batch_size: torch.Size, device: torch.device | None
     ) -> FlatRoots | None:
         """Return the instance for these entries of ``next``; None if an entry is nested."""
         flat = [name for name in names if isinstance(name, str)]
@@ -362,7 +361,7 @@ def begun(columns: Sequence[tuple[Any, Array, Array | None]], rows: list[int]) -
     return out
 
 
-def write_begun(root: TensorDictBase, fresh: dict[NestedKey, torch.Tensor]) -> TensorDictBase:
+def write_begun(root: TensorDictBase, fresh: dict[Key, torch.Tensor]) -> TensorDictBase:
     """Write what :func:`begun` returned into a next root, and return the root."""
     level = entries(root) if type(root) is TensorDict and not root.is_locked else None
     for key, value in fresh.items():

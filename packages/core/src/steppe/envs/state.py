@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
 
 import torch
-from tensordict import NestedKey
 
+from steppe.envs.data_types import Key
 from steppe.specs import Composite
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class BaseState:
     run_type_checks: bool = False
     allow_done_after_reset: bool = False
     validated: set[str] = field(default_factory=set)
-    extra_outputs: set[NestedKey] = field(default_factory=set)
+    extra_outputs: set[Key] = field(default_factory=set)
     generator: torch.Generator | None = None
     auto_reset: AutoResetMemory | None = None
     row_steps: RowSteps | type[Unknown] | None = Unknown

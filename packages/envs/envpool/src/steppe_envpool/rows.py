@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tensordict import NestedKey
 
 from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import NotSupported
@@ -33,7 +32,7 @@ class PoolRows(RowWriter):
         observed = sum(int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in layout.observations)
         self.on_arrays = n * observed <= _MAX_COPIED_BYTES
 
-    def decode(self, actions: dict[NestedKey, np.ndarray]) -> np.ndarray:
+    def decode(self, actions: dict[str | tuple[str, ...], np.ndarray]) -> np.ndarray:
         """Convert actions ``{key: [k, *shape]}`` to one array of k actions of the pool."""
         return self.pool.decode(actions[self.layout.action_keys[0]])
 

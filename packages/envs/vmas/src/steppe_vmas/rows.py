@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey
 
 from steppe.envs import Arrays, BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import NotSupported
@@ -36,7 +35,7 @@ class VmasRows(RowWriter):
         self.env, self.layout = env, layout
         self.n = env.batch_size[0]
 
-    def decode(self, actions: dict[NestedKey, np.ndarray]) -> list[torch.Tensor]:
+    def decode(self, actions: dict[str | tuple[str, ...], np.ndarray]) -> list[torch.Tensor]:
         """Convert actions ``{(group, "action"): [n, agents, *shape]}`` to actions of VMAS, one for each agent."""
         decoded: list[Any] = [None] * len(self.env.agent_names)
         for group in self.env.groups:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from tensordict import NestedKey
 
 from steppe.envs import BoundWriter, Ended, EnvInfos, Progress, RowLayout, Rows, RowWriter
 from steppe.errors import SpecError
@@ -30,7 +29,7 @@ class JaxRows(RowWriter):
         self.env, self.layout = env, layout
         self.n = max(1, env.numel())
 
-    def decode(self, actions: dict[NestedKey, np.ndarray]) -> torch.Tensor:
+    def decode(self, actions: dict[str | tuple[str, ...], np.ndarray]) -> torch.Tensor:
         """Convert actions ``{key: [k, *shape]}`` to actions of the library, ``[k, ...]``."""
         encoded = torch.from_numpy(actions[self.env.action_entry])
         return self.env.native_action(encoded, len(encoded))

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey
 
 from steppe.envs.array.actions import ActionCodec
+from steppe.envs.data_types import Key
 from steppe.envs.done import done_groups
 from steppe.specs import Composite, union
 from steppe.storage import Layout, storage_problem
 
 __all__ = ["RowField", "RowLayout"]
 
-#: NestedKey, shape and dtype of one entry of a row.
-RowField = tuple[NestedKey, tuple[int, ...], "np.dtype[Any]"]
+#: Key, shape and dtype of one entry of a row.
+RowField = tuple[Key, tuple[int, ...], "np.dtype[Any]"]
 
 _DONE = ("done", "terminated", "truncated")
 
@@ -50,8 +50,8 @@ class RowLayout:
         reward: Composite,
         done: Composite,
         action: Composite,
-        carried: tuple[NestedKey, ...] = (),
-        handed_on: tuple[NestedKey, ...] = (),
+        carried: tuple[Key, ...] = (),
+        handed_on: tuple[Key, ...] = (),
         reads_root: bool = False,
         flags_every_step: bool = False,
         device: torch.device | None = None,
@@ -86,7 +86,7 @@ class RowLayout:
         return cls(**specs, device=env.device, **reads)
 
     @property
-    def root_keys(self) -> list[NestedKey]:
+    def root_keys(self) -> list[Key]:
         """Keys of the root of a row: observations, done entries, and actions if a step reads the whole root."""
         keys = list(self.root_spec.keys(include_nested=True, leaves_only=True))
         return [*keys, *self.action_keys] if self.reads_root else keys

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Ended, Rows
+from steppe.envs.data_types import Key
 from steppe.envs.env_info import native_info
 from steppe.envs.next_root import FlatRoots, StepPlan, begun, put_next, write_begun
 from steppe.specs import Composite
@@ -78,13 +79,13 @@ class RowSteps:
 
     # -- actions --------------------------------------------------------------------------------------------------
 
-    def _only_action(self) -> tuple[NestedKey | None, Callable[[torch.Tensor], Any]]:
+    def _only_action(self) -> tuple[Key | None, Callable[[torch.Tensor], Any]]:
         """Return the key of the only action, and a function that decodes it.
 
         If ``natives`` has to decode the action, the key is None, and so is the result of the function.
         """
         keys, codec = self.layout.action_keys, self.layout.actions
-        no_decoder: tuple[NestedKey | None, Callable[[torch.Tensor], Any]] = None, lambda action: None
+        no_decoder: tuple[Key | None, Callable[[torch.Tensor], Any]] = None, lambda action: None
         if len(keys) != 1 or not isinstance(keys[0], str):
             return no_decoder
         key = keys[0]
@@ -175,7 +176,7 @@ class RowSteps:
         info = None if self.batch_size else entries(tensordict).get("env_info")
         return None if info is None else [native_info(info)]
 
-    def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[NestedKey, torch.Tensor] | None]:
+    def _inputs(self, tensordict: TensorDictBase) -> tuple[Any, dict[Key, torch.Tensor] | None]:
         """Write what a step reads of its root; return library actions and what is passed through to ``next``."""
         actions = self.natives(tensordict)
         if self._shows_root:
@@ -192,7 +193,7 @@ class RowSteps:
                 set_array(array, tensor, value)
         return actions, self._take_handed_on(tensordict) if self._handed_on else None
 
-    def _outputs(self, passed: dict[NestedKey, torch.Tensor] | None) -> dict[Any, Any]:
+    def _outputs(self, passed: dict[Key, torch.Tensor] | None) -> dict[Any, Any]:
         """Return the entries of ``next`` in new memory."""
         data = {key: _from_numpy(copy()) for key, copy in self._copies}
         if passed is not None:
@@ -208,7 +209,7 @@ class RowSteps:
             return {key: _from_numpy(row.copy()) for key, row in self._root}
         return begun(self._begun, [row for row, _, _ in ended])
 
-    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
+    def _take_handed_on(self, tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
         """Return the entries that a step copies from the root to ``next``, with their gradients.
 
         A value that the caller has written under ``next`` takes precedence over the one of the root. The rows get the
@@ -229,7 +230,7 @@ class RowSteps:
             passed[key] = value
         return passed
 
-    def _nothing_to_carry(self, key: NestedKey, tensordict: TensorDictBase) -> KeyError:
+    def _nothing_to_carry(self, key: Key, tensordict: TensorDictBase) -> KeyError:
         return KeyError(
             f"There is no {key!r} in the data given to step. Step what reset, step_mdp or step_and_maybe_reset "
             f"returned, with an action added to it. Found {sorted(map(str, tensordict.keys()))}."

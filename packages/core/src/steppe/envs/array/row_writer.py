@@ -7,12 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from tensordict import NestedKey
 
 from steppe.envs.array.row_layout import RowLayout
 from steppe.envs.array.rows import Ended, Progress, Rows
 from steppe.envs.array.write_row import as_flag, name_place
-from steppe.envs.data_types import Array
+from steppe.envs.data_types import Array, Key
 from steppe.errors import SpecError
 from steppe.workers import InUse
 
@@ -105,7 +104,7 @@ class RowWriter:
     own_rows: Rows | None = None
     in_use: InUse | None = None
 
-    def decode(self, actions: dict[NestedKey, Array]) -> Any:
+    def decode(self, actions: dict[Key, Array]) -> Any:
         """Return ``k`` library actions, a list or an array, for actions ``{key: [k, *shape]}`` of rows or of steps.
 
         Raises:
@@ -144,17 +143,17 @@ def writer_of_one(env: Any) -> RowWriter | None:
 
 
 #: ``step_into``, or a function that does the same for one row.
-StepInto = Callable[[Any, dict[NestedKey, Array]], tuple[bool, bool]]
+StepInto = Callable[[Any, dict[Key, Array]], tuple[bool, bool]]
 
 
 class StepsInto(Protocol):
     """The methods of an array environment that a writer calls; see :class:`~steppe.envs.ArrayEnv`."""
 
-    def step_into(self, action: Any, out: dict[NestedKey, Array]) -> tuple[bool, bool]: ...
+    def step_into(self, action: Any, out: dict[Key, Array]) -> tuple[bool, bool]: ...
 
-    def bind_step(self, out: dict[NestedKey, Array]) -> StepInto: ...
+    def bind_step(self, out: dict[Key, Array]) -> StepInto: ...
 
-    def reset_into(self, out: dict[NestedKey, Array], seed: int | None, env_info: dict[str, Any] | None) -> None: ...
+    def reset_into(self, out: dict[Key, Array], seed: int | None, env_info: dict[str, Any] | None) -> None: ...
 
     def take_seed(self) -> int | None: ...
 
@@ -174,7 +173,7 @@ class EnvRows(RowWriter):
         self.n = len(self.envs)
         self.layout = layout
 
-    def decode(self, actions: dict[NestedKey, Array]) -> list[Any]:
+    def decode(self, actions: dict[Key, Array]) -> list[Any]:
         """Return ``k`` library actions for actions ``{key: [k, *shape]}``."""
         return self.layout.actions.decode(actions)
 
@@ -197,7 +196,7 @@ class _BoundEnvs(BoundWriter):
         observed = [key for key, _, _ in writer.layout.observations]
         self.rows, self.envs = rows, writer.envs
         self.words, self.at, self.base = progress.words, progress.at, progress.base
-        self.steppers: list[tuple[StepInto, dict[NestedKey, Array]]] = [
+        self.steppers: list[tuple[StepInto, dict[Key, Array]]] = [
             (_stepper(env, out := rows.next_row(row, written)), out) for row, env in enumerate(writer.envs)
         ]
         self.resetters = [(env, rows.root_row(row, observed)) for row, env in enumerate(writer.envs)]
@@ -263,7 +262,7 @@ class _BoundEnv(_BoundEnvs):
         return ended
 
 
-def _stepper(env: StepsInto, out: dict[NestedKey, Array]) -> StepInto:
+def _stepper(env: StepsInto, out: dict[Key, Array]) -> StepInto:
     """Return what ``bind_step`` returns for a row, or ``step_into`` if a subclass or the instance overrides that."""
     for cls in type(env).__mro__:
         if "bind_step" in vars(cls):
@@ -285,11 +284,11 @@ class RecordingProxy:
         self.env, self.record = env, record
         self.reset_into, self.take_seed = env.reset_into, env.take_seed
 
-    def bind_step(self, out: dict[NestedKey, Array]) -> StepInto:
+    def bind_step(self, out: dict[Key, Array]) -> StepInto:
         """Return ``step_into``: a function that the environment binds would not be recorded."""
         return self.step_into
 
-    def step_into(self, action: Any, out: dict[NestedKey, Array]) -> tuple[bool, bool]:
+    def step_into(self, action: Any, out: dict[Key, Array]) -> tuple[bool, bool]:
         """Step the environment, and record the result."""
         flags = self.env.step_into(action, out)
         self.record(flags)

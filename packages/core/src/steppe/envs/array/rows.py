@@ -7,16 +7,16 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
-from tensordict import NestedKey, TensorDict
+from tensordict import TensorDict
 
 from steppe.envs.array.row_layout import RowLayout, fields_of
-from steppe.envs.data_types import Array, Flags
+from steppe.envs.data_types import Array, Flags, Key
 from steppe.errors import SpecError
 
 __all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
 
 #: Values by key, one for each row: ``[n, *shape]``.
-Arrays = Mapping[NestedKey, Array]
+Arrays = Mapping[Key, Array]
 
 #: The rows whose episode ended in a step: row, terminated, truncated.
 Ended = list[tuple[int, bool, bool]]
@@ -63,11 +63,11 @@ class Rows:
         following = {key: np.zeros((n, *shape), dtype) for key, shape, dtype in [*layout.written, *flags]}
         return cls(layout, root, following)
 
-    def root_row(self, row: int, keys: list[NestedKey]) -> OutRow:
+    def root_row(self, row: int, keys: list[Key]) -> OutRow:
         """Return views ``[*shape]`` of some entries of the root of one row; scalars can be written through them too."""
         return OutRow({key: self.root[key][row, ...] for key in keys})
 
-    def next_row(self, row: int, keys: list[NestedKey]) -> OutRow:
+    def next_row(self, row: int, keys: list[Key]) -> OutRow:
         """Return views of some entries of ``next`` of one row."""
         return OutRow({key: self.next[key][row, ...] for key in keys})
 
@@ -125,13 +125,13 @@ class Rows:
                 root[row] = False
 
 
-class OutRow(dict[NestedKey, Array]):
+class OutRow(dict[Key, Array]):
     """The ``out`` of ``reset_into`` and ``step_into``: views of one row by key, to write into.
 
     Replacing a view by another array is an error, because that array would never be read.
     """
 
-    def __setitem__(self, key: NestedKey, value: Any) -> None:
+    def __setitem__(self, key: Key, value: Any) -> None:
         if key not in self:
             self[key]  # raises the error that lists the keys
         if value is not self[key]:  # out[key] += value assigns the array that it has read
@@ -144,7 +144,7 @@ class OutRow(dict[NestedKey, Array]):
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
-    def __missing__(self, key: NestedKey) -> Any:
+    def __missing__(self, key: Key) -> Any:
         close = difflib.get_close_matches(str(key), map(str, self), 1)
         hint = f" Did you mean {close[0]!r}?" if close else " Declare it in the specs."
         if key == "reward" and not close:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tensordict import NestedKey
 
 from steppe.envs.action_hints import same_order
-from steppe.envs.data_types import Array
+from steppe.envs.data_types import Array, Key
 from steppe.errors import ActionError, SpecError
 
 __all__ = ["as_flag", "as_numbers", "name_place", "write_row", "wrong_shape"]
@@ -18,7 +17,7 @@ _NUMBERS = "biufc"
 _TRUTH_VALUES = frozenset((bool, np.bool_))
 
 
-def write_row(out: dict[Any, Array], key: NestedKey, value: Any) -> None:
+def write_row(out: dict[Any, Array], key: Key, value: Any) -> None:
     """Copy a value into ``out[key]``, in ``reset_into`` and ``step_into`` of an array environment.
 
     It does what ``out[key][...] = value`` does, except that a value of another shape is an error instead of being
@@ -46,7 +45,7 @@ def write_row(out: dict[Any, Array], key: NestedKey, value: Any) -> None:
     row[...] = value
 
 
-def as_numbers(key: NestedKey, value: object, shape: tuple[int, ...] = ()) -> Array:
+def as_numbers(key: Key, value: object, shape: tuple[int, ...] = ()) -> Array:
     """Return a value as an array of numbers.
 
     Args:
@@ -99,7 +98,7 @@ def name_place(error: Exception, env: Any, method: str) -> None:
         error.args = (f"{env.place_of_call(method)}: {error}",)
 
 
-def wrong_shape(key: NestedKey, expected: tuple[int, ...], value: Any, *, space: bool = False) -> SpecError:
+def wrong_shape(key: Key, expected: tuple[int, ...], value: Any, *, space: bool = False) -> SpecError:
     """Return the error of a value that does not have the shape of its row.
 
     Args:

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey
 
 from steppe.envs.array.row_layout import RowField, RowLayout
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import EnvRows, RecordingProxy
 from steppe.envs.array.rows import Rows
 from steppe.envs.checks.disagreements import Finding
-from steppe.envs.data_types import Array
+from steppe.envs.data_types import Array, Key
 from steppe.errors import SpecError
 from steppe.storage import TensorDictBuilder
 
@@ -40,7 +39,7 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     """
     flags: list[Finding] = []
     root, following = _Notes(layout.observations), _Notes(layout.written)
-    done: dict[NestedKey, Array] = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
+    done: dict[Key, Array] = {name: np.zeros((1, *shape), bool) for name, shape in layout.done_shapes.items()}
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
@@ -118,9 +117,9 @@ class _Notes:
     def __init__(self, fields: list[RowField]) -> None:
         #: What was wrong with values that were written.
         self.findings: list[Finding] = []
-        self.arrays: dict[NestedKey, Any] = {}
+        self.arrays: dict[Key, Any] = {}
         #: Elements that have held the pattern after each call so far.
-        self.suspects: dict[NestedKey, Array] = {}
+        self.suspects: dict[Key, Array] = {}
         self._random = np.random.default_rng(0)
         self._called = False
         for key, shape, dtype in fields:
@@ -185,7 +184,7 @@ class _Watch:
         findings: where to note what is lost.
     """
 
-    def __init__(self, key: NestedKey, memory: Array, findings: list[Finding]) -> None:
+    def __init__(self, key: Key, memory: Array, findings: list[Finding]) -> None:
         self.key, self.memory, self.findings = key, memory, findings
 
     def look(self, target: Any, value: Any) -> None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDictBase, is_leaf_nontensor
+from tensordict import TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.array.row_loop import Loop
 from steppe.envs.array.row_writer import RowWriter
 from steppe.envs.array.rows import Ended
+from steppe.envs.data_types import Key
 from steppe.envs.kept_entries import is_kept
 from steppe.envs.rollout.on_tensordicts import RolloutPlan, out_of_actions
 from steppe.envs.rollout.policies import Policy, note_policy, with_written
@@ -300,7 +301,7 @@ class _Rollout:
             elif key[0] != "_" or is_kept(key, self.plan.declared):
                 self.columns.setdefault(key, []).append(value)
 
-    def _keep_own(self, key: NestedKey, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
+    def _keep_own(self, key: Key, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
         """An entry of the environment's is in storage, until a policy puts another tensor in its place."""
         column = self.columns.get(key)
         if column is not None:
