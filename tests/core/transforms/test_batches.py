@@ -291,3 +291,21 @@ def test_a_transform_of_a_batch_finds_what_one_before_it_writes():
     env = TransformedEnv(SerialEnv(2, ArrayCountingEnv), RenameTransform(["observation"], ["pixels"]))
     env.append_transform(Looks())
     assert env.rollout(2)["next", "pixels"][..., 0].tolist() == [[2.0, 3.0], [2.0, 3.0]]
+
+
+class StepOnly(ObservationTransform):
+    """Changes the observation of steps, and leaves that of resets."""
+
+    def _call(self, next_tensordict):
+        return next_tensordict.set("observation", next_tensordict["observation"] + 100)
+
+
+@pytest.mark.parametrize(
+    "transform", [StepOnly, lambda: StepCounter(2, update_done=False)], ids=["observation", "truncated"]
+)
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+def test_rows_that_go_on_keep_entries_of_steps(kind, transform):
+    """A row that ends leaves entries alone that only steps change, in the roots of all other rows."""
+    inside, around = (play(batch(kind, where, BASES["tensordict"], transform)) for where in ("inside", "around"))
+    assert_same(inside, around)
+    assert around["next", "done"].any()

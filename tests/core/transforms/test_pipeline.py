@@ -204,7 +204,7 @@ def test_an_error_for_a_missing_observation_says_that_a_transform_replaces_it():
             tensordict["observation"] + 1
             return super()._step(tensordict)
 
-    told = "reads 'observation' in a step, and is not shown it, because a transform has replaced it"
+    told = "reads 'observation' in a step, but a transform has replaced this entry"
     for chain in (Flat(), Compose(Flat(), StepCounter())):
         env = TransformedEnv(Reading(), chain)
         for step in (lambda env: env.rand_step(env.reset()), lambda env: env.rollout(2)):

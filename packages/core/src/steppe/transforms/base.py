@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -494,5 +494,5 @@ class Transform(Placed):
         parts = [f"{name}={value}" for name, value in values.items() if value]
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def _repr_keys(self) -> Iterator[str]:
-        yield from ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv")
+    def _repr_keys(self) -> Iterable[str]:
+        return ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv")

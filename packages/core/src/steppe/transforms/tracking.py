@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
@@ -14,22 +14,37 @@ from steppe.errors import SpecError
 from steppe.specs import Binary, Bounded
 from steppe.storage import entries
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks, at_level, read, set_beside, write
+from steppe.transforms.compiled.transform_hooks import (
+    EnvSpecs,
+    Hooks,
+    ResetOnRows,
+    RowArrays,
+    RowHooks,
+    StepHook,
+    StepOnRows,
+    at_level,
+    read,
+    set_beside,
+    write,
+)
+from steppe.transforms.transform_keys import Key
 
 __all__ = ["InitTracker", "StepCounter"]
 
 _MANY = torch.iinfo(torch.int64).max
 _FLAGS = ("done", "terminated", "truncated")
+#: A hook for steps and resets.
+_Hook: TypeAlias = "Callable[[TensorDictBase | None, TensorDictBase], TensorDictBase]"
 _zeros, _ones, _int64, _bool = torch.zeros, torch.ones, torch.int64, torch.bool
 
 
-def _one_name(owner: str, argument: str, value: Any) -> str:
+def _one_name(owner: str, argument: str, value: object) -> str:
     if not isinstance(value, str):
         raise SpecError(f"{owner}: {argument} is one name, used at each level with done entries; found {value!r}.")
     return value
 
 
-def _at_levels(transform: PlannedTransform, name: str) -> list[Any]:
+def _at_levels(transform: PlannedTransform, name: str) -> list[Key]:
     """Return the key of a name at each level that has done entries."""
     env = transform.parent
     if env is None:
@@ -85,27 +100,27 @@ class StepCounter(PlannedTransform):
         return self.truncated_key not in ("terminated", "done")
 
     @property
-    def step_count_keys(self) -> list[Any]:
+    def step_count_keys(self) -> list[Key]:
         """Keys of the counts, by level."""
         return _at_levels(self, self.step_count_key)
 
     @property
-    def truncated_keys(self) -> list[Any]:
+    def truncated_keys(self) -> list[Key]:
         """Keys of the entries that are set after ``max_steps``, by level."""
         return _at_levels(self, self.truncated_key)
 
     @property
-    def terminated_keys(self) -> list[Any]:
+    def terminated_keys(self) -> list[Key]:
         """Keys of the ``terminated`` entries, by level."""
         return _at_levels(self, "terminated")
 
     @property
-    def done_keys(self) -> list[Any]:
+    def done_keys(self) -> list[Key]:
         """Keys of the ``done`` entries, by level."""
         return _at_levels(self, "done")
 
     @property
-    def reset_keys(self) -> list[Any]:
+    def reset_keys(self) -> list[Key]:
         """Keys of the reset masks, by level."""
         return _at_levels(self, "_reset")
 
@@ -123,35 +138,18 @@ class StepCounter(PlannedTransform):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         groups = specs.groups
-        levels = [(group.prefix, self._counts(group)) for group in groups]
-        name = self.step_count_key
-        observed = self.max_steps is not None and self.truncated_key not in _FLAGS
-        if len(groups) == 1 and not groups[0].prefix and not observed:
-            rows = self._row_hooks(specs, groups[0])
-            return Hooks(step=levels[0][1], reset=_filler(name, groups[0].names[0], _int64), rows=rows)
+        step = _at_each_level([(group, self._counts(group)) for group in groups])
+        zeros = _filler(groups, self.step_count_key, _int64)
+        if self.max_steps is None or self.truncated_key in _FLAGS:
+            rows = self._row_hooks(specs, groups[0]) if len(groups) == 1 and not groups[0].prefix else None
+            return Hooks(step=step, reset=zeros, rows=rows)
+        flags = _filler(groups, self.truncated_key, _bool)
+        return Hooks(step=step, reset=lambda td, fresh: flags(td, zeros(td, fresh)))
 
-        def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-            for prefix, count in levels:
-                count(at_level(td, prefix), at_level(following, prefix))
-            return following
-
-        count_reset, flag_reset = (
-            _level_filler(groups, name, _int64),
-            _level_filler(groups, self.truncated_key, _bool),
-        )
-
-        def reset(td: TensorDictBase | None, fresh: TensorDictBase) -> TensorDictBase:
-            fresh = count_reset(td, fresh)
-            return flag_reset(td, fresh) if observed else fresh
-
-        return Hooks(step=step, reset=reset)
-
-    def _counts(self, group: DoneGroup) -> Callable[[TensorDictBase, TensorDictBase], TensorDictBase]:
-        """Return the function that counts at one level."""
+    def _counts(self, group: DoneGroup) -> StepHook:
+        """Return the function that counts at one level; ``_row_hooks`` does the same in numpy, in place."""
         name, limit = self.step_count_key, self.max_steps
-        truncated_key, update_done = self.truncated_key, self.update_done
-        adds_truncated = limit is not None and truncated_key not in group.names
-        marks = (truncated_key,) if truncated_key == "done" or not update_done else (truncated_key, "done")
+        flags, adds_flag = self._flags(group)
 
         def count_one(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             before = None if td is None else read(td, name)
@@ -161,49 +159,55 @@ class StepCounter(PlannedTransform):
             write(following, name, count)
             if limit is None:
                 return following
-            if adds_truncated:
-                write(following, truncated_key, torch.zeros_like(read(following, group.names[0])))
+            if adds_flag:
+                write(following, flags[0], torch.zeros_like(read(following, group.names[0])))
             if count.is_cpu and not (count.item() >= limit if count.numel() == 1 else (count >= limit).any().item()):
                 return following
             reached = count >= limit
-            for mark in marks:
-                value = read(following, mark)
-                write(following, mark, reached.clone() if value is None else value | reached)
+            for flag in flags:
+                value = read(following, flag)
+                write(following, flag, reached.clone() if value is None else value | reached)
             return following
 
         return count_one
+
+    def _flags(self, group: DoneGroup) -> tuple[tuple[str, ...], bool]:
+        """Return the names of the entries to set after ``max_steps``, and whether the first one is added."""
+        if self.max_steps is None:
+            return (), False
+        ends = self.update_done and self.truncated_key != "done"
+        return (self.truncated_key, "done") if ends else (self.truncated_key,), self.truncated_key not in group.names
 
     def shared_key(self) -> Any:
         return (type(self), self.max_steps, self.truncated_key, self.step_count_key, self.update_done)
 
     def _row_hooks(self, specs: EnvSpecs, group: DoneGroup) -> RowHooks | None:
         limit, key = self.max_steps, self.step_count_key
-        if specs.done[group.names[0]].numel() != 1:
+        # Steps on rows copy done entries only if a row has ended.
+        if specs.done[group.names[0]].numel() != 1 or (limit is not None and not self.update_done):
             return None
-        if limit is not None and (self.truncated_key != "truncated" or not self.update_done):
-            return None
-        adds = limit is not None and "truncated" not in group.names
+        names, adds_flag = self._flags(group)
 
-        def bind(root: Any, following: Any) -> Any:
+        def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
             before, count = root[key], following[key]
             flat = count.reshape(-1)  # a view, because each row is contiguous
-            done, truncated = following["done"], following.get("truncated")
+            flags = [following[name] for name in names]
 
             def step() -> bool:
                 np.add(before, 1, out=count)
                 if limit is None:
                     return False
-                if adds:
-                    truncated[...] = False
+                if adds_flag:
+                    flags[0][...] = False
                 # Python's max is faster than numpy's for the few rows of a process.
                 if max(flat.tolist()) < limit:
                     return False
                 reached = count >= limit
-                np.logical_or(truncated, reached, out=truncated)
-                np.logical_or(done, reached, out=done)
+                for flag in flags:
+                    np.logical_or(flag, reached, out=flag)
                 return True
 
-            def reset(at: Any) -> None:
+            def reset(at: Sequence[int]) -> None:
                 for row in at:
                     before[row] = 0
 
@@ -218,7 +222,7 @@ class StepCounter(PlannedTransform):
             f"step_mdp or step_and_maybe_reset returned, with an action added to it. Found {names}."
         )
 
-    def _repr_keys(self) -> Any:
+    def _repr_keys(self) -> Iterable[str]:
         return ("max_steps",)
 
 
@@ -257,76 +261,78 @@ class InitTracker(PlannedTransform):
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         groups, name = specs.groups, self.init_key
-        if len(groups) == 1 and not groups[0].prefix:
-            done = groups[0].names[0]
-            return Hooks(
-                step=_filler(name, done, _bool),
-                reset=_filler(name, done, _bool, fill=_ones),
-                reads_root=False,
-                rows=RowHooks(self._bind_rows, by_blocks=True),
-            )
-        return Hooks(step=_level_filler(groups, name, _bool), reset=_level_filler(groups, name, _bool, fill=_ones))
+        at_root = len(groups) == 1 and not groups[0].prefix
+        return Hooks(
+            step=_filler(groups, name, _bool),
+            reset=_filler(groups, name, _bool, fill=_ones),
+            reads_root=False,
+            rows=RowHooks(self._bind_rows, by_blocks=True) if at_root else None,
+        )
 
     def shared_key(self) -> Any:
         return (type(self), self.init_key)
 
     @property
-    def init_keys(self) -> list[Any]:
+    def init_keys(self) -> list[Key]:
         """Keys of the marks, by level."""
         return _at_levels(self, self.init_key)
 
     @property
-    def out_keys(self) -> list[Any]:
+    def out_keys(self) -> list[Key]:
         """Same as ``init_keys``."""
         return self.init_keys
 
     @property
-    def reset_keys(self) -> list[Any]:
+    def reset_keys(self) -> list[Key]:
         """Keys of the reset masks, by level."""
         return _at_levels(self, "_reset")
 
-    def _bind_rows(self, root: Any, following: Any) -> Any:
+    def _bind_rows(self, root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
         mark, after = root[self.init_key], following[self.init_key]
 
         def step() -> bool:
             after[...] = False
             return False
 
-        def reset(at: Any) -> None:
+        def reset(at: Sequence[int]) -> None:
             for row in at:
                 mark[row] = True
 
         return step, reset
 
-    def _repr_keys(self) -> Any:
+    def _repr_keys(self) -> Iterable[str]:
         return ("init_key",)
 
 
-def _filler(name: str, like: str, dtype: torch.dtype, fill: Any = _zeros) -> Callable[[Any, Any], Any]:
-    """Return a hook that writes zeros (or ones) of the shape of the entry ``like``."""
+def _filler(
+    groups: list[DoneGroup], name: str, dtype: torch.dtype, fill: Callable[..., torch.Tensor] = _zeros
+) -> _Hook:
+    """Return a hook that writes zeros (or ones) of the shape of the done entries at each level."""
 
-    def write_it(_: Any, data: TensorDictBase) -> TensorDictBase:
-        if type(data) is TensorDict and not data.is_locked:
-            level = entries(data)
-            model = level[like]
-            level[name] = fill(model.shape, dtype=dtype, device=model.device)
-        else:
-            model = data.get(like)
-            data.set(name, fill(model.shape, dtype=dtype, device=model.device))
+    def of_level(like: str) -> _Hook:
+        def write_level(_: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
+            if type(data) is TensorDict and not data.is_locked:
+                level = entries(data)
+                model = level[like]
+                level[name] = fill(model.shape, dtype=dtype, device=model.device)
+            else:
+                model = data.get(like)
+                data.set(name, fill(model.shape, dtype=dtype, device=model.device))
+            return data
+
+        return write_level
+
+    return _at_each_level([(group, of_level(group.names[0])) for group in groups])
+
+
+def _at_each_level(hooks: Sequence[tuple[DoneGroup, Callable[[Any, TensorDictBase], TensorDictBase]]]) -> _Hook:
+    """Return a hook that calls one for each level with done entries; the hook itself if there is only the root."""
+    if len(hooks) == 1 and not hooks[0][0].prefix:
+        return hooks[0][1]
+
+    def of_levels(td: TensorDictBase | None, data: TensorDictBase) -> TensorDictBase:
+        for group, hook in hooks:
+            hook(td if td is None else at_level(td, group.prefix), at_level(data, group.prefix))
         return data
 
-    return write_it
-
-
-def _level_filler(
-    groups: list[DoneGroup], name: str, dtype: torch.dtype, fill: Any = _zeros
-) -> Callable[[Any, Any], Any]:
-    """Return a hook that writes zeros (or ones) at several levels."""
-    fillers = [(group.prefix, _filler(name, group.names[0], dtype, fill)) for group in groups]
-
-    def write_all(_: Any, data: TensorDictBase) -> TensorDictBase:
-        for prefix, write_it in fillers:
-            write_it(None, at_level(data, prefix))
-        return data
-
-    return write_all
+    return of_levels

@@ -12,6 +12,8 @@ from steppe.errors import StateError
 from steppe.storage import entries
 from steppe.transforms.compiled.chain_on_rows import TransformedRows, shared
 from steppe.transforms.compiled.pipeline import Pipeline, version
+from steppe.transforms.compiled.row_plan import RowPlan
+from steppe.transforms.transform_keys import Key
 
 __all__ = ["TransformedSteps"]
 
@@ -94,7 +96,7 @@ class TransformedSteps(EnvBase):
         return super().cached(name, make)
 
     def _keep_up(self) -> None:
-        """Compile the pipeline anew if the specs of the base have changed, or it has left the array path."""
+        """Make a new pipeline if the specs or the row writer of the base have changed."""
         pipeline = self._pipeline
         if pipeline is not None and self._base.specs_version != pipeline.base_version:
             self._changed()
@@ -144,41 +146,34 @@ class TransformedSteps(EnvBase):
             following = merge_rows(mask, following, self.unstepped(tensordict))
         return following
 
-    def _base_next(self, pipeline: Pipeline, given: TensorDictBase) -> TensorDictBase:
+    def _base_next(self, pipeline: Pipeline, root: TensorDictBase) -> TensorDictBase:
+        """Step the base environment; return the data of the step, ``next``."""
         base = self._base
-        following: TensorDictBase
-        if "_step" in (entries(given) if type(given) is TensorDict else given.keys()):
-            following = base.step(pipeline.without_outputs(given)).get("next")
-            return following
-        if pipeline.plain_step and not base.base_state.is_closed:
-            # base.step would do the same, and copy the root first.
-            if not pipeline.hidden:
-                following = base._whole_step(given)
-                return following
-            try:
-                following = base._whole_step(pipeline.shown(given))
-                return following
-            except KeyError as error:
-                pipeline.explain_hidden(error)
-                raise
         try:
-            following = base.step(pipeline.root(given)).get("next")
+            if "_step" in (entries(root) if type(root) is TensorDict else root.keys()):
+                root = pipeline.without_outputs(root)
+            elif pipeline.plain_step and not base.base_state.is_closed:
+                # base.step would do the same, and copy the root first.
+                return base._whole_step(pipeline.shown(root) if pipeline.hidden else root)
+            else:
+                root = pipeline.root(root)
+            following: TensorDictBase = base.step(root).get("next")
+            return following
         except KeyError as error:
             pipeline.explain_hidden(error)
             raise
-        return following
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         pipeline = self._compiled
         views = pipeline.reset_views(tensordict)
-        given = views[-1]
-        fresh = None if pipeline.instead_of_reset is None else pipeline.instead_of_reset(given)
+        argument = views[-1]
+        fresh = None if pipeline.instead_of_reset is None else pipeline.instead_of_reset(argument)
         if fresh is None:
-            if given is not None:
-                given = pipeline.without_outputs(given)
-                if given.get("env_info", None) is not None:
-                    kwargs["env_info"] = given.pop("env_info")
-            fresh = self._base.reset(given, **kwargs)
+            if argument is not None:
+                argument = pipeline.without_outputs(argument)
+                if argument.get("env_info", None) is not None:
+                    kwargs["env_info"] = argument.pop("env_info")
+            fresh = self._base.reset(argument, **kwargs)
         return pipeline.outward_reset(views, fresh)
 
     def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -198,7 +193,7 @@ class TransformedSteps(EnvBase):
         return bool(self._compiled.after_step_mdp)
 
     @property
-    def passed_through_keys(self) -> tuple[Any, ...]:
+    def passed_through_keys(self) -> tuple[Key, ...]:
         """Keys of states that a step copies from the root to ``next``, unless a policy has written them there."""
         return self._compiled.passed_through_keys
 
@@ -217,38 +212,43 @@ class TransformedSteps(EnvBase):
             return super()._step_and_maybe_reset(tensordict)
         self.check_open("step_and_maybe_reset")
         self.check_batch(tensordict, "step_and_maybe_reset")
-        views, given = [tensordict], tensordict
+        views, base_data = [tensordict], tensordict
         if not pipeline.shows_all or not _takes_next(tensordict):
             self.check_action(tensordict)  # the base receives a copy
             views = pipeline.views(tensordict)
-            given = pipeline.root(views[-1])
-        stepped, base_root = self._base.step_and_maybe_reset(given)
+            base_data = pipeline.root(views[-1])
+        stepped, base_root = self._base.step_and_maybe_reset(base_data)
         base_next = stepped.get("next")
         done = pipeline.done_entries(base_next)
+        base_entries = dict(entries(base_next)) if type(base_next) is TensorDict else {}
         following = pipeline.outward(views, base_next)
-        moved = [old is not new for old, new in zip(done, pipeline.done_entries(following), strict=True)]
-        if any(moved) and not pipeline.may_end:
-            self._check_ends(done, pipeline.done_entries(following))
-        if given is not tensordict:
+        changed = {key: new for key, new in pipeline.done_entries(following).items() if new is not done[key]}
+        if changed and not pipeline.may_end:
+            self._check_ends(done, changed)
+        if base_data is not tensordict:
             self.put_next(tensordict, following)
         elif following is not base_next:
             tensordict.set("next", following)
         root = self.step_mdp(tensordict)
         if self.any_done(root):
             outputs = pipeline.base_outputs(base_root)
-            if any(moved):
-                outputs = self._reset_the_rest(outputs, pipeline.by_key(done), root)
-            known = pipeline.marked(outputs)
+            if changed:
+                outputs = self._reset_the_rest(outputs, done, root)
+            kept = [name for name, value in base_entries.items() if value is following.get(name, None)]
+            known = pipeline.versions(outputs, kept)
             fresh = pipeline.outward_reset(pipeline.reset_views(root), outputs)
             if known is None or not self._merge_flat(root, fresh, known):
                 root = self.settle_reset(root, fresh)
         return tensordict, root
 
     @staticmethod
-    def _merge_flat(root: TensorDictBase, fresh: TensorDictBase, known: dict[str, Any]) -> bool:
+    def _merge_flat(root: TensorDictBase, fresh: TensorDictBase, known: dict[str, tuple[torch.Tensor, int]]) -> bool:
         """Write the reset rows into a root without nested entries; return False if the data is of another form.
 
-        The entries ``known`` are those of the base, which hold the reset rows and all others already.
+        Args:
+            root: the root of the next step, which has a reset mask.
+            fresh: the data of the reset.
+            known: outputs of the base that hold the values of all other rows too, with their versions.
         """
         if type(root) is not TensorDict or type(fresh) is not TensorDict:
             return False
@@ -266,16 +266,24 @@ class TransformedSteps(EnvBase):
         return True
 
     @staticmethod
-    def _check_ends(before: list[Any], after: list[Any]) -> None:
-        for old, new in zip(before, after, strict=True):
-            if old is not new and not torch.equal(old.to(new.device), new):
+    def _check_ends(done: dict[Key, torch.Tensor], changed: dict[Key, torch.Tensor]) -> None:
+        for key, value in changed.items():
+            if not torch.equal(done[key].to(value.device), value):
                 raise StateError(
                     "A transform wrote 'done' although its writes_done is False, after the environment had reset the "
                     "rows that it ended. Set writes_done = True in its class."
                 )
 
-    def _reset_the_rest(self, base_root: TensorDictBase, done: dict[Any, Any], root: TensorDictBase) -> TensorDictBase:
-        """Reset the rows that a transform has ended; the base has reset the others itself."""
+    def _reset_the_rest(
+        self, base_root: TensorDictBase, done: dict[Key, torch.Tensor], root: TensorDictBase
+    ) -> TensorDictBase:
+        """Reset the rows that a transform has ended; the base has reset the others itself.
+
+        Args:
+            base_root: the root of the base.
+            done: done entries of the base by key.
+            root: the root behind the transforms, with reset masks.
+        """
         remaining = False
         for group in self.done_groups:
             mask = root.get(group.reset_key, None)
@@ -307,8 +315,8 @@ class TransformedSteps(EnvBase):
             return super().reset_at(tensordict, rows, env_info=env_info)
         self.check_open("reset_at")
         views = pipeline.reset_views(tensordict)
-        given = None if views[-1] is None else pipeline.without_outputs(views[-1])
-        fresh = pipeline.outward_reset(views, base.reset_at(given, rows, env_info=env_info))
+        argument = None if views[-1] is None else pipeline.without_outputs(views[-1])
+        fresh = pipeline.outward_reset(views, base.reset_at(argument, rows, env_info=env_info))
         return fresh if tensordict is None else tensordict.update(fresh)
 
 
@@ -317,8 +325,8 @@ def _takes_next(tensordict: TensorDictBase) -> TypeGuard[TensorDict]:
     return type(tensordict) is TensorDict and not tensordict.is_locked and "next" not in entries(tensordict)
 
 
-def _alike(plans: list[Any]) -> bool:
-    """Whether chains have the same types of transforms, specs in between, and inverses."""
+def _alike(plans: list[RowPlan]) -> bool:
+    """Whether chains have the same types of transforms, specs between them, and inverses."""
     first = plans[0]
     alike = all(
         [type(part) for part in plan.parts] == [type(part) for part in first.parts]

@@ -1,34 +1,46 @@
-"""Pipeline: the transforms of an environment, reduced to what they do at each step."""
+"""Pipeline: the hooks of all transforms of an environment, in the order in which they run."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs import ArrayEnv, EnvBase, written_by_policy
 from steppe.errors import SpecError
-from steppe.specs import every_leaf_key
+from steppe.specs import Composite, every_leaf_key
 from steppe.storage import build_td, copy_names, entries, storage_problem
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.row_plan import RowPlan, plan_batch, row_problem
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, shallow_copy
+from steppe.transforms.compiled.transform_hooks import (
+    BeforeReset,
+    EnvSpecs,
+    Hooks,
+    InverseHook,
+    ResetHook,
+    StepHook,
+    shallow_copy,
+)
 from steppe.transforms.compose import Compose
-from steppe.transforms.transform_keys import names_of
+from steppe.transforms.transform_keys import Key, names_of
 
 __all__ = ["Pipeline", "leaves", "version"]
 
+#: Entries, each with its version, to see later whether a transform has replaced it or written into it.
+_Seen: TypeAlias = "list[tuple[torch.Tensor | None, int]]"
+
 
 def leaves(transform: Transform) -> Iterator[Transform]:
-    """The transforms that a chain consists of, nested ones in their place."""
-    if isinstance(transform, Compose) and not any(
-        getattr(type(transform), name) is not getattr(Compose, name)
-        for name in ("_call", "_step", "_reset", "_inv_call", "_reset_env_preprocess", "transform_specs")
-    ):
+    """Yield the transforms of a chain in order, with the parts of a nested Compose in its place.
+
+    A subclass of Compose that overrides what it does with its parts is one transform.
+    """
+    methods = ("_call", "_step", "_reset", "_inv_call", "_reset_env_preprocess", "transform_specs")
+    if isinstance(transform, Compose) and not any(transform._writes(name, Compose) for name in methods):
         for part in transform:
             yield from leaves(part)
     else:
@@ -36,22 +48,24 @@ def leaves(transform: Transform) -> Iterator[Transform]:
 
 
 class Pipeline:
-    """What happens around each call of the base environment, compiled once.
+    """The hooks around each call of the base environment, collected once.
 
-    A transform sees the root as the environment before it is given it: behind its own inverse and those of the
-    transforms after it. These views are made for those inverses that there are.
+    A transform receives the root as the environment before it does: after its own inverse and those of later
+    transforms. Each of these versions of the root is a *view*, and there is one for each inverse.
 
     Attributes:
-        base_specs: of the base environment.
-        specs: of the environment behind all transforms.
-        inverses, before_resets: in the order in which they run, the last transform first.
-        steps, resets: in the order in which they run, each with the number of the view that it is given. Transforms
-            that have nothing to do there are left out.
-        row_plan: the same for rows of arrays, or None where the base, or one of the transforms, needs TensorDicts.
-        row_problem: why there is none.
-        passed_through_keys: what the environment behind all transforms passes through, see
+        base_specs: specs of the base environment.
+        specs: specs behind all transforms.
+        inverses, before_resets: hooks in the order in which they run, the last transform first.
+        steps, resets: hooks in the order in which they run, each with the number of its view.
+        row_plan: the plan for rows of arrays; None if the base or a transform needs TensorDicts.
+        row_problem: why ``row_plan`` is None.
+        passed_through_keys: keys that the environment with all transforms passes through; see
             :attr:`EnvBase.passed_through_keys`.
-        two_trips: the base may not reset by itself, because whether an episode has ended is decided by a transform.
+        two_trips: whether a step and its resets take two round trips, because a transform decides which episodes end.
+        plain_step: whether the ``step`` of the base is that of EnvBase, so that ``_whole_step`` may replace it.
+        by_rows: whether steps and resets of some rows may pass the data of these rows only through the transforms.
+        hidden: observations of the base that a transform replaces; the base does not receive them.
     """
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
@@ -68,12 +82,12 @@ class Pipeline:
         self.row_plan: RowPlan | None = None
         self.row_problem = self._plan_rows(base, list(leaves(transform)), found, before, specs)
         self.base_version = base.specs_version
-        self.inverses: list[Any] = []
-        self.before_resets: list[Any] = []
+        self.inverses: list[InverseHook] = []
+        self.before_resets: list[BeforeReset] = []
         self.after_step_mdp = [part._post_step_mdp_hooks for part in parts if part.changes_next_root]
-        self.steps: list[tuple[Any, int]] = []
-        self.resets: list[tuple[Any, int]] = []
-        self.instead_of_reset: Any = None
+        self.steps: list[tuple[StepHook, int]] = []
+        self.resets: list[tuple[ResetHook, int]] = []
+        self.instead_of_reset: BeforeReset | None = None
         for hooks in reversed(found):
             if hooks.inverse is not None:
                 self.inverses.append(hooks.inverse)
@@ -87,37 +101,38 @@ class Pipeline:
             if hooks.instead_of_reset is not None:
                 if any(earlier.reset is not None for earlier in found[:position]):
                     raise SpecError(
-                        "A transform that resets in place of the environment comes first: insert it with "
+                        "A transform that replaces resets of the environment must be the first one: insert it with "
                         "env.insert_transform(0, transform)."
                     )
                 self.instead_of_reset = hooks.instead_of_reset
         self.plain_step = type(base).step in (EnvBase.step, ArrayEnv.step) and "step" not in vars(base)
         self.writes_step = transform.writes_step
         same_batch = self.specs.batch_size == self.base_specs.batch_size
-        #: Whether steps and resets of some rows may take the data of these rows alone through the transforms.
         self.by_rows = same_batch and not transform.needs_all_rows
         self.may_end = transform.writes_done
-        trips_of_its_own = (
+        base_cannot_reset = (
             self.writes_step
             or not same_batch
             or bool(self.after_step_mdp)
             or _leaf_keys(self.specs.done) != _leaf_keys(self.base_specs.done)
-            # Without a trip of its own to save, a plain step is cheaper.
+            # The base takes two round trips itself, and a plain step is cheaper.
             or (
                 type(base).step_and_maybe_reset is EnvBase.step_and_maybe_reset
                 and type(base)._step_and_maybe_reset is EnvBase._step_and_maybe_reset
             )
         )
-        own = [key for hooks in found for key in hooks.passed_through]
+        passed = [key for hooks in found for key in hooks.passed_through]
         states = _leaf_keys(self.specs.state)
         self._passed_by_base = base.passed_through_keys
-        self.passed_through_keys = tuple(key for key in dict.fromkeys((*self._passed_by_base, *own)) if key in states)
-        self.two_trips = trips_of_its_own or (transform.writes_done and not transform.only_ends)
+        self.passed_through_keys = tuple(
+            key for key in dict.fromkeys((*self._passed_by_base, *passed)) if key in states
+        )
+        self.two_trips = base_cannot_reset or (transform.writes_done and not transform.only_ends)
         known = _outputs(self.base_specs)
         foreign = (known - _leaf_keys(self.base_specs.state)) | (_outputs(self.specs) - known - _leaf_keys(specs.state))
         self._foreign = [*foreign, "next"]
         self._base_outputs = [*every_leaf_key(self.base_specs.observation), *_leaf_keys(self.base_specs.done)]
-        # One level that ends whole, and tensors of fixed shapes in it alone.
+        # Whether done entries are only at the root, and all entries are tensors of fixed shapes at the root.
         self.flat = (
             [group.prefix for group in self.specs.groups] == [()]
             and all(type(key) is str for key in self._base_outputs)
@@ -135,57 +150,57 @@ class Pipeline:
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         self._refuse_changed_states(parts)
         _refuse_reshaped_states(parts, found, [*before, specs])
-        self._own = self._keys_of_base(parts)
-        #: Observations of the base that a transform replaces, which the base is not to take for its own.
-        self.hidden: set[Any] = set()
-        for key in [key for key in self._own if self._is_replaced(key, parts)]:
+        self._watched = self._keys_of_base(parts)
+        self.hidden: set[Key] = set()
+        for key in [key for key in self._watched if self._is_replaced(key, parts)]:
             self._hide(key)
         if all(hooks.rows is not None for hooks in found):
-            self._own = []  # kernels of rows say all that they write: there is nothing to find out at each step
+            self._watched = []  # RowHooks declare all entries that they write
 
     @property
     def shows_all(self) -> bool:
-        """Whether the base may be given the caller's data itself, which it then writes ``next`` into."""
+        """Whether the base may receive the caller's data itself and write ``next`` into it."""
         return not self.inverses and not self.hidden
 
     def _refuse_changed_states(self, parts: list[Transform]) -> None:
-        """Refuse a transform of what each step reads from the root, without an inverse of it."""
+        """Raise SpecError if a transform changes a state that each step reads, and has no inverse for it."""
         undone = _declared(parts, "in_keys_inv")
         if self.inverses and not undone:
-            return  # what these write is not known
+            return  # the inverses may write any entry
         for key, state in self.specs.state.items(include_nested=True, leaves_only=True):
-            seen = self.specs.observation.get(key, None)
-            if seen is None or state is None or key in undone or self.base_specs.state.get(key, None) is None:
+            observed = self.specs.observation.get(key, None)
+            if observed is None or state is None or key in undone or self.base_specs.state.get(key, None) is None:
                 continue
-            if (seen.shape, seen.dtype) != (state.shape, state.dtype):
+            if (observed.shape, observed.dtype) != (state.shape, state.dtype):
                 raise SpecError(
                     f"{key!r} is a state, which each step reads from the data, and a transform makes it "
-                    f"{tuple(seen.shape)} of {seen.dtype} where the environment needs {tuple(state.shape)} of "
+                    f"{tuple(observed.shape)} of {observed.dtype} where the environment needs {tuple(state.shape)} of "
                     f"{state.dtype}. Give the transform an inverse, in_keys_inv=[{key!r}], or other out_keys."
                 )
 
-    def _keys_of_base(self, parts: list[Transform]) -> list[Any]:
-        """Observations that the base may look for in the root without having declared them as states."""
+    def _keys_of_base(self, parts: list[Transform]) -> list[Key]:
+        """Return the observations that the base may read from the root although they are no states."""
         undone = _declared(parts, "in_keys_inv")
         known = _leaf_keys(self.base_specs.observation) - _leaf_keys(self.base_specs.state) - undone
         if self.base_writer is not None:
-            known &= set(self.base_writer.layout.carried)  # it reads no more
+            known &= set(self.base_writer.layout.carried)  # it reads no others
         return sorted(known, key=str)
 
-    def _is_replaced(self, key: Any, parts: list[Transform]) -> bool:
+    def _is_replaced(self, key: Key, parts: list[Transform]) -> bool:
         after = self.specs.observation.get(key, None)
         return after != self.base_specs.observation[key] or key in _declared(parts, "out_keys", "in_keys")
 
-    def _hide(self, key: Any) -> None:
+    def _hide(self, key: Key) -> None:
         self.hidden.add(key)
-        self._own.remove(key)
+        self._watched.remove(key)
 
-    def _seen(self, data: TensorDictBase) -> list[Any]:
-        """What tells later whether a transform has replaced an observation, or written into it."""
-        return [(value := _entry(data, key), version(value)) for key in self._own]
+    def _seen(self, data: TensorDictBase) -> _Seen:
+        """Return the watched observations, to compare them after the transforms have run."""
+        return [(value := _entry(data, key), version(value)) for key in self._watched]
 
-    def _note_replaced(self, seen: list[Any], data: TensorDictBase) -> None:
-        for key, (value, before) in zip(list(self._own), seen, strict=True):
+    def _note_replaced(self, seen: _Seen, data: TensorDictBase) -> None:
+        """Hide watched observations that a transform has replaced or written into."""
+        for key, (value, before) in zip(list(self._watched), seen, strict=True):
             after = _entry(data, key)
             if value is not None and after is not None and (after is not value or version(after) != before):
                 self._hide(key)
@@ -193,6 +208,7 @@ class Pipeline:
     def _plan_rows(
         self, base: EnvBase, parts: list[Transform], found: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
     ) -> str | None:
+        """Set ``row_plan``; return the reason if there is none."""
         writer = self.base_writer
         if writer is None:
             return base.row_problem
@@ -200,7 +216,7 @@ class Pipeline:
             casts = writer.own_rows is None
             self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts, casts_in_write=casts)
             return problem
-        behind_each = [*before[1:], after] if parts else []  # an empty chain is a chain
+        behind_each = [*before[1:], after] if parts else []
         for part, hooks, specs, behind in zip(parts, found, before, behind_each, strict=True):
             problem = row_problem(part, hooks, specs, behind)
             if problem is not None:
@@ -212,7 +228,7 @@ class Pipeline:
         return problem
 
     def views(self, tensordict: TensorDictBase) -> list[TensorDictBase]:
-        """The root as the caller gave it, and after each inverse; the last is for the base."""
+        """Return the root as the caller passed it and after each inverse; the last one is for the base."""
         views = [tensordict]
         for inverse in self.inverses:
             tensordict = inverse(shallow_copy(tensordict))
@@ -220,7 +236,7 @@ class Pipeline:
         return views
 
     def reset_views(self, tensordict: TensorDictBase | None) -> list[TensorDictBase | None]:
-        """The same for what reset was called with."""
+        """Return the argument of ``reset`` as the caller passed it and after each ``before_reset``."""
         views = [tensordict]
         for before in self.before_resets:
             tensordict = before(None if tensordict is None else shallow_copy(tensordict))
@@ -228,8 +244,8 @@ class Pipeline:
         return views
 
     def outward(self, views: list[TensorDictBase], following: TensorDictBase) -> TensorDictBase:
-        """Take the data of a step through the transforms."""
-        seen = self._seen(following) if self._own else None
+        """Transform the data of a step."""
+        seen = self._seen(following) if self._watched else None
         for step, view in self.steps:
             following = step(views[view], following)
         if seen is not None:
@@ -237,46 +253,51 @@ class Pipeline:
         return following
 
     def outward_reset(self, views: list[TensorDictBase | None], fresh: TensorDictBase) -> TensorDictBase:
-        """Take the data of a reset through the transforms."""
-        seen = self._seen(fresh) if self._own else None
+        """Transform the data of a reset."""
+        seen = self._seen(fresh) if self._watched else None
         for reset, view in self.resets:
             fresh = reset(views[view], fresh)
         if seen is not None:
             self._note_replaced(seen, fresh)
         return fresh
 
-    def done_entries(self, following: TensorDictBase) -> list[Any]:
-        """The done entries of a step, to see whether a transform has replaced one."""
-        return [following.get(key, None) for key in self._done_keys]
-
-    def by_key(self, ended: list[Any]) -> dict[Any, Any]:
-        """What :meth:`done_entries` returned, by key."""
-        return dict(zip(self._done_keys, ended, strict=True))
+    def done_entries(self, following: TensorDictBase) -> dict[Key, torch.Tensor]:
+        """Return the entries ``done`` of a step by key."""
+        return {key: following.get(key, None) for key in self._done_keys}
 
     def without_outputs(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy of the root without what the base must not take for its own: observations, rewards and done entries.
+        """Return a copy of the root without observations, rewards and done entries, except states of the base.
 
-        They are transformed, or not known to the base; those that it reads as states stay.
+        These entries are transformed or unknown to the base, which might take them for its own.
         """
         return self._with_written(tensordict, tensordict.exclude(*self._foreign))
 
     def base_outputs(self, root: TensorDictBase) -> TensorDictBase:
-        """A copy of the observations and done entries of a root that the base has made."""
+        """Return a copy of a root of the base with its observations and done entries only."""
         if self.flat and type(root) is TensorDict:
             level = entries(root)
             return build_td({key: level[key] for key in self._base_outputs}, root.batch_size, root.device)
         return root.select(*self._base_outputs, strict=False)
 
-    def marked(self, outputs: TensorDictBase) -> dict[str, Any] | None:
-        """What tells later which of the base's outputs no transform has touched; None for data with levels."""
+    def versions(self, outputs: TensorDictBase, names: list[str]) -> dict[str, tuple[torch.Tensor, int]] | None:
+        """Return outputs of a reset of the base with their versions, to see which ones the transforms leave unchanged.
+
+        Args:
+            outputs: the outputs.
+            names: entries that the transforms left unchanged in the step before.
+
+        Returns:
+            None for data with nested entries.
+        """
         if not self.flat or type(outputs) is not TensorDict:
             return None
-        return {name: (value, version(value)) for name, value in entries(outputs).items()}
+        level = entries(outputs)
+        return {name: (level[name], version(level[name])) for name in names if name in level}
 
     def root(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """A copy without what the base must not see, for the base to write into.
+        """Return a copy of the root that the base may write into, without hidden entries.
 
-        Of ``next`` it has only what a policy has written there for the base to pass through.
+        Its ``next`` has only the entries that a policy has written there for the base to pass through.
         """
         return self._with_written(tensordict, self._without(tensordict, ("next", *self.hidden)))
 
@@ -285,25 +306,25 @@ class Pipeline:
         return root if written is None else root.set("next", written)
 
     def shown(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What the base may see of the root; not to be written into."""
-        return self._without(tensordict, (*self.hidden,)) if self.hidden else tensordict
+        """Return the root without hidden entries; it must not be written into."""
+        return self._without(tensordict, (*self.hidden,))
 
     def explain_hidden(self, error: KeyError) -> None:
-        """Raise in place of an error of the base about an entry that it is not shown.
+        """Replace an error of the base about a hidden entry.
 
         Raises:
-            SpecError: says why it does not see the entry.
+            SpecError: the error is about a hidden entry; the text says why it is missing.
         """
         for key in sorted(self.hidden, key=str):
             if names_of(key)[-1] in str(error):
                 raise SpecError(
-                    f"The environment reads {key!r} in a step, and is not shown it, because a transform has replaced "
-                    "it in the data. What a step reads beside the action belongs into the environment's state_spec, "
-                    f"and the transform then needs an inverse, in_keys_inv=[{key!r}], or other out_keys."
+                    f"The environment reads {key!r} in a step, but a transform has replaced this entry, so the "
+                    "environment does not receive it. Declare the entry in the state_spec of the environment, and give "
+                    f"the transform an inverse, in_keys_inv=[{key!r}], or other out_keys."
                 ) from error
 
     @staticmethod
-    def _without(tensordict: TensorDictBase, keys: tuple[Any, ...]) -> TensorDictBase:
+    def _without(tensordict: TensorDictBase, keys: tuple[Key, ...]) -> TensorDictBase:
         if type(tensordict) is not TensorDict or not all(type(key) is str for key in keys):
             return tensordict.exclude(*keys)
         level = {name: value for name, value in entries(tensordict).items() if name not in keys}
@@ -311,12 +332,12 @@ class Pipeline:
 
 
 def _refuse_reshaped_states(parts: list[Transform], hooks: list[Hooks], around: list[EnvSpecs]) -> None:
-    """Refuse a transform that reshapes what one before it reads from the root at each step, without an inverse.
+    """Raise SpecError if a transform reshapes an entry that an earlier one reads from the root, without an inverse.
 
     Args:
         parts: the transforms.
-        hooks: what each of them does.
-        around: the specs before each of them, and behind the last.
+        hooks: the hooks of each of them.
+        around: the specs before each of them, and behind the last one.
     """
     for i, key in _states_added(around):
         leaves_behind = [specs.observation.get(key, None) for specs in around[i + 1 :]]
@@ -326,11 +347,11 @@ def _refuse_reshaped_states(parts: list[Transform], hooks: list[Hooks], around: 
         shapes = [tuple(leaf.shape) for leaf in leaves_behind if leaf is not None]
         if shapes[-1] == tuple(needed.shape):
             continue
-        if any(one.inverse is not None and one.inverse_pairs is None for one in hooks[i + 1 :]):
-            continue  # what these write is not known
+        if any(hook.inverse is not None and hook.inverse_pairs is None for hook in hooks[i + 1 :]):
+            continue  # these inverses may write any entry
         by = next((at for at in range(i + 1, len(parts)) if shapes[at - i - 1] != shapes[at - i]), i)
         if by == i:
-            continue  # it has said so itself
+            continue  # its own specs differ
         reads, reshapes = type(parts[i]).__name__, type(parts[by]).__name__
         invertible = "in_keys_inv" in inspect.signature(type(parts[by])).parameters
         fix = f"in_keys_inv=[{key!r}] too, which undoes that for {reads}, or " if invertible else ""
@@ -340,25 +361,25 @@ def _refuse_reshaped_states(parts: list[Transform], hooks: list[Hooks], around: 
         )
 
 
-def _states_added(around: list[EnvSpecs]) -> Iterator[tuple[int, Any]]:
-    """The number of each transform that adds a state, and the state's key."""
+def _states_added(around: list[EnvSpecs]) -> Iterator[tuple[int, Key]]:
+    """Yield the position of each transform that adds a state, and the key of the state."""
     for i, (specs, behind) in enumerate(pairwise(around)):
         for key in behind.state.keys(include_nested=True, leaves_only=True):
             if specs.state.get(key, None) is None and specs.observation.get(key, None) is None:
                 yield i, key
 
 
-def _declared(parts: list[Transform], *names: str) -> set[Any]:
-    """The keys that transforms were given, without those that a class works out from its environment."""
-    found: set[Any] = set()
+def _declared(parts: list[Transform], *names: str) -> set[Key]:
+    """Return the keys that were assigned to transforms, without default keys; for each the first name that is set."""
+    declared: set[Key] = set()
     for part in parts:
-        keys = next((vars(part)[f"_{name}"] for name in names if vars(part).get(f"_{name}") is not None), ())
-        found.update(keys)
-    return found
+        assigned = (vars(part).get(f"_{name}") for name in names)
+        declared.update(next((keys for keys in assigned if keys is not None), ()))
+    return declared
 
 
-def _entry(data: Any, key: Any) -> Any:
-    """The entry itself, or None where there is none, or where reading it would make a new one (a lazy stack)."""
+def _entry(data: Any, key: Key) -> Any:
+    """Return the entry itself; None if it is missing, or if reading it makes a new tensor (a lazy stack)."""
     for name in (key,) if type(key) is str else key:
         if type(data) is not TensorDict:
             return None
@@ -366,16 +387,16 @@ def _entry(data: Any, key: Any) -> Any:
     return data
 
 
-def version(value: Any) -> int:
-    """How often a tensor has been written into."""
+def version(value: object) -> int:
+    """Return how often a tensor has been written into."""
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return 0
     return value._version
 
 
-def _outputs(specs: EnvSpecs) -> set[Any]:
+def _outputs(specs: EnvSpecs) -> set[Key]:
     return _leaf_keys(specs.observation) | _leaf_keys(specs.reward) | _leaf_keys(specs.done)
 
 
-def _leaf_keys(spec: Any) -> set[Any]:
+def _leaf_keys(spec: Composite) -> set[Key]:
     return set(spec.keys(include_nested=True, leaves_only=True))
