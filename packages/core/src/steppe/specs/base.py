@@ -21,9 +21,10 @@ from .spec_meta import SpecMeta
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DeviceLike", "Key", "Rows", "Spec", "named"]
+__all__ = ["ChoiceForm", "DeviceLike", "Key", "Rows", "Spec", "named"]
 
 Key: TypeAlias = "str | tuple[str, ...] | None"
+ChoiceForm: TypeAlias = Literal["one_hot", "categorical", "several"] | None
 DeviceLike: TypeAlias = "torch.device | str | int | None"
 Rows: TypeAlias = "tuple[int, ...] | None"
 
@@ -118,12 +119,19 @@ class Spec(metaclass=SpecMeta):
         """
 
     @abstractmethod
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return zeros of shape ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
+    def _filled(self, lead: torch.Size, value: int) -> Any:
+        """Return data ``[*lead, *spec.shape]`` that holds one number everywhere."""
 
-    @abstractmethod
+    def zero(self, shape: ShapeLike = ()) -> Any:
+        """Return zeros of shape ``[*shape, *spec.shape]``. They may lie outside the domain.
+
+        Data that is not a tensor is the example of its spec.
+        """
+        return self._filled(shapes.size(shape), 0)
+
     def one(self, shape: ShapeLike = ()) -> Any:
-        """Return ones of shape ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
+        """Return ones of shape ``[*shape, *spec.shape]``; see :meth:`zero`."""
+        return self._filled(shapes.size(shape), 1)
 
     def sample(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
         """Same as :meth:`rand`."""
@@ -292,28 +300,36 @@ class Spec(metaclass=SpecMeta):
         """
         raise self._unsupported("enumerate", "its values are not countable")
 
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the smallest and the largest value that each element of the data may have.
+
+        Returns:
+            Two tensors of the spec's shape (1 where a size is dynamic) and dtype. Without bounds they are infinities,
+            or the limits of an integer dtype.
+
+        Raises:
+            SpecError: the data is not one tensor of numbers.
+        """
+        raise SpecError(f"Expected a spec of numbers, found {type(self).__name__}, which has no bounds: {self}.")
+
     # Actions -----------------------------------------------------------------------------------------------------
 
     # Environments call these methods once, when their specs are known. Only the functions that they return run at each
     # step. A kind of spec overrides those whose defaults do not fit it; no other code distinguishes kinds of actions.
 
-    @property
-    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
-        """How data encodes choices: one of ``space.n`` categories (one-hot or as a number), several choices, or None.
+    choice_form: ClassVar[ChoiceForm] = None
+    """How data encodes choices: one of ``space.n`` categories (one-hot or as a number), several choices, or None.
 
-        Actors compare it with what they write.
-        """
-        return None
+    Actors compare it with what they write.
+    """
+
+    rows_differ: ClassVar[bool] = False
+    """Whether rows have different specs, as in a stack of unequal specs."""
 
     @property
     def one_hot_sizes(self) -> list[int] | None:
         """Sizes of the one-hot rows that lie end to end in the last dimension; None if data is not one-hot."""
         return None
-
-    @property
-    def rows_differ(self) -> bool:
-        """Whether rows have different specs, as in a stack of unequal specs."""
-        return False
 
     def array_check(self) -> ArrayCheck | None:
         """Return a function that checks whether all actions in an array ``[..., *shape]`` are valid choices.

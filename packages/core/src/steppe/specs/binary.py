@@ -7,7 +7,6 @@ import torch
 from steppe.errors import SpecError
 
 from . import masks, shapes
-from .action_checks import NumberCheck
 from .action_decoders import ActionDecoder, Refuse, decode_arrays
 from .base import DeviceLike
 from .categorical import Categorical
@@ -62,10 +61,6 @@ class Binary(Categorical):
 
     def _counts_text(self) -> list[str]:
         return []
-
-    def number_check(self) -> NumberCheck | None:
-        """Return None: arrays are checked."""
-        return None
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode actions into arrays."""

@@ -1,53 +1,20 @@
-"""The smallest and largest value of each element of a spec, and what a function makes of them."""
+"""bounds_of and mapped_bounds: the range of a spec, and the spec of a function of its data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
-from steppe.errors import SpecError
-
-from . import shapes
 from .base import Spec
-from .binary import Binary
-from .categorical import Categorical
-from .continuous import Bounded, Unbounded
-from .multi_categorical import MultiCategorical
-from .multi_one_hot import MultiOneHot
-from .one_hot import OneHot
+from .continuous import Bounded
 
 __all__ = ["bounds_of", "mapped_bounds"]
 
 
 def bounds_of(leaf: Spec) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the smallest and the largest value that each element of a spec's data may have.
-
-    Args:
-        leaf: a spec of numbers.
-
-    Returns:
-        Two tensors of the spec's shape (1 where a size is dynamic) and dtype. Where there is no bound they are
-        infinities, or the limits of an integer dtype.
-
-    Raises:
-        SpecError: it is a spec of several entries, of text or of objects.
-    """
-    shape = shapes.static(leaf.shape)
-    if isinstance(leaf, (Bounded, Unbounded)):
-        space = leaf.space
-        return space.low.expand(shape).to(leaf.dtype), space.high.expand(shape).to(leaf.dtype)
-    if isinstance(leaf, (Binary, OneHot, MultiOneHot)):
-        return leaf.zero(), leaf.one()
-    last: Any
-    if isinstance(leaf, MultiCategorical):
-        last = leaf.nvec.to(leaf.zero().device) - 1
-    elif isinstance(leaf, Categorical):
-        last = torch.full((), max(int(leaf.n) - 1, 0), device=leaf.zero().device)
-    else:
-        raise SpecError(f"Expected a spec of numbers, found {type(leaf).__name__}, which has no bounds: {leaf}.")
-    return leaf.zero(), last.expand(shape).to(leaf.dtype)
+    """Return the smallest and the largest value of each element; see :meth:`Spec.bounds`."""
+    return leaf.bounds()
 
 
 def mapped_bounds(leaf: Spec, function: Callable[[torch.Tensor], torch.Tensor]) -> Bounded:

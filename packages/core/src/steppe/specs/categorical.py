@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -11,7 +11,7 @@ from steppe.errors import NotSupported, SpecError
 from . import masks, sampling, shapes
 from .action_checks import ArrayCheck, NumberCheck, check_below
 from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_number
-from .base import DeviceLike, Spec
+from .base import ChoiceForm, DeviceLike, Spec
 from .boxes import CategoricalBox
 from .discrete import Discrete, is_whole, most_categories, one_hot, whole
 from .dtypes import CPU, DTypeLike
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .one_hot import OneHot
 
 __all__ = ["Categorical"]
+
+
+_NO_LEAD = torch.Size(())
 
 
 class Categorical(Discrete):
@@ -42,6 +45,7 @@ class Categorical(Discrete):
         SpecError: the dtype cannot number ``n`` categories, or the mask does not fit.
     """
 
+    choice_form: ClassVar[ChoiceForm] = "categorical"
     _default_dtype = torch.int64
 
     def __init__(
@@ -197,10 +201,9 @@ class Categorical(Discrete):
         each = masks.allowed_categories(self._mask, n, use_mask=use_mask, device=self._device).to(self._dtype)
         return each.view(-1, *[1] * self.ndim).expand(-1, *shapes.static(self._shape)).clone()
 
-    @property
-    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
-        """``"categorical"``."""
-        return "categorical"
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return 0 and the last category for each element; see :meth:`Spec.bounds`."""
+        return self._filled(_NO_LEAD, 0), self._filled(_NO_LEAD, max(self.n - 1, 0))
 
     def array_check(self) -> ArrayCheck | None:
         """Check that numbers are categories; None if their number is unknown, and for flags."""

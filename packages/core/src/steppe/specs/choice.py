@@ -104,13 +104,8 @@ class Choice(Spec):
         chosen = options[picked.flatten().to(options.device), rows.to(options.device)]
         return chosen.reshape(*lead, *chosen.shape[1:])
 
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return zeros ``[*shape, *spec.shape]``; the first value, where the choices are values."""
-        return self._choices[0].zero(shape)
-
-    def one(self, shape: ShapeLike = ()) -> Any:
-        """Return ones ``[*shape, *spec.shape]``; the first value, where the choices are values."""
-        return self._choices[0].one(shape)
+    def _filled(self, lead: torch.Size, value: int) -> Any:
+        return self._choices[0]._filled(lead, value)
 
     def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
         if self._is_one(val, rows, exact):

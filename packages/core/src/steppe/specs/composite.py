@@ -14,8 +14,6 @@ from steppe.errors import SpecError
 from . import shapes
 from .base import DeviceLike, Spec
 from .composite_data import CompositeData
-from .composite_entries import CompositeEntries
-from .composite_shape import CompositeShape
 from .foreign_specs import conversion_hint
 from .keys import as_path, is_key
 from .nontensor import NonTensor
@@ -32,7 +30,7 @@ _NOTHING: Any = object()
 _MISSING: Any = object()
 
 
-class Composite(CompositeEntries, CompositeData, CompositeShape):
+class Composite(CompositeData):
     """A spec of a TensorDict: specs under names, which may be Composites themselves.
 
     The shape is the batch size of the data; the shape of every entry starts with it. An entry may be None: any value

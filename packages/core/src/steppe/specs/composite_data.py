@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -22,9 +21,9 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Key, Rows, Spec, named
+from .composite_shape import CompositeShape
 from .dtypes import CPU
 from .keys import as_path, is_key
-from .locking import Lockable
 from .shapes import ShapeLike
 
 __all__ = ["CompositeData", "entry_key"]
@@ -35,16 +34,10 @@ def entry_key(key: Key, name: str) -> Key:
     return name if key is None else (*((key,) if isinstance(key, str) else key), name)
 
 
-class CompositeData(Lockable, Spec):
+class CompositeData(CompositeShape):
     """The part of a Composite that is about tensordicts."""
 
     _data_cls: type | None = None
-    _names: list[str | None]
-
-    @property
-    @abstractmethod
-    def _children(self) -> Mapping[str, Spec | None]:
-        """The entries."""
 
     @property
     def data_cls(self) -> type | None:
@@ -78,15 +71,9 @@ class CompositeData(Lockable, Spec):
         }
         return self._data(drawn, lead)
 
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return a TensorDict of zeros, of batch size ``[*shape, *spec.shape]``: storage, maybe out of the domain."""
-        lead = shapes.size(shape)
-        return self._data({key: child.zero(lead) for key, child in self._children.items() if child is not None}, lead)
-
-    def one(self, shape: ShapeLike = ()) -> Any:
-        """Return a TensorDict of ones, of batch size ``[*shape, *spec.shape]``: storage, maybe out of the domain."""
-        lead = shapes.size(shape)
-        return self._data({key: child.one(lead) for key, child in self._children.items() if child is not None}, lead)
+    def _filled(self, lead: torch.Size, value: int) -> Any:
+        entries = {key: child._filled(lead, value) for key, child in self._children.items() if child is not None}
+        return self._data(entries, lead)
 
     def rand_update(self, val: Any, *, generator: torch.Generator | None = None) -> Any:
         """Write random data of every entry into ``val``, whose batch size ends with the shape; return it."""

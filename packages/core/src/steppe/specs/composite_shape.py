@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from steppe.errors import SpecError
 
 from . import shapes
 from .base import Spec
+from .composite_entries import CompositeEntries
+from .locking import Lockable
 from .shapes import ShapeLike
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CompositeShape"]
 
 
-class CompositeShape(Spec):
+class CompositeShape(CompositeEntries, Lockable):
     """The part of a Composite that is about shapes. Results are unlocked.
 
     Names of dimensions stay with them; ``reshape``, ``flatten`` and ``unflatten`` drop them.
@@ -32,15 +34,6 @@ class CompositeShape(Spec):
     @abstractmethod
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Self:
         """A Composite of another shape with every entry changed."""
-
-    @property
-    @abstractmethod
-    def _children(self) -> Mapping[str, Spec | None]:
-        """The entries."""
-
-    @abstractmethod
-    def _check_unlocked(self, doing: str) -> None:
-        """Raise a StateError where the spec is locked."""
 
     # Names of the batch dimensions -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -58,7 +59,21 @@ def _ordered(tensor: torch.Tensor) -> torch.Tensor:
 BoundLike: TypeAlias = "torch.Tensor | np.ndarray | Sequence[object] | float"
 
 
-class Bounded(Leaf):
+class _Numbers(Leaf):
+    """Base of Bounded and Unbounded."""
+
+    @property
+    @abstractmethod
+    def space(self) -> ContinuousBox:
+        """The range of each element, as a ContinuousBox."""
+
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the ends of the range; see :meth:`Spec.bounds`."""
+        shape, box = shapes.static(self._shape), self.space
+        return box.low.expand(shape).to(self._dtype), box.high.expand(shape).to(self._dtype)
+
+
+class Bounded(_Numbers):
     """Numbers from ``low`` to ``high``, both included, element by element.
 
     A bound may be infinite: ``rand`` then draws from the inside of the other bound, or from a normal distribution where
@@ -307,7 +322,7 @@ def _check_broadcasts(name: str, bound: torch.Tensor, shape: torch.Size) -> None
         ) from None
 
 
-class Unbounded(Leaf):
+class Unbounded(_Numbers):
     """Any numbers of a dtype, NaN included.
 
     ``rand`` draws from a standard normal distribution, or from the whole range of an integer dtype.

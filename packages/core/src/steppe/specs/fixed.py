@@ -15,7 +15,7 @@ from . import shapes
 from .base import Key, Rows, Spec, named
 from .dtypes import CPU
 from .nontensor import NonTensor, same_data
-from .shapes import Change, ShapeLike
+from .shapes import Change
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,12 +50,10 @@ class Fixed(NonTensor):
     def _is_repeated(self) -> bool:
         return bool(self._values.size) and (self._values.size == 1 or not any(self._values.strides))
 
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return the datum, ``[*shape]`` times."""
-        lead = shapes.size(shape)
+    def _filled(self, lead: torch.Size, value: int) -> Any:
         if self._is_repeated() or not self._values.size:
-            value = self._values.flat[0] if self._values.size else None
-            return NonTensorData(value, batch_size=(*lead, *self._values.shape), device=self._device)
+            datum = self._values.flat[0] if self._values.size else None
+            return NonTensorData(datum, batch_size=(*lead, *self._values.shape), device=self._device)
         return NonTensorStack.from_list(np.broadcast_to(self._values, (*lead, *self._values.shape)).tolist())
 
     def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:

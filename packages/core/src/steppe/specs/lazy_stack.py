@@ -34,6 +34,8 @@ class LazyStack(Spec):
     meaning for parts that differ, and raises NotSupported.
     """
 
+    rows_differ = True
+
     _parts: list[Any]
     _dim: int
 
@@ -70,11 +72,6 @@ class LazyStack(Spec):
         device: torch.device | None = self._parts[0].device
         return device
 
-    @property
-    def rows_differ(self) -> bool:
-        """True."""
-        return True
-
     def __len__(self) -> int:
         """Return the first size of the shape; the number of stacked specs where that is the first dimension."""
         return self.shape[0]
@@ -87,15 +84,8 @@ class LazyStack(Spec):
         lead = shapes.size(shape)
         return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
 
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return zeros ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.zero(lead) for part in self._parts], len(lead))
-
-    def one(self, shape: ShapeLike = ()) -> Any:
-        """Return ones ``[*shape, *spec.shape]``."""
-        lead = shapes.size(shape)
-        return self._joined([part.one(lead) for part in self._parts], len(lead))
+    def _filled(self, lead: torch.Size, value: int) -> Any:
+        return self._joined([part._filled(lead, value) for part in self._parts], len(lead))
 
     def enumerate(self, use_mask: bool = False) -> Any:
         """Return the choices of each part, ``[n, *shape]``: row ``i`` holds the i-th choice of every part.

@@ -153,13 +153,8 @@ class Leaf(Shaped):
         out = self._draw(shapes.size(shape), generator, where)
         return out if where == own else out.to(own)
 
-    def zero(self, shape: ShapeLike = ()) -> torch.Tensor:
-        """Return zeros ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
-        return torch.zeros(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device or CPU)
-
-    def one(self, shape: ShapeLike = ()) -> torch.Tensor:
-        """Return ones ``[*shape, *spec.shape]``: storage, which may lie outside the domain."""
-        return torch.ones(self._full(shapes.size(shape)), dtype=self._dtype, device=self._device or CPU)
+    def _filled(self, lead: torch.Size, value: int) -> torch.Tensor:
+        return torch.full(self._full(lead), value, dtype=self._dtype, device=self._device or CPU)
 
     def _full(self, lead: torch.Size) -> torch.Size:
         return torch.Size((*lead, *shapes.static(self._shape)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -72,6 +72,8 @@ class MultiCategorical(Categorical):
     Raises:
         SpecError: ``nvec`` does not fit the shape or the dtype, or the mask does not fit.
     """
+
+    choice_form = "several"
 
     def __init__(
         self,
@@ -261,10 +263,10 @@ class MultiCategorical(Categorical):
         batch = shapes.static(self._shape[: self.ndim - self._nvec.ndim])
         return rows.view(-1, *[1] * len(batch), *self._nvec.shape).expand(-1, *batch, *self._nvec.shape).clone()
 
-    @property
-    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
-        """``"several"``."""
-        return "several"
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return 0 and the last category of each choice; see :meth:`Spec.bounds`."""
+        low = self.zero()
+        return low, (self._nvec.to(low.device) - 1).expand(low.shape).to(self._dtype)
 
     def array_check(self) -> ArrayCheck | None:
         """Check that each number is a category of its choice."""

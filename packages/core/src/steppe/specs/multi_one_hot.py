@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -45,6 +45,7 @@ class MultiOneHot(OneHot):
         SpecError: ``nvec`` is nested or does not fit the shape, or the mask does not fit.
     """
 
+    choice_form = "several"
     _width = "sum(nvec)"
 
     def __init__(
@@ -113,11 +114,6 @@ class MultiOneHot(OneHot):
 
     def _counts_text(self) -> list[str]:
         return [f"nvec={self._parts}"]
-
-    @property
-    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
-        """``"several"``."""
-        return "several"
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode rows into an array with the category of each choice."""

@@ -81,17 +81,12 @@ class NonTensor(Shaped):
         """Return actions as they are, without the wrapper of tensordict."""
         return ActionDecoder(lambda action: action.data if is_tensor_collection(action) else action, list)
 
-    def zero(self, shape: ShapeLike = ()) -> Any:
-        """Return the example, ``[*shape, *spec.shape]`` times."""
-        size = torch.Size((*shapes.size(shape), *shapes.static(self._shape)))
+    def _filled(self, lead: torch.Size, value: int) -> Any:
+        size = torch.Size((*lead, *shapes.static(self._shape)))
         return NonTensorData(self._example, batch_size=size, device=self._device)
 
-    def one(self, shape: ShapeLike = ()) -> Any:
-        """Same as :meth:`zero`."""
-        return self.zero(shape)
-
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
-        """Same as :meth:`zero`."""
+        """Return the example, ``[*shape, *spec.shape]`` times."""
         return self.zero(shape)
 
     def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -13,7 +13,7 @@ from steppe.errors import SpecError
 from . import masks, shapes
 from .action_checks import PYTHON_LIMIT, ArrayCheck, NumberCheck, check_one_hot
 from .action_decoders import ActionDecoder, Refuse, decode_arrays, decode_one_hot
-from .base import DeviceLike, Key, Rows, Spec, named
+from .base import ChoiceForm, DeviceLike, Key, Rows, Spec, named
 from .boxes import CategoricalBox
 from .categorical import Categorical
 from .discrete import Discrete, is_whole, one_hot, whole
@@ -50,6 +50,7 @@ class OneHot(Discrete):
         SpecError: the last size of the shape is not ``n``, or the mask does not fit.
     """
 
+    choice_form: ClassVar[ChoiceForm] = "one_hot"
     _default_dtype = torch.bool
     #: How an error calls the last size.
     _width = "the number of categories"
@@ -157,11 +158,6 @@ class OneHot(Discrete):
     def _counts_text(self) -> list[str]:
         return [f"n={self.n}"]
 
-    @property
-    def choice_form(self) -> Literal["one_hot", "categorical", "several"] | None:
-        """``"one_hot"``."""
-        return "one_hot"
-
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
         """Decode one row into its category; several rows stay an array."""
         return decode_one_hot(self.n, refuse) if self.ndim == 1 else decode_arrays(self._shape, self._dtype)
@@ -176,6 +172,10 @@ class OneHot(Discrete):
     def one_hot_sizes(self) -> list[int] | None:
         """Number of categories of each choice."""
         return list(self._parts)
+
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return zeros and ones."""
+        return self.zero(), self.one()
 
     def array_check(self) -> ArrayCheck | None:
         """Check that each row holds a single 1."""
