@@ -1,7 +1,7 @@
-"""The tensors and plain values of a policy, wherever it keeps them: modules, attributes, and what functions refer to.
+"""PolicyContent: find the tensors and numbers of a policy in its modules, attributes, closures and global variables.
 
-A policy that is sent to a worker is copied with all of this. To bring the copy up to date, both processes look through
-their policy in the same way and find the same names.
+A worker gets a copy of the policy with all of these. To update the copy, both processes search their policy in the same
+way, and find the same names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from operator import attrgetter, itemgetter, methodcaller
 from types import (
@@ -36,7 +36,7 @@ from steppe.specs import Spec
 
 __all__ = ["PolicyContent", "check_attributes", "set_attributes"]
 
-#: Packages whose functions and classes refer to nothing of the user's.
+#: Packages whose functions and classes refer to no tensors of the user.
 _LIBRARIES = {"torch", "tensordict", "numpy", "steppe", *sys.stdlib_module_names} - {"__main__"}
 
 _NUMBERS_AND_TEXT = (bool, int, float, complex, str, bytes, np.generic)
@@ -44,71 +44,76 @@ _WITHOUT_WEIGHTS = (
     *(type(None), type, Enum, ModuleType, torch.dtype, torch.device, torch.layout, slice, range, type(...)),
     *(MethodDescriptorType, WrapperDescriptorType, np.ufunc, itemgetter, attrgetter, methodcaller),
     *(random.Random, np.random.Generator, np.random.RandomState, torch.Generator, np.dtype, property),
-    # An environment, an optimizer or a spec inside a policy is no part of what it learns.
+    # Environments, optimizers and specs inside a policy have tensors that are not weights of the policy.
     *(EnvBase, torch.optim.Optimizer, Spec, GetSetDescriptorType, MemberDescriptorType),
 )
-#: What every module has as attributes: the flag ``training`` may differ between a learner and its workers.
+#: Attributes of every module. Among them is ``training``, which may differ between a learner and its workers.
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
-#: Objects to look at before giving up: a policy refers to a few dozen, a data set in one of them has no end.
+#: Maximum number of objects to search. A policy refers to a few dozen, a data set inside it to any number.
 _MOST_OBJECTS = 20_000
-#: Content further inside than this is not looked at: a global variable may lead to the whole program.
+#: Maximum depth of the search, because a global variable may refer to the whole program.
 _MOST_LEVELS = 12
+#: Maximum size of a container that is searched.
 _MOST_ELEMENTS = 2_000
 
 
-class PolicyContent:
-    """What was found in a policy.
+class _NumberOrText:
+    """The kind of objects in ``values``."""
 
-    Tensors are parameters and buffers of modules, tensors that require gradients, and the tensors and numpy arrays that
-    the policy itself holds: as an attribute, in a closure, a default argument, an argument of ``functools.partial``, or
-    a global variable that its code names. Tensors inside other objects (a replay buffer, say) are left out.
+
+class PolicyContent:
+    """The tensors and plain values of a policy, by name.
+
+    Tensors are the parameters and buffers of modules, tensors that require gradients, and the tensors and numpy arrays
+    of the policy itself: attributes, closures, default arguments, arguments of ``functools.partial``, and global
+    variables that its code names. Tensors inside other objects (such as a replay buffer) are not included.
 
     Args:
         policy: a module, a function, or any callable object.
 
     Attributes:
-        tensors: by name, each once. Names of a module are those of its state dict.
-        aliases: further names of tensors, to the names in ``tensors``.
-        values: numbers and text by name, which do not travel when weights are updated.
-        unknown: names of objects whose content cannot be seen.
+        tensors: tensors by name, each once. The names in a module are those of its state dict.
+        aliases: further names of tensors, mapped to the names in ``tensors``.
+        values: numbers and text by name. Updates of the weights do not include them.
+        unknown: names of objects whose content cannot be read.
     """
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: object) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.aliases: dict[str, str] = {}
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
         self.unknown: list[str] = []
         self._names: dict[int, str] = {}
-        self._seen: dict[int, Any] = {}  # the objects too, so that no id is used twice
-        self._visit("", policy, own=True)
+        self._seen: dict[int, object] = {}  # keeps the objects alive, so that no id is used twice
+        self._search("", policy, own=True)
 
     def find(self, name: str, others: tuple[str, ...] = ()) -> torch.Tensor | None:
-        """The tensor of a name, or of one of its other names; None without one."""
-        for one in (name, *others):
-            tensor = self.tensors.get(self.aliases.get(one, one))
+        """Return the tensor of a name, or of the first of its other names that exists; otherwise None."""
+        for candidate in (name, *others):
+            tensor = self.tensors.get(self.aliases.get(candidate, candidate))
             if tensor is not None:
                 return tensor
         return None
 
-    def changed_since(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Public values that differ from ``before``, by name."""
-        changed = [name for name, value in self.values.items() if _differs(before.get(name, _NOTHING), value)]
+    def changed_since(self, before: Mapping[str, object]) -> dict[str, object]:
+        """Return the public values that differ from ``before``, by name."""
+        changed = [name for name, value in self.values.items() if _differs(before.get(name, _MISSING), value)]
         public = [name for name in changed if not any(part.startswith("_") for part in name.split("."))]
         return {name: self.values[name] for name in public}
 
     # -- objects --------------------------------------------------------------------------------------------------
 
-    def _visit(self, name: str, value: Any, *, own: bool) -> None:
-        """Look at an object.
+    def _search(self, name: str, value: object, *, own: bool) -> None:
+        """Add the content of an object.
 
         Args:
-            name: where it was found.
+            name: the name of the object, which its content extends.
             value: the object.
-            own: whether the policy itself holds it, not an object inside.
+            own: the policy itself refers to the object; False if another object inside the policy does.
         """
         kind = _kind(type(value))  # type: ignore[arg-type]
-        if kind is _NUMBERS_AND_TEXT:
+        if kind is _NumberOrText:
             self.values[name] = value
         elif kind is torch.Tensor:
             self._add(name, value, own=own)
@@ -117,53 +122,53 @@ class PolicyContent:
                 self.unknown.append(name)
                 return
             self._seen[id(value)] = value
-            _LOOKS[kind](self, name, value, own)
+            _SEARCHES[kind](self, name, value, own)
 
-    def _add(self, name: str, tensor: Any, *, own: bool) -> None:
+    def _add(self, name: str, tensor: object, *, own: bool) -> None:
         if not isinstance(tensor, torch.Tensor) or not (own or (tensor.requires_grad and tensor.is_leaf)):
             self.unknown.append(name)
             return
         first = self._names.get(id(tensor))
         if first is None:
-            name = self._free(name)
+            name = self._unused(name)
             self._names[id(tensor)] = name
             self._seen[id(tensor)] = tensor
             self.tensors[name] = tensor
         elif name != first and name not in self.tensors:
             self.aliases[name] = first
 
-    def _free(self, name: str) -> str:
-        """A name that no other tensor has: two functions may each have a variable of one name."""
-        free, number = name, 1
-        while free in self.tensors:
+    def _unused(self, name: str) -> str:
+        """Return ``name`` with a number if another tensor has it: two functions may use the same variable name."""
+        unused, number = name, 1
+        while unused in self.tensors:
             number += 1
-            free = f"{name}#{number}"
-        return free
+            unused = f"{name}#{number}"
+        return unused
 
     def _array(self, name: str, array: np.ndarray[Any, Any], own: bool) -> None:
         if not array.flags.writeable:
             return
         try:
             tensor = torch.from_numpy(array)
-        except (TypeError, ValueError):  # of a dtype that torch lacks, or with negative strides
+        except (TypeError, ValueError):  # a dtype that torch has not, or negative strides
             self.unknown.append(name)
         else:
             self._add(name, tensor, own=own)
 
-    def _method(self, name: str, method: Any, own: bool) -> None:
-        self._visit(name, getattr(method, "__self__", None), own=own)
-        self._visit(name, getattr(method, "__func__", None), own=own)
+    def _method(self, name: str, method: MethodType | BuiltinFunctionType, own: bool) -> None:
+        self._search(name, getattr(method, "__self__", None), own=own)
+        self._search(name, getattr(method, "__func__", None), own=own)
 
     def _partial(self, name: str, call: functools.partial[Any], own: bool) -> None:
-        self._visit(name, call.func, own=own)
+        self._search(name, call.func, own=own)
         self._elements(name, enumerate(call.args), own=own)
         self._elements(name, call.keywords.items(), own=own)
 
-    def _of_tensordict(self, name: str, data: TensorDictBase, own: bool) -> None:
+    def _leaves(self, name: str, data: TensorDictBase, own: bool) -> None:
         for key, leaf in data.items(include_nested=True, leaves_only=True):
             self._add(_joined(name, key if isinstance(key, str) else ".".join(key)), leaf, own=own)
 
-    def _container(self, name: str, value: Any, own: bool) -> None:
+    def _container(self, name: str, value: Collection[object], own: bool) -> None:
         if len(value) > _MOST_ELEMENTS:
             self.unknown.append(name)
         elif isinstance(value, (set, frozenset)):
@@ -171,9 +176,9 @@ class PolicyContent:
         else:
             self._elements(name, value.items() if isinstance(value, Mapping) else enumerate(value), own=own)
 
-    def _elements(self, name: str, elements: Any, *, own: bool) -> None:
+    def _elements(self, name: str, elements: Iterable[tuple[object, object]], *, own: bool) -> None:
         for at, (key, element) in enumerate(elements):
-            self._visit(_joined(name, str(key) if isinstance(key, (str, int)) else f"[{at}]"), element, own=own)
+            self._search(_joined(name, str(key) if isinstance(key, (str, int)) else f"[{at}]"), element, own=own)
 
     def _module(self, name: str, module: nn.Module, own: bool) -> None:
         state = vars(module)
@@ -188,54 +193,54 @@ class PolicyContent:
                         self._add(_joined(name, key), tensor, own=True)
             for key, part in state["_modules"].items():
                 if part is not None:
-                    # One that was seen is looked at again, for the other names of its tensors.
+                    # A module that was searched is searched again, for further names of its tensors.
                     self._module(_joined(name, key), part, own)
         self._seen[id(module)] = module
         for key, value in state.items():
             if key not in _OF_EVERY_MODULE:
-                # What is to travel is registered: an attribute that is a plain tensor may be a cache.
-                self._visit(_joined(name, key), value, own=False)
+                # A module registers its weights; a tensor that is a plain attribute may be a cache.
+                self._search(_joined(name, key), value, own=False)
         self._class(name, type(module))
 
-    def _instance(self, name: str, value: Any, own: bool) -> None:
+    def _instance(self, name: str, value: object, own: bool) -> None:
         wrapped = getattr(value, "__wrapped__", None)
         attributes = dict(_attributes(value))
         if not attributes and not hasattr(value, "__dict__") and wrapped is None and not _has_slots(type(value)):
             self.unknown.append(name)
             return
-        self._visit(name, wrapped, own=own)
-        # What the callable object itself holds is its own; what objects inside hold is theirs.
+        self._search(name, wrapped, own=own)
+        # Attributes of the policy itself are its own, attributes of the objects inside are not.
         is_policy = not name and own
         for key, attribute in attributes.items():
-            self._visit(_joined(name, key), attribute, own=is_policy)
+            self._search(_joined(name, key), attribute, own=is_policy)
         self._class(name, type(value))
 
     # -- code -----------------------------------------------------------------------------------------------------
 
     def _class(self, name: str, cls: type) -> None:
-        """Look at the functions of a class, and at tensors and modules that all of its instances share."""
-        for one in cls.__mro__:
-            if id(one) in self._seen:
+        """Search the functions of a class, and the tensors and modules among its attributes."""
+        for base in cls.__mro__:
+            if id(base) in self._seen:
                 continue
-            self._seen[id(one)] = one
-            if _is_of_a_library(one):
+            self._seen[id(base)] = base
+            if _is_of_a_library(base):
                 continue
-            for key, value in vars(one).items():
+            for key, value in vars(base).items():
                 function = getattr(value, "fget", getattr(value, "__func__", value))
                 if isinstance(function, FunctionType):
-                    self._visit(name, function, own=True)
+                    self._search(name, function, own=True)
                 elif isinstance(value, (nn.Module, torch.Tensor, np.ndarray)):
-                    self._visit(_joined(name, key), value, own=True)
+                    self._search(_joined(name, key), value, own=True)
 
     def _function(self, name: str, function: FunctionType, own: bool) -> None:
-        """Look at what a function refers to: its closure, default arguments, and global variables."""
+        """Search the closure, default arguments, attributes and global variables of a function."""
         code = function.__code__
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 value = cell.cell_contents
-            except ValueError:  # not assigned yet
+            except ValueError:  # the variable is not assigned yet
                 continue
-            self._visit(_joined(name, variable), value, own=True)
+            self._search(_joined(name, variable), value, own=True)
         if function.__defaults__:
             arguments = code.co_varnames[: code.co_argcount][-len(function.__defaults__) :]
             self._elements(name, zip(arguments, function.__defaults__, strict=True), own=True)
@@ -249,122 +254,115 @@ class PolicyContent:
                 continue
             value = function.__globals__[variable]
             if isinstance(value, ModuleType):
-                self._of_imported(_joined(name, variable), value, names)
+                self._imported(_joined(name, variable), value, names)
             elif not (isinstance(value, FunctionType) and _is_of_a_library(value)):
-                self._visit(_joined(name, variable), value, own=True)
+                self._search(_joined(name, variable), value, own=True)
 
-    def _of_imported(self, name: str, module: ModuleType, names: list[str]) -> None:
-        """Look at what code may mean by ``module.attribute``."""
+    def _imported(self, name: str, module: ModuleType, names: list[str]) -> None:
+        """Search the attributes of an imported module that the code of a function names."""
         if module.__name__.partition(".")[0] in _LIBRARIES:
             return
         for key in names:
             value = vars(module).get(key)
             if isinstance(value, (nn.Module, torch.Tensor, np.ndarray, FunctionType)):
-                self._visit(_joined(name, key), value, own=True)
+                self._search(_joined(name, key), value, own=True)
 
 
-def set_attributes(policy: Any, attributes: Mapping[str, Any]) -> None:
-    """Assign attributes of a policy, all of them or none.
+def set_attributes(policy: object, attributes: Mapping[str, object]) -> None:
+    """Assign attributes of a policy. If one assignment fails, none takes effect.
 
     Args:
-        policy: the policy; a bound method is that of its object.
+        policy: the policy; of a bound method, the attributes of its object are assigned.
         attributes: values by name; ``"module.eps"`` is the attribute ``eps`` of ``policy.module``.
 
     Raises:
         PolicyError: the policy has no such attribute, or refuses the value.
     """
-    places = [(*_place(policy, path), value) for path, value in attributes.items()]
-    before = [getattr(owner, name) for owner, name, _ in places]
-    for done, (owner, name, value) in enumerate(places):
+    targets = [(*_owner(policy, path), value) for path, value in attributes.items()]
+    before = [getattr(owner, name) for owner, name, _ in targets]
+    for done, (owner, name, value) in enumerate(targets):
         try:
             setattr(owner, name, value)
         except (AttributeError, TypeError) as error:
-            for (changed, other, _), old in zip(places[:done], before, strict=False):
-                setattr(changed, other, old)
+            for (changed, changed_name, _), old in zip(targets[:done], before, strict=False):
+                setattr(changed, changed_name, old)
             raise PolicyError(f"The policy does not take {name} = {value!r}: {error}") from error
 
 
-#: How objects of a kind are looked at.
-_LOOKS: dict[Any, Callable[[PolicyContent, str, Any, bool], None]] = {
+#: The method that searches objects of a type; the first type that fits is used.
+_SEARCHES: dict[type, Callable[[PolicyContent, str, Any, bool], None]] = {
     nn.Module: PolicyContent._module,
     FunctionType: PolicyContent._function,
     MethodType: PolicyContent._method,
     BuiltinFunctionType: PolicyContent._method,
     functools.partial: PolicyContent._partial,
-    TensorDictBase: PolicyContent._of_tensordict,
+    TensorDictBase: PolicyContent._leaves,
     np.ndarray: PolicyContent._array,
     **dict.fromkeys((list, tuple, Mapping, set, frozenset), PolicyContent._container),
     object: PolicyContent._instance,
 }
 
 
-@functools.lru_cache(
-    maxsize=1024
-)  # a class of the environments answers slowly, and each update asks a few hundred times
-def _kind(cls: type) -> Any:
-    """What sort of object an instance of a class is; None for one without weights."""
+# Cached, because classes of environments answer issubclass slowly, and each update has a few hundred objects.
+@functools.lru_cache(maxsize=1024)
+def _kind(cls: type) -> type | None:
+    """Return the type under which instances of a class are searched; None for objects without weights."""
     if issubclass(cls, _NUMBERS_AND_TEXT):
-        return _NUMBERS_AND_TEXT
-    if issubclass(cls, _WITHOUT_WEIGHTS) or hasattr(cls, "update_policy_weights_"):
-        return None  # the latter is a collector
-    return torch.Tensor if issubclass(cls, torch.Tensor) else next(kind for kind in _LOOKS if issubclass(cls, kind))
+        return _NumberOrText
+    if issubclass(cls, _WITHOUT_WEIGHTS) or hasattr(cls, "update_policy_weights_"):  # the latter is a collector
+        return None
+    return torch.Tensor if issubclass(cls, torch.Tensor) else next(kind for kind in _SEARCHES if issubclass(cls, kind))
 
 
-def check_attributes(policy: Any, names: Iterable[str]) -> None:
-    """Raise a PolicyError if a policy lacks one of the attributes that :func:`set_attributes` would assign."""
+def check_attributes(policy: object, names: Iterable[str]) -> None:
+    """Raise a PolicyError if the policy has not all attributes that :func:`set_attributes` would assign."""
     for path in names:
-        _place(policy, path)
+        _owner(policy, path)
 
 
-def _place(policy: Any, path: str) -> tuple[Any, str]:
-    """The object that has an attribute, and the name there."""
+def _owner(policy: object, path: str) -> tuple[object, str]:
+    """Return the object that has the attribute of a dotted path, and the name of the attribute there."""
     if not isinstance(path, str):
         raise PolicyError(f"Names of attributes are text, such as 'eps' or 'module.eps', found {path!r}.")
-    owner = policy.__self__ if isinstance(policy, MethodType) else policy
-    *parents, name = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent, None)
-    if owner is None or not _has_own(owner, name):
-        known = sorted(one for one in PolicyContent(policy).values if one and _has_own_path(policy, one))
+    owner = _find_owner(policy, path)
+    if owner is None:
+        known = sorted(name for name in PolicyContent(policy).values if name and _find_owner(policy, name) is not None)
         raise PolicyError(
             f"The policy {type(policy).__name__} has no attribute {path!r} of its own. Attributes with numbers or "
             f"text: {known}."
         )
-    return owner, name
+    return owner, path.rpartition(".")[2]
 
 
-def _has_own_path(policy: Any, path: str) -> bool:
+def _find_owner(policy: object, path: str) -> object | None:
     owner = policy.__self__ if isinstance(policy, MethodType) else policy
     *parents, name = path.split(".")
     for parent in parents:
         owner = getattr(owner, parent, None)
-    return owner is not None and _has_own(owner, name)
+    return owner if owner is not None and _has_own(owner, name) else None
 
 
-def _has_own(owner: Any, name: str) -> bool:
-    """Whether an assignment replaces an attribute: some modules show those of the module inside as theirs."""
+def _has_own(owner: object, name: str) -> bool:
+    """Whether an assignment would replace the attribute. Some modules forward attributes of a module inside."""
     if isinstance(owner, nn.Module):
         registered = (*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False))
-        if any(name == one for one, _ in registered):
+        if any(name == each for each, _ in registered):
             return True
     return name in getattr(owner, "__dict__", {}) or hasattr(type(owner), name)
 
 
-class _Nothing:
-    """Stands for a value that was not there."""
-
-
-_NOTHING = _Nothing()
+#: Stands for a missing value in comparisons.
+_MISSING = object()
 
 
 def _differs(before: Any, now: Any) -> bool:
     if type(before) is not type(now):
         return True
-    return bool(before != now) and not (before != before and now != now)  # NaN is what it was
+    return bool(before != now) and not (before != before and now != now)  # NaN equals NaN here
 
 
 def _keeps_its_tensors(module: nn.Module) -> bool:
-    """Whether a module has its tensors and parts where every module has them, and no class shows others."""
+    """Whether the tensors of a module are in ``_parameters``, ``_buffers`` and ``_modules``, as in most modules."""
     cls = type(module)
     return (
         cls.named_parameters is nn.Module.named_parameters
@@ -378,7 +376,8 @@ def _joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix and name else prefix or name
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the attributes of an object, those in slots included."""
     yield from getattr(value, "__dict__", {}).items()
     for cls in type(value).__mro__:
         slots = vars(cls).get("__slots__", ())
@@ -388,7 +387,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _has_slots(cls: type) -> bool:
-    return any("__slots__" in vars(one) for one in cls.__mro__)
+    return any("__slots__" in vars(base) for base in cls.__mro__)
 
 
 def _is_of_a_library(value: type | Callable[..., Any]) -> bool:
@@ -396,7 +395,7 @@ def _is_of_a_library(value: type | Callable[..., Any]) -> bool:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Names of global variables and attributes in a function and in those that it defines."""
+    """Yield the names of global variables and attributes in a function and in the functions that it defines."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,15 +1,16 @@
-"""Weights and attributes of a policy in shared memory, which workers take over when they please, never half-written.
+"""SharedWeights: the weights and attributes of a policy in shared memory, which workers read between batches.
 
-There are two copies and a version. Who writes fills the copy that is not current and counts the version up; who reads
-copies the current one, and does so again where a second write has overtaken it.
+The memory has two copies and a version, so that readers never block and never see half of an update. The writer fills
+the copy that is not current, then increments the version. A reader copies the current one, and starts again if the
+writer has begun to overwrite it.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,23 +22,26 @@ from steppe.specs import Composite, Unbounded
 from steppe.storage import Layout, Storage, StorageHandle
 from steppe.workers import pickled
 
-__all__ = ["Field", "SharedWeights", "fields_of", "values_for", "write_into"]
+__all__ = ["Field", "NewWeights", "SharedWeights", "fields_of", "values_for", "write_into"]
 
-#: Words: the version that is complete, and the one that is being written.
+#: Weights as callers pass them: a policy, a TensorDict of parameters, or a state dict; None for no weights.
+NewWeights: TypeAlias = TensorDictBase | Mapping[str, Any] | Callable[..., object] | None
+
+#: Words of the control block: the version that is complete, and the version that is being written.
 _VERSION, _BEGUN = 0, 1
 
-#: Bytes for pickled attributes, which are a few numbers.
+#: Bytes reserved for pickled attributes, which are a few numbers.
 _ROOM = 1 << 14
 
 
 @dataclass(frozen=True)
 class Field:
-    """A tensor of a policy: a parameter or buffer.
+    """A tensor of a policy, such as a parameter or a buffer.
 
     Attributes:
         name: the first of its names.
-        shape, dtype: its own.
-        others: further names, of one that is tied.
+        shape, dtype: of the tensor.
+        others: its further names, if modules share it.
     """
 
     name: str
@@ -46,47 +50,50 @@ class Field:
     others: tuple[str, ...] = ()
 
 
-def fields_of(policy: Any) -> list[Field]:
-    """The tensors of a policy, each once, under the first of its names; see :class:`PolicyContent`."""
+def fields_of(policy: object) -> list[Field]:
+    """Return the tensors of a policy, each once, under the first of its names; see :class:`PolicyContent`."""
     content = PolicyContent(policy)
     others: dict[str, list[str]] = {name: [] for name in content.tensors}
     for alias, name in content.aliases.items():
         others[name].append(alias)
-    return [Field(name, tuple(one.shape), one.dtype, tuple(others[name])) for name, one in content.tensors.items()]
+    return [
+        Field(name, tuple(tensor.shape), tensor.dtype, tuple(others[name])) for name, tensor in content.tensors.items()
+    ]
 
 
-def values_for(fields: list[Field], given: Any) -> list[torch.Tensor | None]:
-    """The new values of fields; None for those that are not named.
+def values_for(fields: list[Field], weights: NewWeights) -> list[torch.Tensor | None]:
+    """Return the new value of each field; None for a field that has none.
 
     Args:
-        fields: of the policy.
-        given: a policy, a TensorDict of parameters or a state dict; or those of a part of the policy, such as the
-            module that a function calls. A policy gives all fields, or all of a part; others may leave some out.
+        fields: the tensors of the policy.
+        weights: see :data:`NewWeights`. They may be the weights of a part of the policy, such as the module that a
+            function calls. A policy must have all fields, or all of a part; a TensorDict or state dict need not.
 
     Raises:
-        PolicyError: it is something else; an entry is unknown, or of another shape; or a policy lacks one.
+        PolicyError: ``weights`` is something else; an entry is unknown or has another shape; or a policy lacks one.
     """
     state: Mapping[str, Any]
     whole = False
-    if given is None:
+    if weights is None:
         return [None] * len(fields)
-    if isinstance(given, TensorDictBase):
-        state = {".".join(_path(key)): value for key, value in given.items(include_nested=True, leaves_only=True)}
-    elif isinstance(given, Mapping):
-        state = given
-    elif callable(given):
-        content, whole = PolicyContent(given), True
+    if isinstance(weights, TensorDictBase):
+        items = weights.items(include_nested=True, leaves_only=True)
+        state = {key if isinstance(key, str) else ".".join(key): value for key, value in items}
+    elif isinstance(weights, Mapping):
+        state = weights
+    elif callable(weights):
+        content, whole = PolicyContent(weights), True
         state = {**content.tensors, **{alias: content.tensors[name] for alias, name in content.aliases.items()}}
     else:
         raise PolicyError(
             "update_policy_weights_ takes a module, a TensorDict of parameters or a state dict, "
-            f"found {type(given).__name__}."
+            f"found {type(weights).__name__}."
         )
     names = [name for name, value in state.items() if isinstance(value, torch.Tensor)]
     if not fields and (names or not whole):
         raise PolicyError(
             "This is a policy without parameters, so it takes no weights. Parameters are looked for in modules, in "
-            "attributes, and in what functions refer to."
+            "attributes, and in closures and global variables of functions."
         )
     prefix = _prefix(fields, names, state)
     values: list[torch.Tensor | None] = []
@@ -105,10 +112,10 @@ def values_for(fields: list[Field], given: Any) -> list[torch.Tensor | None]:
 
 
 def _prefix(fields: list[Field], names: list[str], state: Mapping[str, Any]) -> str:
-    """What stands before names of a part of the policy; nothing where they are names of the policy.
+    """Return the prefix of the part of the policy that has these names; empty if the policy itself has them.
 
     Raises:
-        PolicyError: some names are unknown, or several parts have them.
+        PolicyError: no part of the policy has all names, or several parts have them.
     """
     known = {name for field in fields for name in (field.name, *field.others)}
     unknown = [name for name in names if name not in known]
@@ -118,8 +125,9 @@ def _prefix(fields: list[Field], names: list[str], state: Mapping[str, Any]) -> 
     fitting = sorted(prefix for prefix in prefixes if all(prefix + name in known for name in names))
     if len(fitting) > 1:
         shapes = {name: field.shape for field in fields for name in (field.name, *field.others)}
-        found = {name: tuple(state[name].shape) for name in names}
-        fitting = [one for one in fitting if all(shapes[one + name] == found[name] for name in names)] or fitting
+        new = {name: tuple(state[name].shape) for name in names}
+        same = [prefix for prefix in fitting if all(shapes[prefix + name] == new[name] for name in names)]
+        fitting = same or fitting
     if len(fitting) > 1:
         raise PolicyError(
             f"These weights fit several parts of the policy, {[prefix.rstrip('.') for prefix in fitting]}: give them "
@@ -133,13 +141,13 @@ def _prefix(fields: list[Field], names: list[str], state: Mapping[str, Any]) -> 
 
 
 @torch.no_grad()
-def write_into(policy: Any, fields: list[Field], values: Sequence[torch.Tensor | None]) -> None:
+def write_into(policy: object, fields: list[Field], values: Sequence[torch.Tensor | None]) -> None:
     """Copy values into the tensors of a policy.
 
     Args:
-        policy: has the fields.
-        fields: which.
-        values: one for each field; None leaves it as it is.
+        policy: the policy.
+        fields: the tensors to write.
+        values: a value for each field; None keeps the old value.
     """
     if not fields:
         return
@@ -156,8 +164,12 @@ class SharedWeights:
     """Two copies of weights, and their version, in shared memory without a name.
 
     Args:
-        fields: what there is, from :func:`fields_of`.
-        fd: memory of another process to see; taken over. None makes new memory.
+        fields: the tensors, from :func:`fields_of`.
+        fd: the descriptor of another process's memory, which this object then owns. None allocates memory.
+
+    Attributes:
+        fields: see above.
+        fd: the descriptor of the memory.
     """
 
     def __init__(self, fields: list[Field], fd: int | None = None) -> None:
@@ -174,35 +186,35 @@ class SharedWeights:
         self._storage = storage
         self._words = storage.arrays["words"][0]
         self._sizes, self._payloads = storage.arrays["size"], storage.arrays["attributes"]
-        #: All attributes that were written, each with the number of the write: a reader may have missed several.
-        self._attributes: dict[str, tuple[int, Any]] = {}
+        #: All attributes written so far, each with the number of its write, because a reader may miss several writes.
+        self._attributes: dict[str, tuple[int, object]] = {}
         self._writes = self._applied = 0
         self._copies = [[storage.tensors[str(at)][copy] for at in range(len(fields))] for copy in (0, 1)]
 
     @property
     def version(self) -> int:
-        """How often weights were written."""
+        """The number of updates."""
         return int(self._words[_VERSION])
 
     @torch.no_grad()
-    def fill(self, given: Any) -> None:
-        """Write what workers begin with, which is no new version; see :func:`values_for`."""
-        for target, value in zip(self._copies[self.version % 2], values_for(self.fields, given), strict=True):
+    def fill(self, weights: NewWeights) -> None:
+        """Write the first weights of the workers, without a new version; see :func:`values_for`."""
+        for target, value in zip(self._copies[self.version % 2], values_for(self.fields, weights), strict=True):
             if value is not None:
                 target.copy_(value)
 
     @torch.no_grad()
-    def write(self, given: Any = None, attributes: Mapping[str, Any] | None = None) -> int:
+    def write(self, weights: NewWeights = None, attributes: Mapping[str, object] | None = None) -> int:
         """Write new weights and attributes, and return their version.
 
         Args:
-            given: see :func:`values_for`; None counts the version up alone. What it does not name stays as it was.
-            attributes: values by name, which a reader sets once.
+            weights: see :func:`values_for`. Weights that they do not contain stay the same.
+            attributes: values by name, which each reader assigns once.
 
         Raises:
-            PolicyError: an entry is unknown, or of another shape, or attributes are too large; nothing is written then.
+            PolicyError: an entry is unknown or has another shape, or the attributes are too large. Nothing is written.
         """
-        values = values_for(self.fields, given)
+        values = values_for(self.fields, weights)
         writes = self._writes + bool(attributes)
         merged = {**self._attributes, **{name: (writes, value) for name, value in (attributes or {}).items()}}
         payload = pickled(merged) if merged else b""
@@ -223,12 +235,12 @@ class SharedWeights:
         return version
 
     @torch.no_grad()
-    def read_into(self, policy: Any, known: int) -> int:
-        """Copy the newest weights and attributes into a policy, unless it has them; returns their version.
+    def read_into(self, policy: object, known: int) -> int:
+        """Copy the newest weights and attributes into a policy, and return their version.
 
         Args:
-            policy: has the fields.
-            known: the version that it has.
+            policy: the policy.
+            known: the version that the policy has; nothing is copied if it is the newest.
         """
         if self.version == known:
             return known
@@ -236,17 +248,13 @@ class SharedWeights:
             version = self.version
             write_into(policy, self.fields, self._copies[version % 2])
             payload = self._payloads[version % 2, : int(self._sizes[version % 2, 0])].tobytes()
-            # The version after this one goes into the other copy, the one after that into this.
+            # The next version is written to the other copy, the one after it to this copy.
             if self._words[_BEGUN] < version + 2:
                 break
         if payload:
-            attributes: dict[str, tuple[int, Any]] = pickle.loads(payload)
+            attributes: dict[str, tuple[int, object]] = pickle.loads(payload)
             new = {name: value for name, (number, value) in attributes.items() if number > self._applied}
             if new:
                 set_attributes(policy, new)
                 self._applied = max(number for number, _ in attributes.values())
         return version
-
-
-def _path(key: Any) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)

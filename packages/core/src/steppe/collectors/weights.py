@@ -1,4 +1,4 @@
-"""The policy that acts, and how it comes by the weights of the one that learns."""
+"""The weights of policies: those of the caller's policy, which is trained, and those of the copies that act."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from steppe.collectors.policy_content import PolicyContent, check_attributes, set_attributes
-from steppe.collectors.shared_weights import Field, fields_of, values_for, write_into
+from steppe.collectors.shared_weights import Field, NewWeights, fields_of, values_for, write_into
 from steppe.errors import PolicyError
 
-__all__ = ["SourcePolicy", "Weights", "state_of"]
+__all__ = ["SourcePolicy", "Weights"]
 
 
 class SourcePolicy:
-    """The policy that a caller keeps while copies of it act elsewhere.
+    """The caller's policy, while copies of it act in other places.
 
     Args:
-        policy: what the caller gave.
+        policy: the caller's policy.
         name: of the collector, for errors.
     """
 
     def __init__(self, policy: Any, name: str) -> None:
         self.policy, self._name = policy, name
         self._values = PolicyContent(policy).values
-        #: Values whose change was told. A counter changes with each update, and is no news.
-        self._told: set[str] = set()
+        #: Values that a warning has named. A counter changes with each update, and is reported once.
+        self._reported: set[str] = set()
 
     def shared_fields(self, fields: list[Field]) -> list[Field]:
-        """Those fields of a copy that this policy has too: a copy may make parts of itself anew."""
+        """Return the fields of a copy that this policy has too, because a copy may make parts of itself anew."""
         content = PolicyContent(self.policy)
-        found = [(field, content.find(field.name, field.others)) for field in fields]
-        return [field for field, tensor in found if tensor is not None and tuple(tensor.shape) == field.shape]
+        tensors = [(field, content.find(field.name, field.others)) for field in fields]
+        return [field for field, tensor in tensors if tensor is not None and tuple(tensor.shape) == field.shape]
 
-    def weights(self, fields: list[Field], attributes: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
-        """The weights that the copies are to take over, by name; None where they have none.
+    def weights(self, fields: list[Field], attributes: Mapping[str, object]) -> dict[str, torch.Tensor] | None:
+        """Return the new weights of the copies by name; None if the copies have no weights.
 
         Args:
-            fields: what the copies take over.
-            attributes: values that are sent beside these.
+            fields: the weights of the copies.
+            attributes: values that are sent in the same update.
 
         Raises:
-            PolicyError: nothing can be sent, and the policy may have changed; or it has lost a parameter.
+            PolicyError: nothing can be sent although the policy may have changed; or the policy has lost a parameter.
 
         Warns:
-            UserWarning: a number or text has changed, which is not sent with the weights; once for each.
+            UserWarning: a number or text has changed that is not sent with the weights; once for each.
         """
         content = PolicyContent(self.policy)
         changed = {name: value for name, value in content.changed_since(self._values).items() if name not in attributes}
         if fields:
-            untold = {name: value for name, value in changed.items() if name not in self._told}
-            if untold:
-                self._told |= untold.keys()
-                warnings.warn(f"{self._name}.update_policy_weights_: {_not_sent(untold)}", stacklevel=4)
-            return {field.name: _present(content, field) for field in fields}
+            unreported = {name: value for name, value in changed.items() if name not in self._reported}
+            if unreported:
+                self._reported |= unreported.keys()
+                warnings.warn(f"{self._name}.update_policy_weights_: {_not_sent(unreported)}", stacklevel=4)
+            return {field.name: _existing(content, field) for field in fields}
         if changed:
             raise PolicyError(f"{self._name}.update_policy_weights_: {_not_sent(changed)}")
         if content.unknown and not attributes:
@@ -71,39 +71,39 @@ class SourcePolicy:
             )
         return None
 
-    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Assign attributes of the caller's policy, which the copies are given too."""
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Assign attributes of the caller's policy that are sent to the copies too."""
         set_attributes(self.policy, attributes)
         for name, value in PolicyContent(self.policy).values.items():
-            if any(name == one or name.startswith(f"{one}.") for one in attributes):
+            if any(name == attribute or name.startswith(f"{attribute}.") for attribute in attributes):
                 self._values[name] = value
-                self._told.discard(name)
+                self._reported.discard(name)
 
 
-def _present(content: PolicyContent, field: Field) -> torch.Tensor:
+def _existing(content: PolicyContent, field: Field) -> torch.Tensor:
     tensor = content.find(field.name, field.others)
     if tensor is None:
         raise PolicyError(f"The policy no longer has {field.name!r}, which its copies act with. Make a new collector.")
     return tensor
 
 
-def _not_sent(changed: Mapping[str, Any]) -> str:
-    given = ", ".join(f"{name!r}: {value!r}" for name, value in changed.items())
+def _not_sent(changed: Mapping[str, object]) -> str:
+    values = ", ".join(f"{name!r}: {value!r}" for name, value in changed.items())
     return (
         f"{sorted(changed)} of the policy changed, and is not sent with weights, so copies of the policy act with the "
-        f"old value. Send an attribute with update_policy_weights_(attributes={{{given}}})."
+        f"old value. Send an attribute with update_policy_weights_(attributes={{{values}}})."
     )
 
 
 class Weights:
-    """A policy, or the copy of it that acts on another device.
+    """The weights of the policy that acts in this process, which may be a copy on another device.
 
     Args:
-        policy: what the caller gave.
-        device: where it acts; None where its parameters are.
+        policy: the caller's policy; None for random actions.
+        device: the device to act on; None for the device of the policy.
 
     Attributes:
-        policy: what acts: ``policy`` itself unless it has parameters elsewhere.
+        policy: the policy that acts: the caller's, or a copy if that has parameters on another device.
     """
 
     def __init__(self, policy: Any, device: torch.device | None) -> None:
@@ -118,61 +118,64 @@ class Weights:
 
     @property
     def device(self) -> torch.device | None:
-        """Where the parameters of what acts are; None without parameters."""
+        """The device of the parameters of the policy that acts; None without parameters."""
         if isinstance(self.policy, nn.Module):
             for parameter in self.policy.parameters():
                 return parameter.device
         return None
 
-    def update(self, given: Any = None, attributes: Mapping[str, Any] | None = None) -> None:
-        """Take over weights, and attributes.
+    def update(self, weights: NewWeights = None, attributes: Mapping[str, object] | None = None) -> None:
+        """Copy new weights into the policy that acts, and assign attributes.
 
         Args:
-            given: a policy, a TensorDict of parameters (``TensorDict.from_module``), a state dict, or None for those of
-                the policy that the caller gave. A policy that acts itself has them already.
+            weights: a policy, a TensorDict of parameters (``TensorDict.from_module``), or a state dict. None for the
+                weights of the caller's policy, which need no copy if that policy acts itself.
             attributes: values by name, see :func:`~steppe.collectors.policy_content.set_attributes`.
 
         Raises:
-            PolicyError: the policy has no parameters, or others, or no such attributes.
+            PolicyError: the policy has no parameters, or other ones, or lacks an attribute.
         """
         attributes = attributes or {}
         check_attributes(self.policy, attributes)
         source = self._source
-        if given is None and source is not None:
-            source.weights(fields_of(self.policy), attributes)  # says what cannot be copied
-            given = source.policy
-        if given is not None and given is not self.policy:
-            self._copy(given)
+        if weights is None and source is not None:
+            source.weights(fields_of(self.policy), attributes)  # raises the errors about content that is not sent
+            weights = source.policy
+        if weights is not None and weights is not self.policy:
+            self._copy(weights)
         if attributes:
             set_attributes(self.policy, attributes)
             if source is not None:
                 source.set_attributes(attributes)
 
-    def _copy(self, given: Any) -> None:
+    def _copy(self, weights: Any) -> None:
         target, fields = self.policy, fields_of(self.policy)
-        values = values_for(fields, given)
-        if isinstance(target, nn.Module) and not isinstance(given, TensorDictBase):
-            state = given.state_dict() if isinstance(given, nn.Module) else given if isinstance(given, Mapping) else {}
+        values = values_for(fields, weights)
+        has_state_dict = isinstance(weights, (nn.Module, Mapping)) and not isinstance(weights, TensorDictBase)
+        if isinstance(target, nn.Module) and has_state_dict:
+            state = weights.state_dict() if isinstance(weights, nn.Module) else weights
             own, known = target.state_dict(), {name for field in fields for name in (field.name, *field.others)}
             if not own.keys().isdisjoint(state):
-                # As torch does it: modules may have a state of their own, and hooks that load it. What else is known
-                # is in no state dict: buffers that are not persistent, and tensors outside of modules.
-                self._load({name: one for name, one in state.items() if name in own or name not in known}, strict=True)
+                # load_state_dict also restores the extra state of modules and runs their hooks. Tensors that are in no
+                # state dict (buffers that are not persistent, tensors outside of modules) are left to write_into.
+                entries = {name: value for name, value in state.items() if name in own or name not in known}
+                self._load(entries, strict=True)
         write_into(target, fields, values)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state dict of what acts, and tensors that it has elsewhere than in modules; empty without any."""
-        return state_of(self.policy)
+        """Return the state dict of the policy that acts, and its tensors outside of modules."""
+        state = dict(self.policy.state_dict()) if isinstance(self.policy, nn.Module) else {}
+        return {**state, **_outside(self.policy)}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Take over what :meth:`state_dict` returned.
+        """Load the result of :meth:`state_dict`.
 
         Args:
-            state: from a policy of the same form.
-            strict: refuse weights that do not fit.
+            state: from a policy of the same structure.
+            strict: raise an error for weights that do not fit.
 
         Raises:
-            PolicyError: they do not fit, or there are weights and the policy has none.
+            PolicyError: the weights do not fit, or the policy has none.
         """
         outside = _outside(self.policy)
         rest = {name: value for name, value in state.items() if name not in outside}
@@ -190,18 +193,12 @@ class Weights:
             raise PolicyError(f"These weights do not fit the policy: {error}") from error
 
 
-def state_of(policy: Any) -> dict[str, Any]:
-    """The state dict of a policy that is a module, and tensors that it has elsewhere."""
-    own = dict(policy.state_dict()) if isinstance(policy, nn.Module) else {}
-    return {**own, **_outside(policy)}
-
-
-def _outside(policy: Any) -> dict[str, torch.Tensor]:
-    """Tensors that are no parameters or buffers of the policy as a module."""
+def _outside(policy: object) -> dict[str, torch.Tensor]:
+    """Return the tensors of a policy that are not in the state dict of a module."""
     if isinstance(policy, TensorDictBase):
         return {}
-    known: set[int] = set()
+    registered: set[int] = set()
     if isinstance(policy, nn.Module):
-        known = {id(tensor) for tensor in (*policy.parameters(), *policy.buffers())}
+        registered = {id(tensor) for tensor in (*policy.parameters(), *policy.buffers())}
     tensors = PolicyContent(policy).tensors.items()
-    return {name: tensor.detach() for name, tensor in tensors if id(tensor) not in known}
+    return {name: tensor.detach() for name, tensor in tensors if id(tensor) not in registered}
