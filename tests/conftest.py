@@ -44,7 +44,7 @@ def _seeds() -> None:
 def _ignored_arguments() -> None:
     """Every test hears of the arguments that have no effect, whatever an earlier one has heard of."""
     if "steppe.arguments" in sys.modules:
-        sys.modules["steppe.arguments"]._said.clear()
+        sys.modules["steppe.arguments"]._warned.clear()
 
 
 class Result(NamedTuple):

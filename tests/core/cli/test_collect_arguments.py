@@ -66,7 +66,7 @@ def test_a_folder_with_something_in_it_is_left_alone(steppe, acme, tmp_path):
     assert result == (
         2,
         "",
-        f"steppe collect: --out {str(tmp_path)!r} is not empty; --overwrite replaces what is in it\n",
+        f"steppe collect: --out {str(tmp_path)!r} is not empty; --overwrite replaces its contents\n",
     )
     assert (tmp_path / "old.txt").read_text() == "old"
 
@@ -82,7 +82,7 @@ def test_the_current_folder_is_never_overwritten(steppe, acme, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path / "work")
     result = steppe("collect", "acme:a", "--frames", "8", "--out", "..", "--overwrite")
     assert (result.status, (tmp_path / "work").exists()) == (2, True)
-    assert "holds the current or the home folder" in result.err
+    assert "contains the current or the home folder" in result.err
 
 
 def test_wrong_input_is_told_before_torch_is_loaded():

@@ -368,7 +368,7 @@ def test_libraries_of_no_common_family_cannot_be_told_apart():
     def fun():
         return None
 
-    with pytest.raises(BackendError, match="acme_a and acme_b, which no backend family has together"):
+    with pytest.raises(BackendError, match="acme_a and acme_b, which are in no common backend family"):
         fun()
 
 

@@ -30,7 +30,7 @@ def test_a_module_without_metadata_is_asked(library):
 def test_a_library_without_a_readable_version_is_an_error(library, module):
     library("acme_vague", None, module=module)
 
-    with pytest.raises(ValueError, match="acme_vague is installed, but states no version"):
+    with pytest.raises(ValueError, match="acme_vague is installed, but its version cannot be read"):
         library_version("acme_vague")
 
 

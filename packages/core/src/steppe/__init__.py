@@ -1,13 +1,13 @@
 """One torch and tensordict interface to every reinforcement-learning environment library.
 
-Importing steppe imports nothing else: a public name is fetched from its subpackage when it is first touched, so that
-``steppe plugins`` and a plugin's own module start without torch. Transforms, agents and actors of other packages are
+Importing steppe imports nothing else: a public name is imported from its subpackage at its first use, so that
+``steppe plugins`` and the module of a plugin start without torch. Transforms, agents and actors of other packages are
 found by their names too, as in :mod:`steppe.transforms`: if the package is missing, the error says how to install it.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for typing's, which would have to be imported
+TYPE_CHECKING = False  # type checkers treat it like typing.TYPE_CHECKING, whose import would take time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -211,12 +211,12 @@ _SUBPACKAGES = (
 
 __all__ = ["__version__", *_EXPORTS]
 
-#: Whether workers are silent about warnings that no filter of the caller's names.
+#: Whether workers hide warnings that match no filter of the caller.
 filter_warnings_subprocess: bool = True
 
 
 def __getattr__(name: str) -> Any:
-    # importlib is imported here because `import steppe` should cost nothing.
+    # importlib is imported here because `import steppe` should be fast.
     from importlib import import_module
 
     if name in _EXPORTS:

@@ -1,8 +1,7 @@
-"""Arguments that programs for other libraries pass: those that only choose how, and those that do not exist.
+"""Warnings about arguments of other libraries that have no effect here, and errors about unknown arguments.
 
-An argument that only chooses *how* something is done (``pin_memory``, ``use_register``) is taken and has no effect:
-leaving it out gives the same result, and its first use says what is done instead. An argument that would change the
-result is never ignored.
+An argument without an effect on results (``pin_memory``, ``use_register``) is accepted and ignored, and its first use
+warns. An argument that would change results is never ignored.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ from . import errors
 
 __all__ = ["ignored_argument", "unknown_argument"]
 
-# (owner, name) of what has been said in this process.
-_said: set[tuple[str, str]] = set()
+# (owner, name) of the warnings that were given in this process.
+_warned: set[tuple[str, str]] = set()
 
 
 def ignored_argument(owner: str, name: str, instead: str, *, kind: str = "argument") -> None:
-    """Warn, once in a process for each owner and name, that an argument, or a method, has no effect.
+    """Warn that an argument or method has no effect, once per process for each owner and name.
 
     The warning points at the first caller outside of steppe and its plugins.
 
     Args:
-        owner: class or function that took the argument, such as ``"OneHot"``.
+        owner: class or function with the argument, such as ``"OneHot"``.
         name: the argument.
-        instead: what is done in its place, as a clause without a full stop: ``"rows are always in shared memory"``.
-
-        kind: what it is: ``"argument"`` or ``"method"``.
+        instead: what is done instead, a clause without a full stop: ``"rows are always in shared memory"``.
+        kind: ``"argument"`` or ``"method"``.
 
     Examples:
         >>> import warnings
@@ -41,16 +39,16 @@ def ignored_argument(owner: str, name: str, instead: str, *, kind: str = "argume
         >>> [str(warning.message) for warning in found]
         ['Example: the argument pin_memory has no effect: memory is page-locked where data goes to a GPU.']
     """
-    if (owner, name) in _said:
+    if (owner, name) in _warned:
         return
-    _said.add((owner, name))
+    _warned.add((owner, name))
     warnings.warn(
         f"{owner}: the {kind} {name} has no effect: {instead}.", errors.IgnoredArgumentWarning, stacklevel=_outside()
     )
 
 
 def _outside() -> int:
-    """The stacklevel, for the caller of this function, of the first frame that is no frame of steppe."""
+    """Return the stacklevel, seen from the caller of this function, of the first frame outside of steppe."""
     frame = sys._getframe(1)
     level = 1
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
@@ -61,20 +59,20 @@ def _outside() -> int:
 
 def _is_ours(module: str) -> bool:
     package = module.partition(".")[0]
-    # `abc` is on the way where a metaclass makes the object.
+    # A frame of `abc` is in between if a metaclass makes the object.
     return package in ("steppe", "abc") or package.startswith("steppe_")
 
 
 def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
-    """Return the error for an argument that does not exist, with the nearest of those that do.
+    """Return the error for an unknown argument, with the most similar known one.
 
     Args:
         owner: class or function that was called.
-        name: the argument.
-        known: names of the arguments that it takes.
+        name: the unknown argument.
+        known: names of its arguments.
 
     Returns:
-        A TypeError, as Python raises for an unknown argument; to be raised by the caller.
+        A TypeError, as Python raises for an unknown argument, for the caller to raise.
     """
     names = list(known)
     near = difflib.get_close_matches(name, names, 1)

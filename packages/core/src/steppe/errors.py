@@ -1,6 +1,6 @@
 """Every exception that steppe raises on purpose, and its warnings.
 
-Each class is also the built-in that a caller would catch::
+Each class is also a subclass of the built-in exception that a caller would catch::
 
     SteppeError
     ├── EnvIdError              (ValueError)           an id that is not "namespace:name"
@@ -17,21 +17,21 @@ Each class is also the built-in that a caller would catch::
     ├── CollectorNotFound       (ImportError)          the package with this collector or agent is not installed
     ├── LoggerNotFound          (ImportError)          the package with this logger is not installed
     ├── BackendError            (ValueError)           an unknown or missing backend
-    ├── NoImplementation        (NotImplementedError)  implement_for has no row for this version
-    ├── NotSupported            (NotImplementedError)  something that this object cannot do
-    ├── SpecError               (ValueError)           data that is not what its spec says
-    │   ├── ActionError                                the action is missing, of another shape, or none that there is
-    │   └── InfoError           (KeyError)             what a request says lacks an entry, or has an unknown one
+    ├── NoImplementation        (NotImplementedError)  implement_for has no implementation for this version
+    ├── NotSupported            (NotImplementedError)  this object does not support the call
+    ├── SpecError               (ValueError)           data that does not match its spec
+    │   ├── ActionError                                the action is missing, or does not match its spec
+    │   └── InfoError           (KeyError)             information for a reset lacks an entry, or has an unknown one
     ├── PolicyError             (ValueError)           a policy that does not fit its environment
-    ├── FileExists              (FileExistsError)      a file that is there, and was not to be overwritten
+    ├── FileExists              (FileExistsError)      a file exists and overwriting was not requested
     ├── ClosedError             (RuntimeError)         use after close
-    ├── StateError              (RuntimeError)         calls in an order that has no meaning
+    ├── StateError              (RuntimeError)         a call at the wrong time
     └── WorkerError             (RuntimeError)         a worker process or thread raised or died
         └── WorkerTimeout       (TimeoutError)         an environment did not answer in time
 
 Warnings, each a class of its own so that a filter can name it::
 
-    IgnoredArgumentWarning      (UserWarning)          an argument that only chooses how, and has no effect here
+    IgnoredArgumentWarning      (UserWarning)          an argument that has no effect
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = [
 
 
 def add_note(error: BaseException, note: str) -> BaseException:
-    """Add a line to what is printed of an error, where this Python can (3.11 or newer); returns the error."""
+    """Add a note to the printed error, on Python 3.11 or newer; returns the error."""
     if hasattr(error, "add_note"):
         error.add_note(note)
     return error
@@ -84,15 +84,15 @@ class EnvIdError(SteppeError, ValueError):
 
 
 class EnvNotFound(SteppeError, LookupError):
-    """A plugin was asked for an environment that it does not have."""
+    """A plugin has no environment with the requested name."""
 
 
 class PluginError(SteppeError):
-    """Base of everything that can be wrong with a plugin."""
+    """Base of all errors of plugins."""
 
 
 class PluginNotFound(PluginError, LookupError):
-    """No installed package provides the namespace that was asked for."""
+    """No installed package provides the requested namespace."""
 
 
 class PluginConflict(PluginError):
@@ -136,33 +136,33 @@ class BackendError(SteppeError, ValueError):
 
 
 class NoImplementation(SteppeError, NotImplementedError):
-    """``implement_for`` has no function for the installed version of the library."""
+    """``implement_for`` has no implementation for the installed version of the library."""
 
 
 class NotSupported(SteppeError, NotImplementedError):
-    """Something that this environment, spec or transform cannot do."""
+    """This environment, spec or transform does not support the call."""
 
 
 class SpecError(SteppeError, ValueError):
-    """Data that is not what its spec says, or specs that contradict each other."""
+    """Data that does not match its spec, or specs that contradict each other."""
 
 
 class ActionError(SpecError):
-    """An action that is missing, has another shape, loses something in its spec's dtype, or is none that there is."""
+    """An action that is missing, has a wrong shape or value, or cannot be converted to its spec's dtype."""
 
 
 class InfoError(SpecError, KeyError):
-    """What a request tells agents or environments lacks an entry, or has one that nobody declares."""
+    """Information for a reset of agents or environments lacks an entry, or has an undeclared one."""
 
-    __str__ = Exception.__str__  # that of KeyError would quote the text
+    __str__ = Exception.__str__  # KeyError.__str__ would put the text in quotes
 
 
 class PolicyError(SteppeError, ValueError):
-    """A policy that does not fit the environment it was given."""
+    """A policy that does not fit its environment."""
 
 
 class FileExists(SteppeError, FileExistsError):
-    """A file that is there already, where overwriting was not asked for."""
+    """A file exists, and overwriting was not requested."""
 
 
 class ClosedError(SteppeError, RuntimeError):
@@ -170,7 +170,7 @@ class ClosedError(SteppeError, RuntimeError):
 
 
 class StateError(SteppeError, RuntimeError):
-    """Calls in an order that has no meaning, such as ``recv`` with nothing sent."""
+    """A call at the wrong time, such as ``recv`` without ``send``."""
 
 
 class WorkerError(SteppeError, RuntimeError):
@@ -178,8 +178,8 @@ class WorkerError(SteppeError, RuntimeError):
 
     Attributes:
         worker: index of the worker process or thread.
-        env: index of the environment in the batch, or None where no single one is at fault.
-        remote_traceback: the traceback as the worker printed it, or "" where it died without one.
+        env: index of the environment in the batch, or None if no single one is at fault.
+        remote_traceback: the traceback in the worker, or "" if the worker died without one.
     """
 
     def __init__(
@@ -196,9 +196,9 @@ class WorkerTimeout(WorkerError, TimeoutError):
 
 
 class IgnoredArgumentWarning(UserWarning):
-    """An argument that only chooses how something is done was given, and has no effect.
+    """An argument without an effect was passed.
 
-    It says what is done instead, once for each argument. To silence it::
+    The warning says what is done instead, once for each argument. To silence it::
 
         warnings.simplefilter("ignore", steppe.errors.IgnoredArgumentWarning)
     """

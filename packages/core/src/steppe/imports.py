@@ -1,4 +1,4 @@
-"""What is done when a module is imported: calls that wait for one, and tensordict without torch's compiler."""
+"""Callbacks after the import of a module, and the import of tensordict without torch's compiler."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+    _Function = Callable[..., Any]
+    _Mark = Callable[[_Function], _Function]
+
 __all__ = ["after_import", "import_tensordict"]
 
 COMPILER = "torch._dynamo"
-#: Functions of torch.compiler that note something of the function they are given, and return it as it is.
+#: Decorators of torch.compiler that mark a function for the compiler and return it unchanged.
 MARKS = ("allow_in_graph", "assume_constant_result")
 
 
-def after_import(name: str, then: Callable[[], Any]) -> None:
-    """Call ``then`` when the module ``name`` has been imported; at once where it is there already."""
+def after_import(name: str, then: Callable[[], object]) -> None:
+    """Call ``then`` after the module ``name`` was imported; at once if it is imported already."""
     if name in sys.modules:
         then()
     else:
@@ -32,11 +35,11 @@ def after_import(name: str, then: Callable[[], Any]) -> None:
 
 
 def import_tensordict() -> None:
-    """Import tensordict; what it marks for the compiler is marked when something loads the compiler.
+    """Import tensordict without torch's compiler, and with the garbage collector off.
 
-    When tensordict is imported it marks a few functions for ``torch.compile``, and torch loads its whole compiler to
-    take the marks: half of the time that an interpreter needs which may never compile anything. Of the rest, a sixth
-    would be spent by the garbage collector, on modules that stay.
+    tensordict marks a few functions for ``torch.compile`` on import, and torch imports its whole compiler for that,
+    which takes half of the import time. The functions are marked later, if something else imports the compiler. The
+    garbage collector would take a sixth of the remaining time, on modules that are never freed.
     """
     with _without_collector():
         _import_tensordict()
@@ -48,7 +51,7 @@ def _import_tensordict() -> None:
     if COMPILER in sys.modules:
         importlib.import_module("tensordict")
         return
-    noted: list[tuple[Any, Any]] = []
+    noted: list[tuple[_Mark, _Function]] = []
     marks = {name: getattr(compiler, name) for name in MARKS if hasattr(compiler, name)}
     for name, mark in marks.items():
         setattr(compiler, name, partial(_note, noted, mark))
@@ -58,7 +61,7 @@ def _import_tensordict() -> None:
         for name, mark in marks.items():
             setattr(compiler, name, mark)
     if noted:
-        after_import(COMPILER, partial(_pass_on, noted))
+        after_import(COMPILER, partial(_mark_all, noted))
 
 
 @contextmanager
@@ -72,20 +75,20 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _note(noted: list[tuple[Any, Any]], mark: Any, function: Any) -> Any:
+def _note(noted: list[tuple[_Mark, _Function]], mark: _Mark, function: _Function) -> _Function:
     noted.append((mark, function))
     return function
 
 
-def _pass_on(noted: list[tuple[Any, Any]]) -> None:
+def _mark_all(noted: list[tuple[_Mark, _Function]]) -> None:
     for mark, function in noted:
         mark(function)
 
 
 class _AfterImport(MetaPathFinder):
-    """Calls ``then`` when the module ``name`` has been imported, once."""
+    """Calls ``then`` once, after the module ``name`` was imported."""
 
-    def __init__(self, name: str, then: Callable[[], Any]) -> None:
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
         self.name = name
         self.then = then
 
@@ -94,7 +97,7 @@ class _AfterImport(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)  # for the others to find it
+        sys.meta_path.remove(self)  # so that find_spec calls the other finders
         try:
             spec = importlib.util.find_spec(fullname)
         finally:

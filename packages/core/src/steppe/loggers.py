@@ -1,11 +1,11 @@
-"""Loggers of experiments, found by name in what is installed: ``from steppe.loggers import CSVLogger``.
+"""Experiment loggers of installed packages: ``from steppe.loggers import CSVLogger``.
 
-The core has none. A package brings them as entry points of the group ``steppe.loggers``, the name of a class each. What
-is logged to is anything with these methods: ``log_scalar(name, value, step=None)``, ``log_video(name, video, step=None,
+The core has none. A package provides them with entry points of the group ``steppe.loggers``, each the name of a class.
+A logger is any object with these methods: ``log_scalar(name, value, step=None)``, ``log_video(name, video, step=None,
 **kwargs)``, ``log_hparams(cfg)`` and ``log_histogram(name, data, **kwargs)``.
 
-As in :mod:`steppe.transforms`, a name that a known package would provide and that is not installed raises
-:class:`~steppe.errors.LoggerNotFound`, in ``hasattr`` too. ``dir`` lists the installed ones.
+As in :mod:`steppe.transforms`, the name of a known logger whose package is not installed raises
+:class:`~steppe.errors.LoggerNotFound`, in ``hasattr`` too. ``dir`` lists the installed loggers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ __all__ = ["make_logger"]
 
 
 def make_logger(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Make a logger of any installed package: ``make_logger("csv", "run", log_dir="logs")``.
+    """Make a logger of an installed package: ``make_logger("csv", "run", log_dir="logs")``.
 
     Args:
-        name: of its class, or what stands before ``Logger`` in it, in any case.
-        *args: for the class.
-        **kwargs: the same.
+        name: the name of its class, or the part before ``Logger``, in any case.
+        *args: positional arguments of the class.
+        **kwargs: keyword arguments of the class.
 
     Raises:
         LoggerNotFound: a known package has it, and is not installed.
-        AttributeError: nobody has it; the text suggests names that are like it.
+        AttributeError: no known package has it; the text suggests similar names.
         PluginError: two packages have it, or its package is hidden or broken.
     """
     from .registry import find_logger

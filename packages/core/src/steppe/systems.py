@@ -1,6 +1,6 @@
-"""What differs between operating systems: the means of Linux, what takes their place elsewhere, and what is lacking.
+"""Differences between operating systems: features of Linux, and their replacements elsewhere.
 
-Nothing else in steppe asks which system it runs on.
+No other module of steppe tests for the operating system.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ __all__ = [
 
 #: Whether processes can wake each other through eventfds and epoll (Linux). Pipes and poll serve elsewhere.
 HAS_EVENTS: bool = hasattr(select, "epoll") and hasattr(os, "eventfd")
-#: What epoll says of a connection whose other end has closed.
+#: The epoll event of a connection whose other end was closed.
 HANG_UP: int = getattr(select, "EPOLLRDHUP", 0)
-#: Whether a process can make a copy of itself.
+#: Whether processes can fork.
 HAS_FORK: bool = hasattr(os, "fork")
-#: Whether a process can open what another one has open (Linux).
+#: Whether a process can open the files that another process has open (Linux).
 HAS_PROC: bool = os.path.isdir("/proc/self/fd")
-#: Whether worker processes can be had: they are handed descriptors over a socket, which Windows has no means for.
+#: Whether there can be worker processes: their descriptors are sent over a socket, which Windows cannot do.
 HAS_WORKERS: bool = hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds") and hasattr(select, "poll")
-#: Whether one processor sees another's writes in their order, and a process can give way while it looks for them.
-#: Without a fence, which Python has not, only x86 promises that data is seen before the word that announces it.
+#: Whether a processor sees the writes of another in their order, and a process can yield while it polls for them.
+#: Python has no memory fence. Without one, only x86 guarantees that data is visible before the flag that announces it.
 ORDERED_MEMORY: bool = platform.machine().lower() in ("x86_64", "amd64", "i686") and hasattr(os, "sched_yield")
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def render_without_display() -> None:
-    """Have MuJoCo render through EGL where there is no display, unless ``MUJOCO_GL`` says how.
+    """Set ``MUJOCO_GL`` to EGL if there is no display and the variable is not set.
 
-    MuJoCo reads the variable when it is imported, so call this before the import.
+    MuJoCo reads the variable on import, so call this before the import.
     """
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         os.environ["MUJOCO_GL"] = os.environ.get("MUJOCO_GL") or "egl"
 
 
 def anonymous_file(nbytes: int) -> int:
-    """Open memory of ``nbytes`` that has a descriptor and no name, so that nothing is left however a process ends."""
+    """Allocate memory with a descriptor and no name, so that it is freed however its processes end."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("steppe", os.MFD_CLOEXEC)
     else:
-        # A file that is unlinked while open is as nameless.
+        # A file that is unlinked while it is open has no name either.
         with tempfile.TemporaryFile(prefix="steppe-") as file:
             fd = os.dup(file.fileno())
     try:
@@ -82,13 +82,13 @@ def anonymous_file(nbytes: int) -> int:
 
 
 def lock_file(fd: int, locked: bool) -> None:
-    """Take or give back the lock of an open file, against other processes where a system has worker processes."""
+    """Acquire or release the lock of an open file, on systems that have worker processes."""
     if fcntl is not None:
         fcntl.flock(fd, fcntl.LOCK_EX if locked else fcntl.LOCK_UN)
 
 
 def n_threads() -> int:
-    """How many threads this process has, those of libraries too where the system tells of them."""
+    """Return the number of threads of this process; on Linux, threads of libraries are included."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -96,12 +96,12 @@ def n_threads() -> int:
 
 
 def open_descriptors() -> set[int]:
-    """The descriptors that this process has open; empty where the system does not tell of them."""
+    """Return the open descriptors of this process; empty if the system does not list them."""
     try:
-        found = {int(name) for name in os.listdir("/dev/fd")}
+        listed = {int(name) for name in os.listdir("/dev/fd")}
     except OSError:
         return set()
-    return {fd for fd in found if _is_open(fd)}  # the one that listed them is closed again
+    return {fd for fd in listed if _is_open(fd)}  # the descriptor of the listing itself is closed by now
 
 
 def _is_open(fd: int) -> bool:
@@ -113,7 +113,7 @@ def _is_open(fd: int) -> bool:
 
 
 def name_process(name: str) -> None:
-    """Give this process a name of up to 15 characters, for ``ps`` and ``top``, where the system has such names."""
+    """Give this process a name of up to 15 characters for ``ps`` and ``top``, on Linux."""
     try:
         with open("/proc/self/comm", "w") as file:
             file.write(name)

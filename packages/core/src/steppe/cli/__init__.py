@@ -1,4 +1,4 @@
-"""The ``steppe`` command, and what commands of other packages are made of. Imports no torch.
+"""The ``steppe`` command, and helpers for the commands of other packages. Imports no torch.
 
 A package adds a command with an entry point of the group ``steppe.commands``: see `Command`.
 """

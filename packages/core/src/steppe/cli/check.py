@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .output import UsageError, one_line
+from .output import UsageError, one_line, positive
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from steppe.registry import EnvFactory
 
 _STEPS = 64
-_FAST = "steps write rows of arrays, the fast path"
-_SLOW = "steps make TensorDicts, without the fast path:"
 
 help = "check one environment, alone and in batches"
 
@@ -25,16 +23,14 @@ help = "check one environment, alone and in batches"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="such as gym:Pendulum-v1")
     parser.add_argument("--device", default="cpu", help="where its data should be (default: cpu)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="environments in the batch (default: 2)")
+    parser.add_argument("--workers", type=positive, default=2, metavar="N", help="size of the batch (default: 2)")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.workers < 1:
-        raise UsageError(f"--workers takes a positive integer, got {args.workers}")
     from ..imports import import_tensordict
     from ..registry import env_factory
 
-    factory = env_factory(args.id)  # a wrong id is reported before torch is loaded
+    factory = env_factory(args.id)  # before torch is imported, so that a wrong id is reported quickly
     import_tensordict()
     import torch
 
@@ -53,9 +49,8 @@ def run(args: argparse.Namespace) -> int:
             _report("rollouts go on over episode ends", partial(_check_rollout, env)),
         ]
         problem = env.row_problem
-        print(
-            f"slower  {_SLOW} {problem}" if problem else "ok      steps write rows of arrays, the fast path", flush=True
-        )
+        slow = f"slower  steps make TensorDicts, without the fast path: {problem}"
+        print(slow if problem else "ok      steps write rows of arrays, the fast path", flush=True)
     finally:
         env.close()
     batch = f"SerialEnv({args.workers}) and ParallelEnv({args.workers}) give equal data"
@@ -66,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 def _report(name: str, check: Callable[[], object]) -> bool:
     try:
         check()
-    # The check asks whether the environment raises, whatever that is.
+    # Any exception of the environment is a failed check.
     except Exception as error:
         print(f"FAILED  {name}: {type(error).__name__}: {one_line(error)}", flush=True)
         return False
@@ -81,8 +76,8 @@ def _check_seeds(env: EnvBase) -> None:
         _compare(first, second, "first run", "second run")
     except ValueError as error:
         raise ValueError(
-            f"{error}: random numbers come from elsewhere than the generator that set_seed seeds, or a reset without a "
-            "seed makes a new one"
+            f"{error}: random numbers do not come from the generator that set_seed seeds, or a reset without a seed "
+            "makes a new generator"
         ) from None
 
 
@@ -106,7 +101,7 @@ def _check_batches(factory: EnvFactory, workers: int) -> None:
 
 
 def _draw_actions(env: EnvBase) -> list[TensorDictBase]:
-    """Random actions of a seeded rollout: masks of the actions hold in each of its states."""
+    """Return the random actions of a seeded rollout, which the action masks of its states allow."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -123,23 +118,23 @@ def _seeded_rollout(env: EnvBase, actions: list[TensorDictBase]) -> TensorDictBa
 
 
 def _compare(first: TensorDictBase, second: TensorDictBase, first_name: str, second_name: str) -> None:
-    """Raise ValueError with the first step, and an entry of it, in which two rollouts differ."""
-    for step, (one, other) in enumerate(zip(first.unbind(-1), second.unbind(-1), strict=True)):
-        keys, other_keys = (set(data.keys(True, True)) for data in (one, other))
+    """Raise ValueError if two rollouts differ, with the first step and entry that differ."""
+    for step, (left, right) in enumerate(zip(first.unbind(-1), second.unbind(-1), strict=True)):
+        keys, other_keys = (set(data.keys(True, True)) for data in (left, right))
         where = f"first at step {step} (of 0 to {_STEPS - 1})"
         if keys != other_keys:
             names = sorted(map(str, keys ^ other_keys))
             raise ValueError(f"only one of {first_name} and {second_name} has {names}, {where}")
-        for key in sorted(keys, key=lambda key: (isinstance(key, tuple), str(key))):  # the root before "next"
-            if not _equal(one.get(key), other.get(key)):
+        for key in sorted(keys, key=lambda key: (isinstance(key, tuple), str(key))):  # root first, then "next"
+            if not _equal(left.get(key), right.get(key)):
                 raise ValueError(f"{key!r} differs between {first_name} and {second_name}, {where}")
 
 
-def _equal(one: object, other: object) -> bool:
+def _equal(left: object, right: object) -> bool:
     import torch
 
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        return bool(one == other)
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return bool(left == right)
+    if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()) and torch.equal(one.isnan(), other.isnan()))
+    return bool(torch.equal(left.nan_to_num(), right.nan_to_num()) and torch.equal(left.isnan(), right.isnan()))

@@ -1,4 +1,4 @@
-"""``steppe collect``: transitions of one environment into a folder."""
+"""``steppe collect``: write transitions of an environment to a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from steppe import EnvBase
     from steppe.registry import EnvFactory
 
-# Ctrl-C may lose one batch: short, and long enough that its overhead does not show.
+# Ctrl-C loses at most one batch, so batches are short; shorter ones would have noticeable overhead.
 _FRAMES_PER_BATCH = 256
 _ROWS_PER_BATCH = 8
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=natural, default=0, metavar="S", help="seed of everything random (default: 0)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace what is in DIR")
+    parser.add_argument("--overwrite", action="store_true", help="replace the contents of DIR")
     parser.add_argument("--policy", metavar="MODULE:CALLABLE", help="chooses the actions (default: random ones)")
     parser.add_argument("--max-steps", type=positive, metavar="M", help="truncate episodes after M steps")
     parser.add_argument(
@@ -85,7 +85,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
     dataset: Dataset | None = None
     failure: BaseException | None = None
     try:
-        num_envs = env.numel()  # a library that steps several environments at once has more than --num-envs of them
+        num_envs = env.numel()  # more than --num-envs if the library steps several environments at once
         steps = -(-args.frames // num_envs)
         frames = steps * num_envs
         if frames != args.frames:
@@ -96,7 +96,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
         dataset = Dataset(args.out, rows=steps, split=args.split_trajs)
         report = Report(env)
         if args.in_background:
-            env.close()  # the worker makes its own
+            env.close()  # the worker process makes its own environment
         started = time.perf_counter()
         try:
             for batch in _batches(args, factory if args.in_background else env, policy, steps, num_envs):
@@ -115,7 +115,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
     finally:
         if dataset is not None:
             dataset.discard()
-        if not env.is_closed:  # the collector closes it too
+        if not env.is_closed:  # the collector may have closed it
             env.close()
     report.print(args.id, frames=dataset.frames, seconds=seconds, out=args.out)
     if args.plot is not None:
@@ -125,7 +125,7 @@ def _collect(args: argparse.Namespace, factory: EnvFactory, policy: Act | None) 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ignore a second Ctrl-C: it would lose the data that the first one keeps."""
+    """Ignore Ctrl-C in a block: it would lose the data that was kept after the first Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -152,18 +152,18 @@ def _make_env(args: argparse.Namespace, factory: EnvFactory) -> EnvBase:
     except Exception as error:
         cause: Exception = error
         if isinstance(error, WorkerError):
-            # The environment's own error says more than that of a worker, with its traceback.
+            # The error of the environment itself, made in this process, is clearer than that of a worker.
             try:
                 factory().close()
-            except Exception as own:
-                cause = own
+            except Exception as original:
+                cause = original
         if isinstance(cause, SteppeError) and not isinstance(cause, WorkerError):
             raise cause from error
         raise UsageError(f"{args.id!r} cannot be made: {type(cause).__name__}: {one_line(cause)}") from error
 
 
 def counted_env(factory: EnvFactory, num_envs: int, num_processes: int | None, max_steps: int | None) -> EnvBase:
-    """Make the batch of environments that is collected from, with its steps and rewards counted."""
+    """Make a batch of environments with a StepCounter and a RewardSum."""
     import steppe
 
     batch: EnvBase | None = None
@@ -174,7 +174,7 @@ def counted_env(factory: EnvFactory, num_envs: int, num_processes: int | None, m
             batch = steppe.ParallelEnv(num_envs, factory, num_processes=num_processes)
         counter = steppe.StepCounter(max_steps=max_steps)
         env = steppe.TransformedEnv(batch, steppe.Compose(counter, steppe.RewardSum()))
-        _ = env.action_keys  # workers start here, and report what is wrong
+        _ = env.action_keys  # starts the workers, which raise their errors here
         return env
     except BaseException:
         if batch is not None and not batch.is_closed:
@@ -185,12 +185,12 @@ def counted_env(factory: EnvFactory, num_envs: int, num_processes: int | None, m
 def _batches(
     args: argparse.Namespace, source: EnvBase | EnvFactory, policy: Act | None, steps: int, num_envs: int
 ) -> Iterator[TensorDictBase]:
-    """Batches of an environment; or of one that a factory makes in a process of its own."""
+    """Yield batches of an environment, or of one that a factory makes in a process of its own."""
     import steppe
 
     most = max(_ROWS_PER_BATCH, _FRAMES_PER_BATCH // num_envs)
     batches = -(-steps // most)
-    rows = -(-steps // batches)  # of one size, so that the last one has hardly a step too many
+    rows = -(-steps // batches)  # batches of equal size, so that hardly any step is collected beyond --frames
     make, made = cast(Any, steppe.Collector), cast(Any, source)
     if args.in_background:
         make = steppe.aSyncDataCollector
@@ -206,7 +206,7 @@ def _batches(
     try:
         yield from collector
     finally:
-        with suppress(ClosedError):  # an interrupted batch closes itself
+        with suppress(ClosedError):  # an interrupted batch closes the collector
             collector.shutdown()
 
 
@@ -227,7 +227,7 @@ def _check_folder(out: Path, *, overwrite: bool) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     if not overwrite:
-        raise UsageError(f"--out {str(out)!r} is not empty; --overwrite replaces what is in it")
+        raise UsageError(f"--out {str(out)!r} is not empty; --overwrite replaces its contents")
     here = out.resolve()
     if any(here == folder or here in folder.parents for folder in (Path.cwd().resolve(), Path.home().resolve())):
-        raise UsageError(f"--out {str(out)!r} holds the current or the home folder: it is not overwritten")
+        raise UsageError(f"--out {str(out)!r} contains the current or the home folder: it is not overwritten")

@@ -1,4 +1,4 @@
-"""The table and the picture of episodes at the end of ``steppe collect``."""
+"""Report: the table and the plot of episodes that ``steppe collect`` prints at its end."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Report:
         self._lengths: list[torch.Tensor] = []
 
     def add(self, batch: TensorDictBase) -> None:
-        """Add the episodes that ended in a batch ``[n, t]``. Agents' returns are averaged."""
+        """Add the episodes that ended in a batch ``[n, t]``. The returns of several agents are averaged."""
         after = batch.get("next")
         done = _per_frame(after.get(self._done_key)).bool().any(-1)
         self._returns.append(_per_frame(after.get(self._return_key))[done].double().mean(-1))
         self._lengths.append(_per_frame(after.get(self._length_key))[done].double().amax(-1))
 
     def plot(self, file: Path, *, title: str) -> None:
-        """Draw the return of each episode, in the order in which they ended, and its mean over 20 of them."""
+        """Plot the return of each episode, in the order of their ends, and its running mean over 20 episodes."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 

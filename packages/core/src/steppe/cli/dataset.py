@@ -1,4 +1,4 @@
-"""A folder of transitions that appears whole or not at all."""
+"""Dataset: writes transitions to a folder that appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .output import UsageError
 
 
 class Dataset:
-    """Takes batches ``[n, t]`` one after the other and becomes one memory-mapped TensorDict ``[n, rows]``.
+    """Writes batches ``[n, t]`` one after the other to one memory-mapped TensorDict ``[n, rows]``.
 
-    Batches ``[*B, t]`` of libraries that step several environments at once count as ``[n, t]``.
+    Batches ``[*B, t]`` of libraries that step several environments at once are flattened to ``[n, t]``.
 
-    Everything is written to a folder beside `out`, which takes the place of `out` at the end. Tensors go to disk as
-    they come; data that has no fixed shape is kept in memory until the end.
+    The data is written to a folder beside `out`, which replaces `out` at the end. Tensors are written as they arrive;
+    data without a fixed shape is kept in memory until the end.
 
     Args:
-        out: the folder to become.
+        out: the folder to write.
         rows: length of the time dimension.
-        split: become trajectories ``[trajectories, longest]`` with a mask instead.
+        split: whether to write trajectories ``[trajectories, longest]`` with a mask instead.
 
     Raises:
         UsageError: the folder cannot be made, or the disk has no room for so many rows.
@@ -45,7 +45,7 @@ class Dataset:
             raise UsageError(f"--out {str(out)!r} cannot be written: {error}") from error
 
     def write(self, batch: TensorDictBase) -> TensorDictBase:
-        """Append a batch ``[*B, t]``; returns the part that was still wanted, ``[n, t]``."""
+        """Append a batch ``[*B, t]``; returns the part that was written, ``[n, t]``: at most ``rows`` in total."""
         if batch.ndim > 2:
             batch = batch.flatten(0, batch.ndim - 2)
         taken = batch[:, : self._rows - self._done]
@@ -62,7 +62,7 @@ class Dataset:
         return taken
 
     def _check_room(self, batch: TensorDictBase) -> None:
-        """Refuse what the disk has no room for: files of holes would be made, and fail when they are filled."""
+        """Raise UsageError if the disk is too small: sparse files would be made, and fail when they are filled."""
         leaves = [value for value in batch.values(True, True) if isinstance(value, torch.Tensor)]
         row = sum(value[:, :1].numel() * value.element_size() for value in leaves)
         needed, free = row * self._rows, shutil.disk_usage(self._work).free
@@ -74,7 +74,7 @@ class Dataset:
             )
 
     def finish(self) -> None:
-        """Put the folder in its place, cut to what was written."""
+        """Cut the data to the rows that were written, and move the folder to `out`."""
         source = self._work / "data"
         if self._store is None:
             cat_tds(self._kept, 1).memmap(prefix=source)
@@ -92,7 +92,7 @@ class Dataset:
         os.replace(source, self._out)
 
     def discard(self) -> None:
-        """Remove what is left of the work; what `finish` put in its place stays."""
+        """Remove temporary files; a folder that `finish` has moved to `out` stays."""
         shutil.rmtree(self._work, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""``steppe envs``: the environments of a namespace, or how many each namespace has."""
+"""``steppe envs``: list the environments of a namespace, or their number in each namespace."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _all(args: argparse.Namespace) -> int:
     for namespace in list_namespaces():
         try:
             counts[namespace] = len(list_envs(namespace))
-        # A plugin that cannot be used must not hide the others.
+        # The error of one plugin must not hide the others.
         except Exception as error:
             counts[namespace] = one_line(error)
     if args.json:

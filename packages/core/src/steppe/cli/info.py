@@ -1,4 +1,4 @@
-"""``steppe info``: versions and settings to paste in a bug report."""
+"""``steppe info``: print versions and settings for bug reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .output import one_line, print_json, print_pairs
 
 _PACKAGES = ("steppe", "torch", "tensordict", "numpy", "pluggy", "importlib-metadata", "packaging", "cloudpickle")
 
-help = "print what to paste in a bug report"
+help = "print versions and settings for a bug report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def _cores() -> str:
 
 
 def _plugins() -> dict[str, str]:
-    """The installed plugins, each with its library or what is wrong with it."""
+    """Return the installed plugins, each with its library or its problem."""
     from ..registry import current, list_plugins
 
     plugins: dict[str, str] = {}
@@ -59,7 +59,7 @@ def _plugins() -> dict[str, str]:
         try:
             library = current().library(record.name)
             state = f"{library.dist} {library.version}" if library else "no library"
-        # A bug report is about plugins that do not work.
+        # Errors of plugins belong in a bug report.
         except Exception as error:
             state = one_line(error)
         name = f"{record.name}:" if f"{record.name}:" not in plugins else f"{record.name}: ({record.dist})"

@@ -1,4 +1,4 @@
-"""Find the command, parse its arguments, run it, and turn its errors into lines on stderr."""
+"""Finds a command, parses its arguments, runs it, and prints its errors to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ActionError, EnvIdError, EnvNotFound, PluginError, PolicyEr
 from .command import Command
 from .output import UsageError, one_line
 
-# Each is a module of this folder, and always found before a command of another package.
+# Modules of this folder. They take precedence over commands of other packages.
 _CORE = ("plugins", "envs", "info", "check", "collect")
 _BAD_INPUT = (UsageError, EnvIdError, EnvNotFound, PluginError, PolicyError, ActionError)
 
@@ -22,10 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: the arguments after ``steppe``; None for those of the process.
+        argv: the arguments after ``steppe``; None for ``sys.argv``.
 
     Returns:
-        The exit status: 0, 1 where a check failed, 2 where the input is wrong (one line on stderr), 130 after Ctrl-C.
+        The exit status: 0, 1 if a check failed, 2 if the input is wrong (one line on stderr), 130 after Ctrl-C.
     """
     argv = sys.argv[1:] if argv is None else argv
     name = argv[0] if argv and not argv[0].startswith("-") else ""
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{program}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader has gone (`steppe envs gym | head`); Python would complain again when it flushes at exit.
+        # The reader has closed the pipe (`steppe envs gym | head`); the flush at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -54,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints what is wrong in one line."""
+    """Prints errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} ('{self.prog} --help' says more)\n")
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Looks up the version only for ``--version``."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from ..registry.discovery import steppe_version
@@ -74,7 +74,7 @@ def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="steppe", description="Environments of every library, found in what is installed.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    # Only the command that is asked for is imported; without one, those of the core for the help.
+    # Only the requested command is imported; for the help, those of the core.
     for each in [name] if name else _CORE:
         command = _find(each)
         own = commands.add_parser(each, help=command.help)
@@ -83,7 +83,7 @@ def _parsed(name: str, argv: Sequence[str]) -> argparse.Namespace:
     if not name:
         parser.epilog = _list_others(commands)
     args, unknown = parser.parse_known_args(argv)
-    if unknown:  # the parser of the command leaves them to this one, whose help does not say what the command takes
+    if unknown:  # print the usage of the command, and not of this parser, to which argparse leaves the error
         _Parser(prog=f"{parser.prog} {args.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
 
@@ -97,7 +97,7 @@ def _find(name: str) -> Command:
 
 
 def _list_others(commands: argparse._SubParsersAction[_Parser]) -> str:
-    """Add the commands of installed packages to the help; return a line about those that could be installed."""
+    """Add the commands of installed packages to the help; return a line about those that are not installed."""
     from ..registry import current
 
     registry = current()

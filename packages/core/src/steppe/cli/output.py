@@ -1,4 +1,4 @@
-"""Shared by the commands: numbers as arguments, the error of a wrong argument, aligned tables and JSON."""
+"""Helpers of the commands: integer arguments, the error of wrong input, aligned tables and JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 
 class UsageError(Exception):
-    """Wrong input. The text is printed in one line, and the exit status is 2."""
+    """The input is wrong. The text is printed in one line, and the exit status is 2."""
 
 
 def positive(text: str) -> int:
@@ -29,13 +29,13 @@ def _integer(text: str, *, minimum: int) -> int:
 
 
 def one_line(error: BaseException | str) -> str:
-    """The text of an error in one line; without a text, the name of its class."""
+    """Return the text of an error in one line, or the name of its class if it has no text."""
     text = str(error) or type(error).__name__
     return " ".join(text.split())
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below a header in capitals, bold on a terminal. Columns are as wide as needed: no word is wrapped."""
+    """Print rows below a header in capitals, bold on a terminal. Columns are as wide as needed, without wrapping."""
     lines = [[name.upper() for name in header], *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

@@ -1,14 +1,14 @@
-"""``steppe plugins``: what is installed, and in which state."""
+"""``steppe plugins``: list the installed plugins and their states."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from ..registry import LibraryInfo, PluginRecord
+    from ..registry import LibraryInfo, PluginRecord, Registry
 
 
 help = "list the installed plugins"
@@ -52,13 +52,13 @@ def _loaded(record: PluginRecord, libraries: dict[str, LibraryInfo | None]) -> P
         current().plugins.load(record)
         if record.kind == "env":
             libraries[record.name] = current().library(record.name)
-    # Whatever a plugin does when it is imported or asked for its library, the others are still to be listed.
+    # Any error of one plugin must not hide the others.
     except Exception as error:
         return replace(record, state="broken", problem=str(error) or type(error).__name__)
     return replace(record, state="loaded")
 
 
-def _not_installed(registry: Any) -> list[dict[str, Any]]:
+def _not_installed(registry: Registry) -> list[dict[str, str]]:
     return [
         {
             "kind": kind,
@@ -71,19 +71,19 @@ def _not_installed(registry: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _as_json(record: PluginRecord, libraries: dict[str, LibraryInfo | None] | None) -> dict[str, Any]:
+def _as_json(record: PluginRecord, libraries: dict[str, LibraryInfo | None] | None) -> dict[str, object]:
     from dataclasses import asdict
 
-    told = {**asdict(record), "library_range": record.library_range}
+    entry = {**asdict(record), "library_range": record.library_range}
     if libraries is not None and record.kind == "env":
         library = libraries.get(record.name)
-        told["library"] = asdict(library) if library else None
-    return told
+        entry["library"] = asdict(library) if library else None
+    return entry
 
 
 def _print(
     records: list[PluginRecord],
-    missing: list[dict[str, Any]],
+    missing: list[dict[str, str]],
     libraries: dict[str, LibraryInfo | None] | None,
     *,
     every_transform: bool,
@@ -97,7 +97,7 @@ def _print(
         for group in groups.values()
         for first in group[:1]
     ]
-    rows += [[one["kind"], one["name"], one["dist"], "", one["problem"], one["state"]] for one in missing]
+    rows += [[name["kind"], name["name"], name["dist"], "", name["problem"], name["state"]] for name in missing]
     if not rows:
         print("No plugin is installed. The first: pip install 'steppe[gym]'.")
         return

@@ -1,4 +1,4 @@
-"""A policy that the command line names: ``--policy module:callable``."""
+"""Policies for the command line: ``--policy module:callable``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .output import UsageError, one_line
 
+if TYPE_CHECKING:
+    from steppe import EnvBase
+
 Act = Callable[..., Any]
-"""A policy: whatever `steppe.envs.as_policy` takes."""
+"""A policy, as `steppe.envs.as_policy` accepts it."""
 
 
 def import_policy(text: str) -> Act:
-    """Import the policy ``module:callable``; modules in the current folder are found too.
+    """Import the policy ``module:callable``, from the current folder too.
 
     Raises:
         UsageError: it cannot be imported, or is not callable.
@@ -24,12 +27,12 @@ def import_policy(text: str) -> Act:
     if not colon or not module_name or not attributes:
         raise UsageError(f"--policy takes module:callable, got {text!r}")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # `python -m` has it there, a console script has its own folder
+        sys.path.insert(0, os.getcwd())  # `python -m` adds it, a console script does not
     try:
         policy: object = import_module(module_name)
         for attribute in attributes.split("."):
             policy = getattr(policy, attribute)
-    # The module is the user's and may raise anything.
+    # The user's module may raise any exception.
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"the policy {text!r} cannot be imported: {type(error).__name__}: {one_line(error)}"
@@ -39,16 +42,16 @@ def import_policy(text: str) -> Act:
     return policy
 
 
-def checked_policy(policy: Act, env: Any, name: str) -> Act:
-    """Adapt a policy to TensorDicts and check one action of it, after a reset of the environment.
+def checked_policy(policy: Act, env: EnvBase, name: str) -> Act:
+    """Adapt a policy to TensorDicts, and validate its action after a reset of the environment.
 
     Args:
         policy: the policy.
-        env: the environment it will act in, an `EnvBase`.
-        name: how errors call the policy.
+        env: its environment.
+        name: name of the policy, for errors.
 
     Raises:
-        UsageError: it fails, or its action is not one of the environment.
+        UsageError: the policy fails, or its action does not match the action spec.
     """
     from steppe.envs import as_policy
 

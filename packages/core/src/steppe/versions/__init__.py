@@ -1,10 +1,10 @@
-"""One function, many versions of a library; one call, several libraries that can answer it. Torch-free.
+"""Dispatch by library version, and the choice between interchangeable libraries. Imports no torch.
 
-* ``implement_for`` gives one name several bodies, each for a range of versions of a library.
-* ``set_backend`` and ``set_gym_backend`` say which of several interchangeable libraries (a *family*, such as gymnasium
-  and gym) answers, for a ``with`` block, for a function, or for the process.
+* ``implement_for`` declares several implementations of one function, each for a range of versions of a library.
+* ``set_backend`` and ``set_gym_backend`` choose one of several interchangeable libraries (a *family*, such as gymnasium
+  and gym) for a ``with`` block, for a function, or for the process.
 
-Nothing is monkey-patched: the choice is looked up at each call, so two threads may have two backends at once.
+Nothing is monkey-patched: the choice is looked up at each call, so two threads may use two backends at the same time.
 """
 
 from __future__ import annotations

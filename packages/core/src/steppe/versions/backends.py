@@ -1,7 +1,7 @@
-"""Families of interchangeable libraries, and which of them answers.
+"""Families of interchangeable libraries, and the choice of the library to use.
 
-The choice for a family is, in this order: the innermost ``with`` or decorator of the current context, the process
-default (``.set()``), the first library of the family that is installed.
+The library of a family is, in this order: the choice of the innermost ``with`` or decorator of the current context, the
+process default (``.set()``), the first library of the family that is installed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ Backend = str | ModuleType | Callable[[], ModuleType]
 
 
 class _Overlay(NamedTuple):
+    """The choices of open ``with`` blocks and decorators, and the overlay outside of the innermost one."""
+
     choices: Mapping[str, str]
     outer: _Overlay | None
 
@@ -48,7 +50,7 @@ _overlay: ContextVar[_Overlay | None] = ContextVar("steppe_backends", default=No
 
 
 def register_backend_family(family: str, libraries: tuple[str, ...]) -> None:
-    """Declare libraries that can stand for one another.
+    """Declare interchangeable libraries.
 
     Args:
         family: name of the family, such as ``"gym"``.
@@ -67,7 +69,7 @@ def register_backend_family(family: str, libraries: tuple[str, ...]) -> None:
 
 
 def backend_members(family: str) -> tuple[str, ...]:
-    """The libraries of a family by their import names, the preferred one first; they need not be installed.
+    """Return the import names of a family's libraries, the preferred one first; they need not be installed.
 
     Raises:
         BackendError: the family is unknown.
@@ -76,12 +78,12 @@ def backend_members(family: str) -> tuple[str, ...]:
 
 
 def family_of(libraries: set[str]) -> str | None:
-    """The family that has all these libraries, or None."""
+    """Return the family that has all these libraries, or None."""
     return next((family for family, members in _families.items() if libraries.issubset(members)), None)
 
 
 def backend_name(family: str) -> str:
-    """The library that answers for a family here and now, by its import name; it is not imported.
+    """Return the import name of the library that is chosen for a family; it is not imported.
 
     Raises:
         BackendError: the family is unknown, or none of its libraries is installed.
@@ -102,7 +104,7 @@ def backend_name(family: str) -> str:
 
 
 def backend_module(family: str, submodule: str | None = None) -> ModuleType:
-    """The module that answers for a family here and now, imported at need.
+    """Import and return the library that is chosen for a family, or a module in it.
 
     Args:
         family: name of the family.
@@ -123,9 +125,9 @@ def backend_module(family: str, submodule: str | None = None) -> ModuleType:
 
 
 def effective_backends() -> dict[str, str]:
-    """Family -> library, as the caller has them here and now: what a worker or thread is given.
+    """Return the chosen library of each family, for workers and threads to use the same.
 
-    Families of which no library is installed are left out.
+    Families without an installed library are left out.
     """
     overlay = _overlay.get()
     chosen = {**_defaults, **(overlay.choices if overlay is not None else {})}
@@ -136,15 +138,15 @@ def effective_backends() -> dict[str, str]:
 
 
 def apply_backends(backends: Mapping[str, str]) -> None:
-    """Make choices taken with ``effective_backends`` the defaults of this process.
+    """Make the result of ``effective_backends`` the defaults of this process.
 
-    The names are not checked: a worker receives them before the plugin that declares the family is imported.
+    The names are not checked: a worker calls this before it imports the plugin that declares the family.
     """
     _defaults.update(backends)
 
 
 def carry_backends(function: Callable[P, T]) -> Callable[P, T]:
-    """Bind the caller's choices of now to a function that will run elsewhere, in a thread for example.
+    """Return a function that runs with the caller's current choices, in another thread for example.
 
     A new thread starts with the process defaults; ``Thread(target=carry_backends(work))`` starts with the choices of
     the thread that creates it.
@@ -168,16 +170,16 @@ class set_backend:
     >>> with set_backend("gym", "gymnasium"):
     ...     pass
 
-    The choice of ``with`` and of the decorator holds in the current context alone (thread, or asyncio task) and ends
-    with it. ``set()`` writes the default of the process, under every ``with`` that is open or comes later.
+    The choice of a ``with`` block or decorator is valid in the current context only (thread or asyncio task).
+    ``set()`` sets the default of the process; ``with`` blocks override it.
 
     Args:
         family: name of the family.
-        backend: the library: its import name, the module itself, or a callable that returns the module (called each
-            time that the choice is made).
+        backend: the library: its import name, the module itself, or a callable that returns the module (called at
+            each use).
 
     Raises:
-        BackendError: at construction, an unknown family or a name outside it; on use, a library that is not installed.
+        BackendError: the family is unknown or has no such library; on use, the library is not installed.
     """
 
     def __init__(self, family: str, backend: Backend) -> None:
@@ -196,16 +198,16 @@ class set_backend:
         _pop()
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a function, a generator or coroutine function to run under this choice, or a class to be made so.
+        """Decorate a function, generator function, coroutine function or class to run with this choice.
 
-        What uses a generator keeps its own choice between two values.
+        Between two values of a generator, its user has the choice of before.
 
         Raises:
-            TypeError: an asynchronous generator function.
+            TypeError: ``function`` is an asynchronous generator function.
         """
         if inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"{function.__qualname__} is an asynchronous generator, which a decorator cannot hold in one backend: "
+                f"{function.__qualname__} is an asynchronous generator, which this decorator does not support: "
                 f"write 'with {type(self).__name__}(...):' between its yields."
             )
         if inspect.isgeneratorfunction(function):
@@ -218,7 +220,7 @@ class set_backend:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def run_async(*args: Any, **kwargs: Any) -> Any:
+            async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                 with self:
                     return await function(*args, **kwargs)
 
@@ -237,7 +239,7 @@ class set_backend:
 
     @property
     def backend(self) -> ModuleType:
-        """The library that this chooses, imported at need.
+        """Import and return the library of this choice.
 
         Raises:
             BackendError: it is not installed.
@@ -268,7 +270,7 @@ class set_gym_backend(set_backend):
 
 
 class _Held(Generator[Any, Any, Any]):
-    """A generator whose body runs under a choice, and whose user does not."""
+    """A generator whose body runs with a choice, while its user keeps the choice of before."""
 
     def __init__(self, generator: Generator[Any, Any, Any], choice: set_backend) -> None:
         self._generator = generator
@@ -284,7 +286,7 @@ class _Held(Generator[Any, Any, Any]):
 
 
 def gym_backend(submodule: str | None = None) -> ModuleType:
-    """gymnasium or gym, whichever answers here and now; gymnasium where nobody chose and both are installed.
+    """Import and return gymnasium or gym, as chosen; gymnasium is the default if both are installed.
 
     Args:
         submodule: a module inside it, such as ``"wrappers"``; None for the library itself.
@@ -335,5 +337,5 @@ def _not_installed(family: str, name: str) -> BackendError:
     return BackendError(f"The backend {name!r} of the family {family!r} is not installed: pip install {name}")
 
 
-# In the core, because set_gym_backend is: it must work before the plugin is imported.
+# Declared here and not in the plugin, because set_gym_backend must work before the plugin is imported.
 register_backend_family("gym", ("gymnasium", "gym"))

@@ -1,4 +1,4 @@
-"""``implement_for``: one name, one body for each range of versions of a library."""
+"""``implement_for``: several implementations of a function, each for a range of versions of a library."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def implement_for(
 ) -> Callable[[F], F]:
     """Declare a function as the implementation for a range of versions of a library.
 
-    Definitions of one name in one scope (module, class, function) are rows of one function. Which row runs is decided
-    at each call: with rows for one library, by its installed version, whatever the backend; with rows for several
-    libraries of one family, by the backend (``set_gym_backend``) and its version. Versions are compared as PEP 440
-    orders them, so a pre-release stands before its release.
+    Definitions of the same name in one scope (module, class, function) are implementations of one function. Each call
+    selects one: if all implementations are for one library, by its installed version, whatever the backend; if they are
+    for several libraries of a family, by the backend (``set_gym_backend``) and its version. Versions are ordered as in
+    PEP 440, so a pre-release comes before its release.
 
-    Declaring the same range again replaces it; several decorators over one definition give it several ranges.
-    Functions, methods, class methods and static methods are all welcome, with ``@classmethod`` above or below.
+    Declaring the same range again replaces the implementation; several decorators on one definition give it several
+    ranges. Functions, methods, class methods and static methods can be decorated, with ``@classmethod`` above or below.
 
-    What it returns has a method ``register(from_version=None, to_version=None)``, a decorator that adds a row for the
-    same library, whatever the function under it is called. The first definition then runs where no such row fits.
+    The decorated function has a method ``register(from_version=None, to_version=None)``: a decorator that adds an
+    implementation for the same library, whatever the name of the function. The first definition is then the fallback.
 
     >>> @implement_for("packaging", None, "23.0")
     ... def fun():
@@ -52,23 +52,23 @@ def implement_for(
     1
 
     Args:
-        library: import name of the library, the module itself, or a callable that returns it (called at once).
+        library: import name of the library, the module, or a callable that returns it (called at once).
         from_version: first version inside the range; None for no lower bound.
         to_version: first version after the range; None for no upper bound.
-        class_method: make a class method of it, as ``@classmethod`` does.
-        compilable: taken without effect: which row runs is looked up at each call.
+        class_method: whether to make it a class method, as ``@classmethod`` does.
+        compilable: ignored: the implementation is looked up at each call.
 
     Returns:
-        A decorator. Calling what it returns raises ``NoImplementation`` where no row fits what is installed.
+        A decorator. The decorated function raises ``NoImplementation`` if no implementation fits the installed version.
 
     Raises:
-        ValueError: on declaration, for a bound that is not a version, an empty range, or one that overlaps another row.
+        ValueError: a bound is not a version, or the range is empty or overlaps that of another implementation.
     """
     name = _library_name(library)
     versions = VersionRange.parse(from_version, to_version)
 
     if compilable:
-        ignored_argument("implement_for", "compilable", "which row runs is looked up at each call")
+        ignored_argument("implement_for", "compilable", "the implementation is looked up at each call")
 
     def declare(function: F) -> F:
         kind: Any = type(function) if isinstance(function, classmethod | staticmethod) else None
@@ -81,7 +81,7 @@ def implement_for(
             # Two decorators over one definition: the same body for one more range.
             rows.add(name, versions, rows.latest)
         else:
-            # The scope that is being executed is the only thing that tells two local functions of one name apart.
+            # Two local functions of one name can only be told apart by the scope that is being executed.
             rows = _declared_before(sys._getframe(1).f_locals, body) or _Rows(body)
             rows.add(name, versions, body)
         return cast(F, rows.dispatcher if kind is None else kind(rows.dispatcher))
@@ -90,14 +90,15 @@ def implement_for(
 
 
 def implementation_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The row that a call would run here and now, to keep the choice: an object that pins it at construction stays
-    with its library whatever the backend is later.
+    """Return the implementation that a call would run now.
+
+    An object that keeps it stays with its library, even if the backend changes later.
 
     Args:
-        function: something declared with ``implement_for``; a method may be bound (the row is returned unbound).
+        function: a function declared with ``implement_for``. For a bound method, the result is unbound.
 
     Raises:
-        NoImplementation: no row fits what is installed.
+        NoImplementation: no implementation fits the installed version.
         TypeError: ``function`` was not declared with ``implement_for``.
     """
     rows = _rows_of(function)
@@ -107,13 +108,13 @@ def implementation_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Rows:
-    """The rows of one function, the function that stands for them, and those chosen before, by library."""
+    """The implementations of one function (its rows), the dispatching function, and a cache of choices by library."""
 
     def __init__(self, first: Callable[..., Any]) -> None:
         self.name = first.__qualname__.rpartition("<locals>.")[2]
         self.bodies: dict[tuple[str, VersionRange], Callable[..., Any]] = {}
         self.latest = first
-        #: The row that runs where none of those that were registered does.
+        #: The row that runs if no registered row fits.
         self.base: tuple[str, VersionRange] | None = None
         self.dispatcher = _make_dispatcher(self, first)
         self._chosen: dict[str, Callable[..., Any]] = {}
@@ -139,7 +140,7 @@ class _Rows:
     def register(
         self, from_version: str | None = None, to_version: str | None = None
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Add a row for the library of the first definition, which becomes the one that runs where none fits."""
+        """Add a row for the library of the first definition, which becomes the fallback."""
         versions = VersionRange.parse(from_version, to_version)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,8 +167,8 @@ class _Rows:
             self._family = family_of(named)
             if self._family is None:
                 raise BackendError(
-                    f"{self.name} is implemented for {_and(sorted(named))}, which no backend family has together: "
-                    f"register_backend_family(...) says which of them answers."
+                    f"{self.name} is implemented for {_and(sorted(named))}, which are in no common backend family: "
+                    f"declare one with register_backend_family(...)."
                 )
         try:
             return backend_name(self._family)
@@ -178,7 +179,7 @@ class _Rows:
         version = libraries.library_version(library)
         if version is None:
             raise self._nothing_for(f"{library}, which is not installed")
-        # Those that were registered come before the definition that they were registered with.
+        # Registered rows come before the fallback.
         for row, body in sorted(self.bodies.items(), key=lambda item: item[0] == self.base):
             candidate, versions = row
             if candidate == library and version in versions:
@@ -202,7 +203,7 @@ def _make_dispatcher(rows: _Rows, first: Callable[..., Any]) -> Callable[..., An
     return dispatcher
 
 
-def _declared_before(scope: Mapping[str, Any], body: Callable[..., Any]) -> _Rows | None:
+def _declared_before(scope: Mapping[str, object], body: Callable[..., Any]) -> _Rows | None:
     rows = _rows_of(scope.get(body.__name__))
     if rows is None:
         return None
@@ -211,13 +212,14 @@ def _declared_before(scope: Mapping[str, Any], body: Callable[..., Any]) -> _Row
     return rows if same else None
 
 
-def _rows_of(found: Any) -> _Rows | None:
-    """Look through whatever was put around a dispatcher: classmethod, property, another decorator."""
-    while found is not None:
-        rows = getattr(found, _ROWS, None)
+def _rows_of(function: Any) -> _Rows | None:
+    """Find the rows of a function inside wrappers: classmethod, property, other decorators."""
+    while function is not None:
+        rows = getattr(function, _ROWS, None)
         if isinstance(rows, _Rows):
             return rows
-        found = getattr(found, "__func__", None) or getattr(found, "fget", None) or getattr(found, "__wrapped__", None)
+        inner = [getattr(function, name, None) for name in ("__func__", "fget", "__wrapped__")]
+        function = next(filter(None, inner), None)
     return None
 
 

@@ -1,7 +1,7 @@
-"""Environments that a program registers with gymnasium or gym itself: workers have to know them too.
+"""Environments that a program registers with gymnasium or gym itself, for workers to have them too.
 
-A worker runs neither the script nor the imports in which ``gymnasium.register(...)`` stands, so what stands in the
-library's own registry is carried over.
+A worker does not run the script or imports that call ``gymnasium.register(...)``, so the entries of the library's own
+registry are sent to it.
 """
 
 from __future__ import annotations
@@ -9,36 +9,34 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from steppe.versions.backends import backend_members
 
 __all__ = ["apply_registrations", "registrations"]
 
-#: For each library that is loaded: its records by id, pickled one by one.
+#: By library the records of its registry, by id, each pickled.
 Registrations = dict[str, dict[str, bytes]]
 
 
-def registrations(pickled: Callable[[Any], bytes]) -> Registrations:
-    """What has been registered in this process beside the library's own environments.
+def registrations(pickled: Callable[[object], bytes]) -> Registrations:
+    """Return the environments that this process has registered, without those of the library itself.
 
     Args:
-        pickled: pickles a record, by value where it has something of the script. A record for which it raises is left
-            out, and the others are not.
+        pickled: pickles a record by value. Records for which it raises are left out.
     """
-    found: Registrations = {}
+    result: Registrations = {}
     for library in backend_members("gym"):
         records = _registry(library)
         if records is None:
             continue
         added = {id: payload for id, record in records.items() if (payload := _payload(library, record, pickled))}
         if added:
-            found[library] = added
-    return found
+            result[library] = added
+    return result
 
 
 def apply_registrations(library: str, records: Mapping[str, bytes]) -> None:
-    """Register with a library that is imported here what ``registrations`` found in another process."""
+    """Register the environments of another process, as ``registrations`` returned them, with an imported library."""
     registry = _registry(library)
     if registry is None:
         return
@@ -46,24 +44,24 @@ def apply_registrations(library: str, records: Mapping[str, bytes]) -> None:
         try:
             registry[id] = pickle.loads(payload)
         except Exception:
-            continue  # of a module that is not to be found here: making it would fail as well
+            continue  # its module cannot be imported here, so the environment could not be made either
 
 
-def _payload(library: str, record: Any, pickled: Callable[[Any], bytes]) -> bytes | None:
+def _payload(library: str, record: object, pickled: Callable[[object], bytes]) -> bytes | None:
     made_by = getattr(record, "entry_point", None)
     if made_by is None or (isinstance(made_by, str) and made_by.startswith(f"{library}.")):
-        return None  # the library's own, which it registers wherever it is imported
+        return None  # the library registers it itself when it is imported
     try:
-        plain = pickle.dumps(record, pickle.HIGHEST_PROTOCOL) if isinstance(made_by, str) else b"__main__"
-        return pickled(record) if b"__main__" in plain else plain
+        by_name = pickle.dumps(record, pickle.HIGHEST_PROTOCOL) if isinstance(made_by, str) else b"__main__"
+        return pickled(record) if b"__main__" in by_name else by_name
     except Exception:
-        return None  # it holds a lock or an open file, say; whoever asks for it hears that there is no such environment
+        return None  # it holds a lock or an open file, for example; in a worker its id is unknown then
 
 
-def _registry(library: str) -> Any:
-    """The dict of records of a library that is loaded."""
+def _registry(library: str) -> dict[str, object] | None:
+    """Return the dict of records of a library, None if the library is not imported."""
     module = sys.modules.get(f"{library}.envs.registration")
     registry = getattr(module, "registry", None)
-    # A plain dict since gym 0.24; an object with a dict, or with a tree, before.
-    found = registry if isinstance(registry, dict) else getattr(registry, "env_specs", None)
-    return found if isinstance(found, dict) else None
+    # A dict since gym 0.24; before, an object with a dict or with a tree.
+    records = registry if isinstance(registry, dict) else getattr(registry, "env_specs", None)
+    return records if isinstance(records, dict) else None

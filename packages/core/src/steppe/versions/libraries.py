@@ -1,4 +1,4 @@
-"""Which libraries are there, and in which version, if possible without importing them."""
+"""Which libraries are installed, and in which versions, if possible without importing them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["is_installed", "library_version", "refresh"]
 _versions: dict[str, Version] = {}
 _installed: set[str] = set()
 
-# Raised by refresh(): whoever keeps something derived from a version compares it.
+# Counts calls of refresh(): values derived from a version are valid as long as it has not changed.
 epoch = 0
 
 
 def refresh() -> None:
-    """Forget every version that was read, after packages were installed or removed in the running process."""
+    """Clear the cache of versions, after packages were installed or removed while the process runs."""
     global epoch
     _versions.clear()
     _installed.clear()
@@ -28,29 +28,29 @@ def refresh() -> None:
 
 
 def is_installed(library: str) -> bool:
-    """Whether ``library`` (an import name) could be imported; it is not imported."""
+    """Whether ``library`` (an import name) can be imported, without importing it."""
     if library in _installed:
         return True
     if library in sys.modules:
-        found = sys.modules[library] is not None
+        present = sys.modules[library] is not None
     else:
-        found = importlib.util.find_spec(library) is not None
-    # Only what was found is kept: a library installed a moment later must be seen.
-    if found:
+        present = importlib.util.find_spec(library) is not None
+    # Only presence is cached, because a library may be installed a moment later.
+    if present:
         _installed.add(library)
-    return found
+    return present
 
 
 def library_version(library: str) -> Version | None:
-    """The installed version of a library, or None where it is not installed.
+    """Return the installed version of a library, or None if it is not installed.
 
-    Read from its package metadata; a module without metadata is imported and asked for ``__version__``.
+    The version is read from package metadata; a module without metadata is imported for its ``__version__``.
 
     Args:
         library: the import name, such as ``"gymnasium"``.
 
     Raises:
-        ValueError: the library is there and states no version, or none that can be read.
+        ValueError: the library has no version, or one that cannot be parsed.
     """
     version = _versions.get(library)
     if version is None:
@@ -60,7 +60,7 @@ def library_version(library: str) -> Version | None:
         try:
             version = Version(stated or "")
         except InvalidVersion:
-            raise ValueError(f"{library} is installed, but states no version that can be read ({stated!r}).") from None
+            raise ValueError(f"{library} is installed, but its version cannot be read ({stated!r}).") from None
         _versions[library] = version
     return version
 
@@ -70,7 +70,7 @@ def _from_metadata(library: str) -> str | None:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
         pass
-    # The scan of every distribution is slow (0.1 s), so it comes only where the two names differ (cv2, opencv-python).
+    # Scanning every distribution takes 0.1 s, so it is done only if the two names differ (cv2, opencv-python).
     names = importlib.metadata.packages_distributions().get(library, [])
     return importlib.metadata.version(names[0]) if len(set(names)) == 1 else None
 

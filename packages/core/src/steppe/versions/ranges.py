@@ -11,10 +11,10 @@ __all__ = ["VersionRange"]
 
 @dataclass(frozen=True)
 class VersionRange:
-    """The versions ``lower <= v < upper`` in the order of PEP 440; None is no bound on that side.
+    """The versions ``lower <= v < upper`` in the order of PEP 440; None means no bound.
 
-    A pre-release stands before its release: 1.0.0rc1 is inside ``<1.0.0`` and outside ``>=1.0.0``. To begin with the
-    pre-releases, write the bound as ``"1.0.0a0"``.
+    A pre-release comes before its release: 1.0.0rc1 is inside ``<1.0.0`` and outside ``>=1.0.0``. To include the
+    pre-releases of a lower bound, write ``"1.0.0a0"``.
     """
 
     lower: Version | None = None
@@ -26,11 +26,11 @@ class VersionRange:
 
     @classmethod
     def parse(cls, from_version: str | None, to_version: str | None) -> VersionRange:
-        """Read both bounds.
+        """Parse both bounds.
 
         Args:
-            from_version: the first version inside, or None.
-            to_version: the first version after it, or None.
+            from_version: the first version inside the range, or None.
+            to_version: the first version after the range, or None.
 
         Raises:
             ValueError: a bound is not a version, or the range is empty.
@@ -41,13 +41,13 @@ class VersionRange:
         return (self.lower is None or version >= self.lower) and (self.upper is None or version < self.upper)
 
     def overlaps(self, other: VersionRange) -> bool:
-        """Whether some version is inside both."""
+        """Whether both ranges have a version in common."""
         return (self.lower is None or other.upper is None or self.lower < other.upper) and (
             other.lower is None or self.upper is None or other.lower < self.upper
         )
 
     def __str__(self) -> str:
-        """As a requirement states it: ``>=0.13,<0.26``; empty where there is no bound."""
+        """The range as in a requirement: ``>=0.13,<0.26``; empty without bounds."""
         parts = [f">={self.lower}"] if self.lower is not None else []
         if self.upper is not None:
             parts.append(f"<{self.upper}")
