@@ -18,7 +18,6 @@ import jumanji
 from steppe import ParallelEnv, SerialEnv, check_env_specs, make_env
 from steppe.specs import Bounded, Categorical, MultiCategorical, MultiOneHot
 from steppe_jumanji import JumanjiEnv
-from steppe_jumanji.masks import MaskedChoice
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("ignore")]
 
@@ -99,15 +98,6 @@ def test_random_actions_of_a_batch_keep_to_the_masks(kind: Any) -> None:
     assert allowed.all()
     assert data["next", "done"].any()
     assert not data["action_mask"].all()
-
-
-def test_all_that_a_mask_allows_is_drawn() -> None:
-    mask = torch.zeros(400, 2, 3, dtype=torch.bool)
-    mask[:, 0, 2] = mask[:, 1, 0] = True
-
-    drawn = MaskedChoice([2, 3], False, (2, 3)).draw(mask, torch.Generator().manual_seed(0))
-
-    assert {tuple(pair) for pair in drawn.tolist()} == {(0, 2), (1, 0)}
 
 
 @pytest.mark.matrix

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("pettingzoo")
+
+import gymnasium
+from pettingzoo import ParallelEnv as LibraryParallelEnv
 
 from steppe import MarlGroupMapType, ParallelEnv, SerialEnv, check_env_specs, list_envs, make_env
 from steppe.errors import ActionError, EnvNotFound, NotSupported, SpecError
@@ -107,8 +111,7 @@ def test_random_actions_are_among_those_that_the_mask_allows(categorical):
 
 def test_one_seed_gives_the_same_random_actions_in_every_class():
     env = PettingZooEnv("mpe2/simple_tag_v3")
-    assert not env.chooses_random_actions
-    assert PettingZooEnv("classic/connect_four_v3").chooses_random_actions
+    assert not env.action_masks
     env.set_seed(2)
     alone = env.rollout(5)
 
@@ -120,12 +123,56 @@ def test_one_seed_gives_the_same_random_actions_in_every_class():
         assert torch.equal(together[group, "action"], alone[group, "action"])
 
 
-def test_masks_of_the_data_count_before_those_of_the_environment():
+def test_masks_of_the_data_count():
     env = PettingZooEnv("classic/connect_four_v3")
     td = env.reset()
     td["player_0", "action_mask"] = torch.tensor([[False] * 6 + [True]])
 
+    assert env.action_masks["player_0", "action"] == ("player_0", "action_mask")
     assert {env.rand_action(td.clone())["player_0", "action"].item() for _ in range(10)} == {6}
+    with pytest.raises(SpecError, match=r"env.rand_action\(env.reset\(\)\)"):
+        env.rand_action()
+
+
+class Tables(LibraryParallelEnv):
+    """Three players of one table, whose infos say which of their actions are allowed: two, three, and all of four."""
+
+    metadata: ClassVar = {"name": "tables_v0"}
+
+    def __init__(self):
+        self.possible_agents = ["player_0", "player_1", "player_2"]
+        self.steps = 0
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(0, 1, (1,))
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(4 if agent == "player_2" else 3 + int(agent[-1]))
+
+    def _answers(self):
+        observations = {agent: np.zeros(1, np.float32) for agent in self.agents}
+        masks = {f"player_{i}": np.arange(3 + i) == self.steps % (3 + i) for i in range(2)}
+        return observations, {agent: {"action_mask": masks[agent]} if agent in masks else {} for agent in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.steps = list(self.possible_agents), 0
+        return self._answers()
+
+    def step(self, actions):
+        assert actions["player_0"] == self.steps % 3
+        assert actions["player_1"] == self.steps % 4
+        self.steps += 1
+        observations, infos = self._answers()
+        over = dict.fromkeys(self.agents, self.steps == 9)
+        return observations, dict.fromkeys(self.agents, 1.0), over, dict.fromkeys(self.agents, False), infos
+
+
+@pytest.mark.parametrize("batch", [None, SerialEnv])
+def test_agents_of_a_group_have_masks_of_their_own_sizes_or_none(batch):
+    env = PettingZooWrapper(Tables()) if batch is None else batch(2, lambda: PettingZooWrapper(Tables()))
+
+    assert env.action_masks == {("player", "action"): ("player", "action_mask")}
+    assert env.rollout(20).batch_size[-1] == 9
 
 
 def test_the_mask_that_is_an_info_is_an_entry_once():

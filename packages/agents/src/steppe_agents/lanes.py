@@ -313,7 +313,7 @@ class Lanes:
         env = self.env
         td = carrier.copy()
         if isinstance(self.act, RandomActions):
-            td = self._random(td, lanes)
+            td = self.act.write_rows(td, lanes)
         elif self._checked:
             td = self._called(td, lanes)
         else:
@@ -368,19 +368,6 @@ class Lanes:
                 f"The policy writes {below_next(lost[0])!r}, which is there at its next step only if it is there at a "
                 "reset too: append a TensorDictPrimer with it to the environment, or declare agent_state_spec."
             )
-
-    def _random(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """Add random actions. Those of all lanes are drawn where they are drawn ahead: one seed gives one data set."""
-        act: Any = self.act
-        env = self.env
-        if not act.in_blocks:
-            if not env.batch_dims:
-                return td.update(env.rand_action(td[0]).select(*env.action_keys).unsqueeze(0))
-            return env.rand_action(td) if len(lanes) == self.n else env.rand_action_at(td, lanes)
-        for key, values in act.take(1).items():
-            value = values[0]
-            td.set(key, value[_tensor(lanes)] if env.batch_dims else value.unsqueeze(0))
-        return td
 
     def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
         late = _tensor([self._steps_of[row.own_lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended

@@ -17,6 +17,9 @@ __all__ = ["ArrayDataEnv", "DataEnv"]
 class _Drawing(EnvBase):
     """Specs, and the generator that data is drawn with."""
 
+    # Random masks may allow no action.
+    masks_may_be_empty = True
+
     def __init__(
         self,
         observation: dict[Any, Spec] | Composite,

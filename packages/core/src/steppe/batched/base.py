@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import cloudpickle
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.batched.attributes import NO_CALL, dispatched
 from steppe.batched.backends.base import Backend
@@ -445,36 +446,31 @@ class BatchedEnv(EnvBase):
 
     # -- random actions -------------------------------------------------------------------------------------------
 
-    @property
-    def chooses_random_actions(self) -> bool:
-        """Whether one of the environments knows better than its spec which actions are allowed."""
-        return self._has_own_rand_action or any(one.chooses_random_actions for one in self.start()._backend.reports)
+    @property  # type: ignore[misc]
+    def action_masks(self) -> Mapping[NestedKey, NestedKey]:
+        """The masks of the environments' actions, see :attr:`EnvBase.action_masks`."""
+        return self.start()._layout.action_masks
 
     @property
-    def _has_own_rand_action(self) -> bool:
-        return type(self).rand_action is not BatchedEnv.rand_action or "rand_action" in vars(self)
+    def masks_may_be_empty(self) -> bool:  # type: ignore[override]
+        """Whether a mask of an environment may allow no action before the episode has ended."""
+        return any(one.masks_may_be_empty for one in self.start()._backend.reports)
 
-    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions into ``tensordict``; each environment's own, where one of them chooses them itself."""
-        self.start()
-        if not any(one.chooses_random_actions for one in self._backend.reports):
-            return super().rand_action(tensordict)
-        actions = self._chosen(list(range(self.num_workers)), tensordict)
-        return actions if tensordict is None else put_actions(self, tensordict, actions)
+    @property
+    def _draws_inside(self) -> bool:
+        return any(one.chooses_random_actions for one in self.start()._backend.reports)
 
-    def rand_action_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
-        self.start()
-        index = self.checked_rows(rows, "rand_action_at")
-        chosen = index.numel() and any(one.chooses_random_actions for one in self._backend.reports)
-        if self._has_own_rand_action or not chosen:
-            return super().rand_action_at(tensordict, rows)
-        return tensordict.update(self._chosen(index.tolist(), tensordict))
+    def _drawn_inside(self, tensordict: TensorDictBase | None, rows: torch.Tensor | None) -> TensorDictBase:
+        actions = self._chosen(list(range(self.num_workers)) if rows is None else rows.tolist(), tensordict)
+        if tensordict is None:
+            return actions
+        return put_actions(self, tensordict, actions) if rows is None else tensordict.update(actions)
 
     def _chosen(self, rows: list[int], tensordict: TensorDictBase | None) -> TensorDictBase:
-        """The random actions that some environments choose, ``[k]``; others are not asked.
+        """Return the random actions of some environments, ``[k]``, each drawn by its own ``rand_action``.
 
         Args:
-            rows: which.
+            rows: the environments.
             tensordict: their data ``[k]``, or None.
         """
         calls: list[Any] = [NO_CALL] * self.num_workers

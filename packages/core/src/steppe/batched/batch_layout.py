@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tensordict import NestedKey
 
 from steppe.envs import EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
@@ -27,7 +28,9 @@ class EnvReport:
         handed_on: the entries of ``carried`` that a step copies to ``next`` unchanged.
         reads_root: whether a step may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step that ends no row.
-        chooses_random_actions: whether its own ``rand_action`` knows better than its spec what is allowed.
+        chooses_random_actions: whether it overrides ``rand_action``.
+        action_masks: see :attr:`EnvBase.action_masks`.
+        masks_may_be_empty: whether a mask may allow no action before the episode has ended.
     """
 
     specs: dict[str, Composite]
@@ -38,9 +41,16 @@ class EnvReport:
     passed_through: tuple[Any, ...]
     supports_set_state: bool
     chooses_random_actions: bool
+    action_masks: dict[NestedKey, NestedKey]
+    masks_may_be_empty: bool
     handed_on: tuple[Any, ...] = ()
     reads_root: bool = False
     flags_every_step: bool = False
+
+    def has_mask(self, key: NestedKey, mask_key: NestedKey) -> bool:
+        """Return whether the specs have an action and an observation or state of these keys."""
+        roots = [self.specs[kind].get(mask_key, None) for kind in ("observation", "state")]
+        return self.specs["action"].get(key, None) is not None and any(leaf is not None for leaf in roots)
 
 
 def report(env: EnvBase) -> EnvReport:
@@ -60,6 +70,8 @@ def report(env: EnvBase) -> EnvReport:
         flags_every_step=layout is None or layout.flags_every_step,
         supports_set_state=env.supports_set_state,
         chooses_random_actions=env.chooses_random_actions,
+        action_masks=dict(env.action_masks),
+        masks_may_be_empty=env.masks_may_be_empty,
     )
 
 
@@ -106,9 +118,11 @@ class BatchLayout:
         row: the spec of one row of storage; None where data has no fixed place, or differs from row to row.
         masked: whether a row can be reset in parts, so that masks have a place in storage too.
         passed_through: states that some of them pass through, see :attr:`EnvBase.passed_through_keys`.
+        action_masks: the masks of the actions of all environments.
 
     Raises:
-        NotSupported: the environments have different batch sizes, or different ``env_info_spec``.
+        NotSupported: the environments have different batch sizes, different ``env_info_spec``, or different masks for
+            the same entries.
     """
 
     def __init__(self, reports: list[EnvReport]) -> None:
@@ -121,6 +135,14 @@ class BatchLayout:
                 )
             if other.env_info != first.env_info:
                 raise NotSupported(f"Environments 0 and {i} differ in env_info_spec, and a batch has one for all.")
+        self.action_masks = {key: mask for one in reports for key, mask in one.action_masks.items()}
+        for i, other in enumerate(reports):
+            own = other.action_masks
+            if any(own.get(key) != mask and other.has_mask(key, mask) for key, mask in self.action_masks.items()):
+                raise NotSupported(
+                    f"Environment {i} declares action_masks={own}, and the batch has {self.action_masks}. A batch has "
+                    "one mapping: declare the same masks, or name the entries differently."
+                )
         n = len(reports)
         self.passed_through = tuple(dict.fromkeys(key for one in reports for key in one.passed_through))
         self.size = first.batch_size

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.batched.attributes import Dispatched
 from steppe.batched.unbuffered import sent
@@ -79,19 +79,24 @@ class BatchView(EnvBase):
         """See :attr:`EnvBase.passed_through_keys`."""
         return self._batch.passed_through_keys
 
-    @property
-    def chooses_random_actions(self) -> bool:
-        """Whether one of the environments of the batch knows better than its spec which actions are allowed."""
-        own = type(self).rand_action is not BatchView.rand_action or "rand_action" in vars(self)
-        return own or self._batch.chooses_random_actions
+    @property  # type: ignore[misc]
+    def action_masks(self) -> Mapping[NestedKey, NestedKey]:
+        """The masks of the batch, see :attr:`EnvBase.action_masks`."""
+        return self._batch.action_masks
 
-    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions into ``tensordict``; those of the rows' environments, where these choose them."""
-        if not self._batch.chooses_random_actions:
-            return super().rand_action(tensordict)
+    @property
+    def masks_may_be_empty(self) -> bool:  # type: ignore[override]
+        """Whether a mask of the batch may allow no action before the episode has ended."""
+        return self._batch.masks_may_be_empty
+
+    @property
+    def _draws_inside(self) -> bool:
+        return self._batch.chooses_random_actions
+
+    def _drawn_inside(self, tensordict: TensorDictBase | None, rows: torch.Tensor | None) -> TensorDictBase:
         if tensordict is None:
             tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
-        return self._batch.rand_action_at(tensordict, self._rows)
+        return self._batch.rand_action_at(tensordict, self._rows if rows is None else self._rows[rows])
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the rows of the view, one after another; returns the next seed."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs.env_meta import check_takes_one
 from steppe.envs.reset_and_step import ResetAndStep
 from steppe.envs.rollout.random_actions import draw_actions
 from steppe.envs.row_access import full_width
 from steppe.envs.seeding import next_seed
-from steppe.errors import NotSupported
-from steppe.specs import CPU
+from steppe.errors import NotSupported, SpecError
+from steppe.specs import CPU, is_key
 
 __all__ = ["SeedsAndActions"]
 
@@ -62,24 +63,70 @@ class SeedsAndActions(ResetAndStep):
         return generator
 
     @property
+    def action_masks(self) -> Mapping[NestedKey, NestedKey]:
+        """Which entry of the root is the mask of which action, ``{action key: mask key}``; empty by default.
+
+        An environment that allows other actions in each state assigns it in ``__init__``::
+
+            self.action_spec = Categorical(5)
+            self.observation_spec = Composite(action_mask=Binary(5, dtype=torch.bool))
+            self.action_masks = {"action": "action_mask"}
+
+        Random actions are then drawn among those that the mask in the data allows, in ``rand_action``, ``rand_step``,
+        rollouts, batches and collectors. A mask is an observation or a state, bool, with True for each allowed
+        category: ``[*B, n]`` for a Categorical or OneHot action, ``[*B, sum(nvec)]`` for several choices; for these
+        also ``[*B, choices, n]``, or ``[*B, n1, n2, ...]`` with a flag for each combination. The mask of an agent that
+        does not act allows all its actions. A batch has the masks of its environments, and a TransformedEnv those of
+        its base whose actions no transform changes, and those that its transforms declare, as ``ActionMask`` does.
+        """
+        return self.base_state.action_masks
+
+    @action_masks.setter
+    def action_masks(self, masks: Mapping[NestedKey, NestedKey]) -> None:
+        if not isinstance(masks, Mapping) or not all(is_key(key) for pair in masks.items() for key in pair):
+            raise SpecError(f"action_masks is a mapping such as {{'action': 'action_mask'}}, found {masks!r}.")
+        self.base_state.action_masks = dict(masks)
+        self.specs_changed()
+
+    #: Whether a mask may allow no action before the episode has ended, as in a game that is lost with the next move.
+    #: Any action is then drawn. False: that raises SpecError.
+    masks_may_be_empty: bool = False
+
+    @property
     def chooses_random_actions(self) -> bool:
-        """Whether its own ``rand_action`` knows better than ``action_spec`` what is allowed: masks in data, say."""
+        """Whether random actions come from an overridden ``rand_action``, of this class or an environment inside."""
+        return self._overrides_rand_action or self._draws_inside
+
+    @property
+    def _overrides_rand_action(self) -> bool:
         return type(self).rand_action is not SeedsAndActions.rand_action or "rand_action" in vars(self)
+
+    @property
+    def _draws_inside(self) -> bool:
+        """Whether an environment inside this one overrides ``rand_action``, which :meth:`_drawn_inside` calls."""
+        return False
+
+    def _drawn_inside(self, tensordict: TensorDictBase | None, rows: torch.Tensor | None) -> TensorDictBase:
+        """Write the random actions of environments inside this one into data; see :func:`draw_actions`."""
+        raise NotImplementedError
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write random actions into ``tensordict`` and return it.
 
-        A class whose actions are masked by data writes a method of its own; batches and transformed environments ask
-        it too.
+        If actions are masked by data, declare the masks with :attr:`action_masks`. A class that overrides this method
+        is called by batches and transformed environments too, one environment after the other.
 
         Args:
             tensordict: data to write into, of the environment's batch size; by default a new one. An environment that
-                is not batch-locked draws for whatever batch size it has.
+                is not batch-locked draws for the batch size of the data. Masks are read from it.
+
+        Raises:
+            SpecError: a mask of :attr:`action_masks` is missing, of another shape or dtype, or allows no action.
 
         Returns:
             ``tensordict`` with an entry of the spec's shape and dtype at each of ``action_keys``.
         """
-        return draw_actions(self, tensordict, self.base_state.generator)
+        return self._drawn_inside(tensordict, None) if self._draws_inside else draw_actions(self, tensordict)
 
     def rand_action_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
         """Write random actions of some rows of the batch into ``tensordict`` and return it.
@@ -91,9 +138,12 @@ class SeedsAndActions(ResetAndStep):
         index = self.checked_rows(rows, "rand_action_at")
         if not self.batch_locked and not self.batch_size:
             return self.rand_action(tensordict)
-        # Actions of all rows are drawn, whichever are asked for: the numbers that follow do not depend on it.
-        drawn = self.rand_action(full_width(self, tensordict, index)).select(*self.action_keys)
-        return tensordict.update(drawn[index])
+        if self._overrides_rand_action:
+            drawn = self.rand_action(full_width(self, tensordict, index)).select(*self.action_keys)
+            return tensordict.update(drawn[index])
+        if self._draws_inside and index.numel():
+            return self._drawn_inside(tensordict, index)
+        return draw_actions(self, tensordict, index)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """``rand_action`` followed by ``step``; without ``tensordict`` it acts on nothing but the action."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
 
 import torch
+from tensordict import NestedKey
 
 from steppe.envs.data_types import Key
 from steppe.specs import Composite
@@ -86,6 +87,7 @@ class BaseState:
         validated: ``"reset"`` and ``"step"``, once the data of a first one was held against the specs.
         extra_outputs: keys that a step returns and no spec describes.
         generator: of random actions; None where they follow torch's global one.
+        action_masks: which entry of the root is the mask of which action.
         auto_reset: the memory of an environment that resets itself inside ``_step``.
         row_steps: steps on TensorDicts that go through rows; None where there are none.
         row_problem: why an array environment has no row writer; None where it has one.
@@ -110,6 +112,7 @@ class BaseState:
     validated: set[str] = field(default_factory=set)
     extra_outputs: set[Key] = field(default_factory=set)
     generator: torch.Generator | None = None
+    action_masks: dict[NestedKey, NestedKey] = field(default_factory=dict)
     auto_reset: AutoResetMemory | None = None
     row_steps: RowSteps | type[Unknown] | None = Unknown
     row_problem: str | type[Unknown] | None = Unknown

@@ -29,7 +29,7 @@ from .dtypes import CPU, numpy_to_torch_dtype_dict, torch_to_numpy_dtype_dict
 from .entry_kinds import INPUT_KINDS, OUTPUT_KINDS, SPEC_KINDS
 from .foreign_specs import conversion_hint
 from .from_data import make_composite_from_td
-from .keys import as_path, below_next, is_memory, is_private
+from .keys import as_path, below_next, is_key, is_memory, is_private
 from .multi_categorical import MultiCategorical
 from .multi_one_hot import MultiOneHot
 from .nontensor import NonTensor
@@ -81,6 +81,7 @@ __all__ = [
     "contains_lazy_spec",
     "conversion_hint",
     "every_leaf_key",
+    "is_key",
     "is_memory",
     "is_private",
     "make_composite_from_td",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import dispatch
 
 from steppe.errors import NotSupported, SpecError
@@ -74,8 +75,8 @@ class Transform(Placed):
             only the rows that the transform ends need the second round trip.
         writes_step: whether the inverse may write a mask ``"_step"`` that excludes rows from a step. Default: whether
             the class overrides ``_inv_call``.
-        masks_actions: whether it changes the mask of an action spec while the environment runs. The environments of a
-            batch then draw random actions themselves.
+        action_masks: ``{action key: mask key}``, which entry of the root is the mask of which action, for random
+            actions; see :attr:`EnvBase.action_masks`. Default: empty.
         needs_all_rows: whether it needs the data of all rows of a batch, because it steps the environment itself, or
             keeps state for each row outside the data. ``step_at`` and ``reset_at`` then pass it all rows, with
             ``"_step"`` and ``"_reset"`` masks. Default: whether the class overrides ``_step`` or ``_reset``.
@@ -86,7 +87,7 @@ class Transform(Placed):
     invertible: bool = False
     enable_inv_on_reset: bool = False
     only_ends: bool = False
-    masks_actions: bool = False
+    action_masks: Mapping[NestedKey, NestedKey] = MappingProxyType({})
     #: Whether methods keep no reference to the tensors that they receive. Otherwise they receive copies, because the
     #: memory of rows is written again at the next step.
     keeps_nothing: bool = False

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from steppe.arguments import unknown_argument
@@ -158,9 +158,9 @@ class Compose(Transform):
         return all(transform.only_ends for transform in self if transform.writes_done)
 
     @property
-    def masks_actions(self) -> bool:  # type: ignore[override]
-        """Whether one of them changes the masks of action specs."""
-        return any(transform.masks_actions for transform in self)
+    def action_masks(self) -> Mapping[NestedKey, NestedKey]:  # type: ignore[override]
+        """The masks that the transforms declare."""
+        return {key: mask for transform in self for key, mask in transform.action_masks.items()}
 
     @property
     def needs_all_rows(self) -> bool:

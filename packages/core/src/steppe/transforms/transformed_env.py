@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.envs import EnvBase, Unknown
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import SPEC_KINDS, Composite
+from steppe.specs import SPEC_KINDS, Categorical, Composite, OneHot, Spec
 from steppe.transforms.base import Transform
 from steppe.transforms.callable_transform import as_transform
 from steppe.transforms.compiled.pipeline import leaves
@@ -342,30 +343,33 @@ class TransformedEnv(TransformedSteps):
         self.transform._set_seed(seed)
         self._base.set_seed(seed)
 
-    @property
-    def chooses_random_actions(self) -> bool:
-        """Whether a transform or the base environment draws random actions itself, instead of from its first spec."""
-        masked = self._has_own_rand_action or self.transform.masks_actions
-        return masked or self._base.chooses_random_actions
+    @property  # type: ignore[misc]
+    def action_masks(self) -> Mapping[NestedKey, NestedKey]:
+        """The masks of the base whose actions no transform changes, and those that transforms declare."""
+        base, declared = self._base.action_masks, self.transform.action_masks
+        if base and self._compiled.inverses:
+            before, after = self._base.full_action_spec, self.full_action_spec
+            base = {
+                key: mask for key, mask in base.items() if _same_choice(before.get(key, None), after.get(key, None))
+            }
+        return {**base, **declared} if declared else base
 
     @property
-    def _has_own_rand_action(self) -> bool:
-        return type(self).rand_action is not TransformedEnv.rand_action or "rand_action" in vars(self)
-
-    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions into ``tensordict`` and return it; the base draws them if it has rules of its own."""
-        return self._base.rand_action(tensordict) if self._base_chooses else super().rand_action(tensordict)
-
-    def rand_action_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
-        if self._base_chooses and not self._has_own_rand_action:
-            return self._base.rand_action_at(tensordict, rows)
-        return super().rand_action_at(tensordict, rows)
+    def masks_may_be_empty(self) -> bool:  # type: ignore[override]
+        """Whether a mask may allow no action before the episode has ended, as the base environment says."""
+        return self._base.masks_may_be_empty
 
     @property
-    def _base_chooses(self) -> bool:
-        """Whether the base environment chooses random actions, and no transform changes them or masks them."""
-        changed = self._compiled.inverses and self.full_action_spec != self._base.full_action_spec
-        return not (changed or self.transform.masks_actions) and self._base.chooses_random_actions
+    def _draws_inside(self) -> bool:
+        """Whether the base environment overrides ``rand_action``, and no transform changes or masks its actions."""
+        if not self._base.chooses_random_actions or self.transform.action_masks:
+            return False
+        return not self._compiled.inverses or self.full_action_spec == self._base.full_action_spec
+
+    def _drawn_inside(self, tensordict: TensorDictBase | None, rows: torch.Tensor | None) -> TensorDictBase:
+        if rows is None or tensordict is None:
+            return self._base.rand_action(tensordict)
+        return self._base.rand_action_at(tensordict, rows)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -449,3 +453,16 @@ class TransformedEnv(TransformedSteps):
 
 class AutoResetEnv(TransformedEnv):
     """Same as :class:`TransformedEnv`, under TorchRL's name for one with an ``AutoResetTransform`` (steppe-time)."""
+
+
+def _same_choice(before: Spec | None, after: Spec | None) -> bool:
+    """Return whether two specs of an action are equal, apart from the masks that they show."""
+    return _unmasked(before) == _unmasked(after)
+
+
+def _unmasked(spec: Spec | None) -> Spec | None:
+    if not isinstance(spec, (Categorical, OneHot)):
+        return spec
+    spec = spec.clone()
+    spec.update_mask(None)
+    return spec

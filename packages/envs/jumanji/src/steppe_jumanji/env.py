@@ -15,7 +15,6 @@ from steppe.errors import NotSupported
 from steppe.registry import AvailableEnvs, env_not_found
 from steppe_jax import EnvFunctions, JaxEnv, Outcome, check_single, leaf_paths
 
-from .masks import MaskedChoice
 from .names import env_names
 from .specs import action_spec, observation_specs
 
@@ -42,8 +41,8 @@ class JumanjiWrapper(JaxEnv):
     ``("state", ...)``        the state of Jumanji, with ``state_in_data``; otherwise see ``env.jax_state``
     ========================  =========================================================================================
 
-    Random actions (``rand_action``, ``rollout`` without a policy) respect the mask in the data, also in a
-    ``ParallelEnv`` of such environments.
+    The mask is declared as :attr:`action_masks`, so random actions (``rand_action``, ``rollout`` without a policy)
+    respect the one in the data. If it allows nothing, as for a trapped snake, any action may be drawn.
 
     Attributes that this class lacks (``num_rows``, ``time_limit``, ...) are looked up on the environment.
 
@@ -62,6 +61,7 @@ class JumanjiWrapper(JaxEnv):
 
     git_url = "https://github.com/instadeepai/jumanji"
     libname = "jumanji"
+    masks_may_be_empty = True
     available_envs = AvailableEnvs(env_names)
 
     def __init__(
@@ -89,15 +89,9 @@ class JumanjiWrapper(JaxEnv):
             **kwargs,
         )
         self.wrap_library(env)
-        self.__dict__["_choice"] = self._masked_choice(library_spec)
+        if _MASK in self.observation_keys and hasattr(library_spec, "num_values"):
+            self.action_masks = {self.action_entry: _MASK}
         self.__dict__["_viewer"] = None
-
-    def _masked_choice(self, library_spec: Any) -> MaskedChoice | None:
-        sizes = getattr(library_spec, "num_values", None)
-        if _MASK not in self.observation_keys or sizes is None:
-            return None
-        shape = self.full_observation_spec[_MASK].shape[len(self.batch_size) :]
-        return MaskedChoice(np.asarray(sizes).reshape(-1).tolist(), np.ndim(sizes) == 0, shape)
 
     @property
     def lib(self) -> Any:
@@ -105,22 +99,6 @@ class JumanjiWrapper(JaxEnv):
         import jumanji
 
         return jumanji
-
-    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions that the mask in ``tensordict`` allows. Without a mask, any action may be drawn."""
-        mask = tensordict.get(_MASK, None) if tensordict is not None else None
-        if mask is None or self._choice is None:
-            return super().rand_action(tensordict)
-        assert tensordict is not None
-        action = self._choice.draw(mask, self.base_state.generator)
-        if self.one_hot_sizes is not None:
-            parts = action.unsqueeze(-1) if self._choice.single else action
-            one_hot = [
-                torch.nn.functional.one_hot(part, size)
-                for part, size in zip(parts.unbind(-1), self.one_hot_sizes, strict=True)
-            ]
-            action = torch.cat(one_hot, -1)
-        return tensordict.set(self.action_entry, action.to(self.action_spec.dtype))
 
     def render(self, tensordict: TensorDictBase | None = None, row: int = 0) -> Any:
         """Draw one environment with the viewer of Jumanji.

@@ -78,8 +78,7 @@ class Agent:
                     f"An action mask needs a Discrete action space. Agent {name!r} has a mask, and the space "
                     f"{action_space}."
                 )
-            self.n_actions = int(action_space.n)
-            entries[_MASK] = Binary(shape=(self.n_actions,), dtype=torch.bool, device=device)
+            entries[_MASK] = Binary(shape=(int(action_space.n),), dtype=torch.bool, device=device)
         if use_mask:
             entries["mask"] = Binary(shape=(), dtype=torch.bool, device=device)
         self._infos = {key: np.asarray(value) for key, value in info.items() if key != _MASK and _is_number(value)}

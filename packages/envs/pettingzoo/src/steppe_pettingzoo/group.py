@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from steppe.specs import Binary, Categorical, Composite, OneHot, Unbounded
+from steppe.specs import Binary, Composite, Unbounded
 from steppe.storage import build_td
 
 from .agent import Agent, Key
@@ -37,9 +37,8 @@ class AgentGroup:
         flag = Binary(shape=(*size, 1), dtype=torch.bool, device=device)
         self.done_spec = Composite({name: flag.clone() for name in _FLAGS}, shape=size, device=device)
         self.alike = all(agent.fields == agents[0].fields for agent in agents[1:])
-        masked = self.alike and all(agent.has_action_mask for agent in agents)
-        #: The action spec of one agent, if all agents of the group have masks of one size. Otherwise None.
-        self.choice: Categorical | OneHot | None = agents[0].action_spec["action"] if masked else None
+        #: Whether the library provides an action mask for at least one agent.
+        self.has_action_masks = any(agent.has_action_mask for agent in agents)
         self._are_integers = all(agent.choices for agent in agents)
         #: The arrays that the observations of a step are written into.
         self.rows = ObservationRows(self)
@@ -57,16 +56,6 @@ class AgentGroup:
             actions = list(stacked.unbind(0))
         on_device = self.device is not None and self.device.type != "cpu"
         return [action.cpu() for action in actions] if on_device else actions
-
-    def draw(self, mask: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        """Draw random actions ``[agents, ...]`` that a mask ``[agents, n]`` allows; any, in rows that allow none."""
-        assert self.choice is not None
-        mask = mask.cpu()
-        weights = (mask | ~mask.any(-1, keepdim=True)).float()
-        action = torch.multinomial(weights, 1, generator=generator)[:, 0]
-        if isinstance(self.choice, OneHot):
-            action = torch.nn.functional.one_hot(action, weights.shape[-1])
-        return action.to(device=self.device, dtype=self.choice.dtype)
 
 
 class ObservationRows:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from steppe.envs import GroupMap, LibraryWrapper, MarlGroupMapType, as_flag, as_numbers, group_agents, system_seed
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.registry import AvailableEnvs
-from steppe.specs import Binary, Categorical, Composite, OneHot, Spec, Unbounded
+from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.storage import build_td
 from steppe_gym import SpaceReader, space_to_spec
 
@@ -53,8 +53,8 @@ class PettingZooWrapper(LibraryWrapper):
     of one agent, whose ``"mask"`` is True; the actions of other agents are ignored. After an agent has ended, its
     observations and rewards are zero, and its done entries keep their values.
 
-    Random actions (``rand_action``, ``rollout`` without a policy) respect the action masks in the data, or those of the
-    last step if the data has none, also in a ``ParallelEnv``.
+    The action masks are declared as :attr:`action_masks`, so random actions (``rand_action``, ``rollout`` without a
+    policy) respect those in the data.
 
     Args:
         env: the environment.
@@ -186,7 +186,9 @@ class PettingZooWrapper(LibraryWrapper):
         self.action_spec = Composite({group.name: group.action_spec for group in self.groups}, device=device)
         self.reward_spec = Composite({group.name: group.reward_spec for group in self.groups}, device=device)
         self.done_spec = Composite({**done, **{group.name: group.done_spec for group in self.groups}}, device=device)
-        state["_last_masks"] = {}
+        self.action_masks = {
+            (group.name, "action"): (group.name, "action_mask") for group in self.groups if group.has_action_masks
+        }
 
     def _state_spec(self) -> Spec:
         space = getattr(self._env, "state_space", None)
@@ -257,7 +259,6 @@ class PettingZooWrapper(LibraryWrapper):
             )
         data: dict[str, Any] = {}
         acting = set(outcome.acting)
-        self.__dict__["_last_masks"] = masks = {}
         for group in self.groups:
             rows, n = group.rows, len(group.agents)
             rows.clear()
@@ -280,11 +281,7 @@ class PettingZooWrapper(LibraryWrapper):
                     terminated, truncated = ended.get(name, (False, False))
                     extra["terminated"][i], extra["truncated"][i] = terminated, truncated
                     extra["done"][i] = terminated or truncated
-                if agent.has_action_mask:
-                    masks[name] = torch.from_numpy(out["action_mask"].copy())
             data[group.name] = rows.data(extra)
-            if group.choice is not None:
-                masks[group.name,] = data[group.name].get("action_mask")
         if self.return_state:
             data["state"] = self._to_device(self._state())
         done, terminated, truncated = self._episode_flags() if some_ended else (False, False, False)
@@ -336,62 +333,6 @@ class PettingZooWrapper(LibraryWrapper):
     def _set_seed(self, seed: int | None) -> None:
         # Without a seed, the library would continue from the last one.
         self.__dict__["_pending_seed"] = system_seed() if seed is None else seed
-
-    # -- random actions -------------------------------------------------------------------------------------------
-
-    @property
-    def chooses_random_actions(self) -> bool:
-        """Whether this class draws random actions itself, because agents have action masks."""
-        overridden = type(self).rand_action is not PettingZooWrapper.rand_action or "rand_action" in vars(self)
-        return overridden or any(agent.has_action_mask for _, _, agent in self._index.values())
-
-    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write random actions that the action masks allow.
-
-        Args:
-            tensordict: data with the masks, to write into. ``None``: a new TensorDict, and the masks of the last step.
-        """
-        if tensordict is None:
-            tensordict = TensorDict({}, batch_size=self.batch_size, device=self.device)
-        drawn = {group.name: self._draw_group(group, tensordict.get(group.name, None)) for group in self.groups}
-        if any(action is None for action in drawn.values()):
-            tensordict = super().rand_action(tensordict)
-        for group in self.groups:
-            action, present = drawn[group.name], tensordict.get(group.name, None)
-            if action is None:
-                self._redraw_masked(group, present)
-            elif present is None:
-                tensordict.set(group.name, TensorDict({"action": action}, [len(group.agents)]))
-            else:
-                present.set("action", action)
-        return tensordict
-
-    def _draw_group(self, group: AgentGroup, present: TensorDictBase | None) -> torch.Tensor | None:
-        """Draw the actions of a group in one call; None if the masks of its agents differ in size or some have none."""
-        if group.choice is None or isinstance(present, LazyStackedTensorDict):
-            return None
-        mask = None if present is None else present.get("action_mask", None)
-        mask = self._last_masks.get((group.name,)) if mask is None else mask
-        return None if mask is None else group.draw(mask, self.base_state.generator)
-
-    def _redraw_masked(self, group: AgentGroup, present: Any) -> None:
-        """Draw new actions for the agents of a group that have masks, one by one."""
-        for i, agent in enumerate(group.agents):
-            last = self._last_masks.get(agent.name)
-            if last is None:
-                continue
-            mask = present[i].get("action_mask", None)
-            drawn = self._draw(agent, last if mask is None else mask.cpu())
-            if isinstance(present, LazyStackedTensorDict):  # get() returns a stacked copy, so the part is written
-                present.tensordicts[i].set("action", drawn)
-            else:
-                present.get("action")[i] = drawn
-
-    def _draw(self, agent: Agent, allowed: torch.Tensor) -> torch.Tensor:
-        leaf = agent.action_spec["action"]
-        kind = OneHot if isinstance(leaf, OneHot) else Categorical
-        masked_spec = kind(agent.n_actions, dtype=leaf.dtype, mask=allowed)
-        return masked_spec.rand(generator=self.action_generator())
 
     # -- the library ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""ActionMask: only actions that the environment allows now are drawn."""
+"""ActionMask: random actions are drawn among those that the environment allows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _KINDS = (OneHot, Categorical, MultiOneHot, MultiCategorical)
 class ActionMask(PlannedTransform):
     """Keeps the mask of the action's spec up to date with an entry of the data, after each step and reset.
 
-    So ``rand_action``, and whatever else reads the spec, knows what is allowed. The mask ``[*B, n]`` bool is True for
-    what is; rows that are not reset keep theirs. Around a batch it masks each row by itself. Inside one, environments
-    draw random actions themselves, as the spec of the batch does not show their masks.
+    It also declares the entry as the mask of the action (see :attr:`steppe.EnvBase.action_masks`), so random actions
+    are drawn among those that the mask in the data allows. The mask is ``[*B, n]``, True for each allowed category.
+    Rows that are not stepped or reset keep their masks in the spec. The spec of a batch of such environments has no
+    mask.
 
     Args:
         action_key: the action.
@@ -32,7 +33,6 @@ class ActionMask(PlannedTransform):
         SpecError: a key is none, the environment has no such action or mask, or the action is not of a finite kind.
     """
 
-    masks_actions = True
     needs_all_rows = True
     changed_kinds = ("action",)
 
@@ -40,6 +40,7 @@ class ActionMask(PlannedTransform):
         super().__init__([as_key(action_key), as_key(mask_key)])
         self.out_keys = []
         self.action_key, self.mask_key = self.in_keys
+        self.action_masks = {self.action_key: self.mask_key}
 
     @property
     def action_spec(self) -> Spec:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, NestedKey, TensorDict, TensorDictBase, lazy_stack
 
-from steppe.specs import Composite, StackedComposite, check_no_exclusive_keys
+from steppe.envs.rollout.masked_actions import MaskedActions
+from steppe.envs.row_access import full_width
+from steppe.errors import SpecError
+from steppe.specs import Composite, StackedComposite, check_no_exclusive_keys, union
 from steppe.storage import entries
 
 if TYPE_CHECKING:
@@ -21,9 +24,10 @@ CHUNK = 128
 
 
 def draws_in_blocks(env: EnvBase) -> bool:
-    """Whether actions may be drawn ahead: nothing the environment does changes what it accepts."""
+    """Return whether actions may be drawn ahead: no state of the environment changes which actions it accepts."""
     return (
         not env.chooses_random_actions
+        and not env.action_masks
         and bool(env.action_keys)
         and all(
             leaf is not None
@@ -38,15 +42,81 @@ def draws_in_blocks(env: EnvBase) -> bool:
 
 
 def draw_actions(
-    env: SeedsAndActions, tensordict: TensorDictBase | None, generator: torch.Generator | None
+    env: SeedsAndActions, tensordict: TensorDictBase | None, rows: torch.Tensor | None = None
 ) -> TensorDictBase:
-    """Write random actions into data, or into a new TensorDict; see :meth:`EnvBase.rand_action`."""
-    lead: tuple[int, ...] = ()
+    """Write random actions into data, or into a new TensorDict; see :meth:`EnvBase.rand_action`.
+
+    Args:
+        env: the environment. Its generator, or torch's global one, is the source of randomness.
+        tensordict: the data to write into, with the masks of ``env.action_masks``.
+        rows: the rows of the batch that the data is of. The actions of all rows are drawn in any case, so that the
+            numbers that follow do not depend on ``rows``.
+
+    Raises:
+        SpecError: a mask is missing, of another shape or dtype, or allows no action.
+    """
+    lead = torch.Size()
+    if tensordict is not None and not env.batch_locked and not env.batch_size:
+        lead = tensordict.batch_size
+    if env.action_masks:
+        sample = _masked_sample(env, tensordict, rows, lead)
+    else:
+        sample = env.full_action_spec.rand(lead, generator=env.base_state.generator)
+    if rows is not None and tensordict is not None:
+        return tensordict.update(sample[rows])
     if tensordict is None:
         tensordict = TensorDict({}, batch_size=env.batch_size, device=env.device)
-    elif not env.batch_locked and not env.batch_size:
-        lead = tuple(tensordict.batch_size)
-    return put_actions(env, tensordict, env.full_action_spec.rand(lead, generator=generator))
+    return put_actions(env, tensordict, sample)
+
+
+def _masked_sample(
+    env: SeedsAndActions, tensordict: TensorDictBase | None, rows: torch.Tensor | None, lead: torch.Size
+) -> TensorDictBase:
+    """Draw actions that the masks of the data allow."""
+    masks = env.action_masks
+    if tensordict is None:
+        raise SpecError(
+            f"{env!r} draws random actions among those that the masks {[*masks.values()]} allow, and there is no data "
+            "that holds them. Pass it: env.rand_action(env.reset())."
+        )
+    try:
+        plan = env.cached("masked_actions", lambda: _plan_of(env))
+        if rows is not None:
+            # The other rows repeat the masks of these.
+            tensordict = tensordict.select(*masks.values(), *env.done_keys, strict=False)
+            tensordict = full_width(env, tensordict, rows)
+        sample, allows = plan.draw(tensordict, lead, env.base_state.generator)
+        if not env.masks_may_be_empty:
+            for key, allowed in allows.items():
+                if not bool(allowed.all()):
+                    _check_allowed(env, tensordict, key, allowed)
+    except SpecError as error:
+        raise SpecError(f"Random actions of {env!r}: {error}") from None
+    return sample
+
+
+def _plan_of(env: SeedsAndActions) -> MaskedActions:
+    root = union(env.full_observation_spec, env.full_state_spec)
+    return MaskedActions(env.full_action_spec, root, env.action_masks, len(env.batch_size))
+
+
+def _check_allowed(env: SeedsAndActions, tensordict: TensorDictBase, key: NestedKey, allowed: torch.Tensor) -> None:
+    """Raise SpecError if a row without an allowed action has not ended and is stepped."""
+    idle = torch.zeros_like(allowed)
+    for name in env.done_keys:
+        done = tensordict.get(name, None)
+        if done is not None:
+            idle |= done.flatten(allowed.ndim).any(-1)
+    stepped = tensordict.get("_step", None)
+    if stepped is not None:
+        idle |= ~stepped
+    rows = (~(allowed | idle)).nonzero().tolist()
+    if rows:
+        where = f"in row {rows[0][0] if len(rows[0]) == 1 else tuple(rows[0])} " if rows[0] else ""
+        raise SpecError(
+            f"The mask {key!r} allows no action {where}although the episode has not ended. If that is possible, set "
+            "masks_may_be_empty = True on the environment that makes the mask: any action is then drawn."
+        )
 
 
 def put_actions(env: SeedsAndActions, tensordict: TensorDictBase, sample: TensorDictBase) -> TensorDictBase:
@@ -202,3 +272,21 @@ class RandomActions:
             for key, value in zip(self._keys, row, strict=True):
                 tensordict.set(key, value)
         return tensordict
+
+    def write_rows(self, tensordict: TensorDictBase, rows: list[int]) -> TensorDictBase:
+        """Write the actions of one step of some rows into their data, ``[k]``.
+
+        Args:
+            tensordict: the data of the rows. For an environment without a batch, its data with a first dimension of 1.
+            rows: the rows of the environment. Actions are drawn for all rows, so that one seed gives one data set.
+        """
+        env = self._env
+        if self.in_blocks:
+            for key, values in self.take(1).items():
+                tensordict.set(key, values[0, rows] if env.batch_dims else values)
+            return tensordict
+        if not env.batch_dims:
+            return tensordict.update(env.rand_action(tensordict[0]).select(*self._keys).unsqueeze(0))
+        if len(rows) == env.batch_size[0]:
+            return env.rand_action(tensordict)
+        return env.rand_action_at(tensordict, rows)

@@ -238,7 +238,7 @@ class RowPlan:
         for i in self.repeating:
             name = type(self.parts[i]).__name__
             for part, pairs in zip(self.parts[:i], self.action_pairs[:i], strict=True):
-                if part.masks_actions or (pairs and part.key_of_rows() is None):
+                if part.action_masks or (pairs and part.key_of_rows() is None):
                     return f"{type(part).__name__} inverts the action again in each step that {name} repeats."
             if self.reads_root_before(i):
                 for key, value in self.values[i].items():

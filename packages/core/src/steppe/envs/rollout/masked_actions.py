@@ -1,0 +1,265 @@
+"""MaskedActions: random actions that the masks in the data allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase, lazy_stack
+
+from steppe.errors import SpecError
+from steppe.specs import (
+    CPU,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    Spec,
+    Stacked,
+    StackedComposite,
+    as_path,
+)
+
+__all__ = ["MaskedActions"]
+
+
+class MaskedActions:
+    """Draws random actions, each masked action among those that its mask allows.
+
+    Args:
+        action: the spec of the actions.
+        root: the spec of the entries of a root: observations and states.
+        masks: ``{action key: mask key}``.
+        batch_dims: the number of batch dimensions of the environment in these specs.
+        place: which part of a stack this is, for errors.
+
+    Raises:
+        SpecError: there is no such action or mask, the action is not discrete, or the shapes do not fit.
+    """
+
+    def __init__(
+        self, action: Composite, root: Composite, masks: Mapping[NestedKey, NestedKey], batch_dims: int, place: str = ""
+    ) -> None:
+        self._masks, self._place = dict(masks), place
+        self._choices: dict[NestedKey, MaskedChoice] = {}
+        self._stacks: dict[tuple[str, ...], _StackedActions] = {}
+        for key, mask_key in masks.items():
+            prefix = _stack_prefix(action, root, key, mask_key)
+            if prefix is None:
+                self._choices[key] = MaskedChoice(key, _entry(action, key, "action"), _entry(root, mask_key, "mask"))
+            elif prefix not in self._stacks:
+                self._stacks[prefix] = _StackedActions(action, root, masks, prefix, batch_dims)
+        self._rest = action.exclude(*self._choices, *(prefix for prefix in self._stacks if prefix))
+        self._batch_dims = batch_dims
+
+    def draw(
+        self, tensordict: TensorDictBase, lead: torch.Size, generator: torch.Generator | None
+    ) -> tuple[TensorDictBase, dict[NestedKey, torch.Tensor]]:
+        """Draw the actions of one step.
+
+        Args:
+            tensordict: data ``[*lead, *batch]`` with the masks.
+            lead: leading dimensions of the data that the specs do not have.
+            generator: the source of randomness; None for torch's global one.
+
+        Raises:
+            SpecError: a mask is missing, or has another shape or dtype.
+
+        Returns:
+            The actions, and for each mask the rows ``[*lead, *batch]`` in which it allows an action.
+        """
+        allows: dict[NestedKey, torch.Tensor] = {}
+        if () in self._stacks:
+            return self._stacks[()].draw(tensordict, lead, generator, allows), allows
+        sample: TensorDictBase = self._rest.rand(lead, generator=generator)
+        for key, choice in self._choices.items():
+            mask_key = self._masks[key]
+            mask = tensordict.get(mask_key, None)
+            if not isinstance(mask, torch.Tensor):
+                found = sorted(map(str, tensordict.keys(include_nested=True, leaves_only=True)))
+                raise SpecError(
+                    f"The data{self._place} has no entry {mask_key!r}, the mask of {key!r}. Pass the data that reset, "
+                    f"step_mdp or step_and_maybe_reset returned. Found {found}."
+                )
+            try:
+                sample.set(key, choice.draw(mask, lead, generator))
+            except SpecError as error:
+                raise SpecError(f"The mask {mask_key!r}{self._place} of {key!r} {error}") from None
+            allows[mask_key] = mask.flatten(len(lead) + self._batch_dims).any(-1)
+        for prefix, stack in self._stacks.items():
+            sample.set(prefix, stack.draw(tensordict.get(prefix), lead, generator, allows))
+        return sample, allows
+
+
+class _StackedActions:
+    """Draws the actions of stacked environments or agents that differ, one after the other.
+
+    Args:
+        action, root, masks, batch_dims: see :class:`MaskedActions`.
+        prefix: the key of the stack.
+    """
+
+    def __init__(
+        self,
+        action: Composite,
+        root: Composite,
+        masks: Mapping[NestedKey, NestedKey],
+        prefix: tuple[str, ...],
+        batch_dims: int,
+    ) -> None:
+        actions, roots = _level(action, prefix), _level(root, prefix)
+        stack = actions if isinstance(actions, StackedComposite) else roots
+        assert actions is not None
+        assert roots is not None
+        assert isinstance(stack, StackedComposite)
+        self._prefix, self._dim, self._is_lazy = prefix, stack.dim, stack is actions
+        self._stacks_rows = self._dim < batch_dims
+        inside: dict[NestedKey, NestedKey] = {}
+        for key, mask_key in masks.items():
+            path, mask_path = as_path(key), as_path(mask_key)
+            if path[: len(prefix)] == prefix == mask_path[: len(prefix)]:
+                inside[_shortest(path[len(prefix) :])] = _shortest(mask_path[len(prefix) :])
+            elif path[: len(prefix)] == prefix:
+                raise SpecError(
+                    f"The members of {prefix!r} differ, so the mask of their action {key!r} must be in {prefix!r} "
+                    f"too, found {mask_key!r}."
+                )
+        self._plans = []
+        parts = zip(actions.unbind(self._dim), roots.unbind(self._dim), strict=True)
+        for i, (part, part_root) in enumerate(parts):
+            # A member whose specs have no mask may take any action.
+            own = {
+                key: mask_key
+                for key, mask_key in inside.items()
+                if part.get(key, None) is not None and part_root.get(mask_key, None) is not None
+            }
+            place = f" of row {i}" if self._stacks_rows else f" of member {i} of {_shortest(prefix)!r}"
+            self._plans.append(MaskedActions(part, part_root, own, batch_dims - self._stacks_rows, place))
+
+    def draw(
+        self,
+        tensordict: TensorDictBase,
+        lead: torch.Size,
+        generator: torch.Generator | None,
+        allows: dict[NestedKey, torch.Tensor],
+    ) -> TensorDictBase:
+        """Draw the actions of all members, and add the rows that each mask allows an action in to ``allows``."""
+        dim = self._dim + len(lead)
+        pairs = [
+            plan.draw(part, lead, generator) for plan, part in zip(self._plans, tensordict.unbind(dim), strict=True)
+        ]
+        for key in {key: None for _, found in pairs for key in found}:
+            rows = [found[key] for _, found in pairs if key in found]
+            full = _shortest((*self._prefix, *as_path(key)))
+            if self._stacks_rows:
+                everything = torch.ones_like(rows[0])
+                allows[full] = torch.stack([found.get(key, everything) for _, found in pairs], dim)
+            else:
+                allows[full] = torch.stack(rows).any(0)
+        samples = [sample for sample, _ in pairs]
+        return lazy_stack(samples, dim) if self._is_lazy else TensorDict.stack(samples, dim)
+
+
+class MaskedChoice:
+    """Draws one discrete action under a mask.
+
+    A mask has one flag for each category (that of the spec, see ``update_mask``). For several choices it may also have
+    the shape ``[*B, choices, n]``, with a row for each choice, or ``[*B, n1, n2, ...]``, with a flag for each
+    combination.
+
+    Args:
+        key: the key of the action, for errors.
+        leaf: the spec of the action.
+        mask: the spec of its mask.
+
+    Raises:
+        SpecError: the action is not discrete, or the shape of the mask does not fit.
+    """
+
+    def __init__(self, key: NestedKey, leaf: Spec, mask: Spec) -> None:
+        if not isinstance(leaf, (Categorical, OneHot)):
+            raise SpecError(f"An action with a mask must be discrete, and {key!r} is {leaf}.")
+        self._leaf, self._shape = leaf, torch.Size(mask.shape)
+        self._spec: Categorical | OneHot = leaf.clone()
+        self._spec.update_mask(torch.ones((), dtype=torch.bool, device=leaf.device))
+        assert self._spec.mask is not None
+        self._columns: torch.Tensor | None = None
+        self._sizes: list[int] | None = None
+        expected = self._spec.mask.shape
+        if self._shape == expected:
+            return
+        shapes = [tuple(expected)]
+        if isinstance(leaf, (MultiCategorical, MultiOneHot)):
+            counts = torch.as_tensor(leaf.nvec, device=CPU)
+            sizes = counts.reshape(-1, counts.shape[-1])[0].tolist()
+            lead = expected[:-1]
+            joint = torch.Size((*lead, *sizes))
+            if self._shape == joint:
+                self._sizes = sizes
+                self._spec = Categorical(joint[len(lead) :].numel(), lead, leaf.device)
+                return
+            width = self._shape[-1] if self._shape else 0
+            if self._shape[:-1] == (*lead, len(sizes)) and width >= max(sizes):
+                self._columns = torch.cat([torch.arange(n, device=CPU) + i * width for i, n in enumerate(sizes)])
+                return
+            shapes += [(*lead, len(sizes), max(sizes)), tuple(joint)]
+        raise SpecError(
+            f"The mask of the action {key!r} must have the shape {' or '.join(map(str, shapes))}, and its spec has "
+            f"{tuple(self._shape)}."
+        )
+
+    def draw(self, mask: torch.Tensor, lead: torch.Size, generator: torch.Generator | None) -> torch.Tensor:
+        """Draw an action for each row; a choice whose mask allows nothing is drawn among all categories.
+
+        Raises:
+            SpecError: the mask has another shape, or a dtype that does not hold flags.
+        """
+        if mask.shape != (*lead, *self._shape) or mask.dtype.is_floating_point or mask.dtype.is_complex:
+            raise SpecError(
+                f"must have the shape {(*lead, *self._shape)} and the dtype torch.bool, found {tuple(mask.shape)} and "
+                f"{mask.dtype}."
+            )
+        mask = mask.to(torch.bool)
+        if self._columns is not None:
+            mask = mask.flatten(-2)[..., self._columns]
+        elif self._sizes is not None:
+            mask = mask.flatten(-len(self._sizes))
+        spec = self._spec.expand((*lead, *self._spec.shape)) if lead else self._spec
+        spec.update_mask(mask)
+        drawn: torch.Tensor = spec.rand(generator=generator)
+        if self._sizes is None:
+            return drawn
+        numbers = torch.stack(torch.unravel_index(drawn, self._sizes), -1)
+        if isinstance(self._leaf, OneHot):
+            numbers = self._leaf.to_categorical_spec().to_one_hot(numbers)
+        return numbers.to(self._leaf.dtype)
+
+
+def _shortest(path: tuple[str, ...]) -> NestedKey:
+    return path[0] if len(path) == 1 else path
+
+
+def _level(spec: Composite, prefix: tuple[str, ...]) -> Composite | None:
+    level: Spec | None = spec.get(prefix, None) if prefix else spec
+    return level if isinstance(level, Composite) else None
+
+
+def _entry(spec: Composite, key: NestedKey, what: str) -> Spec:
+    leaf: Spec | None = spec.get(key, None)
+    if leaf is None or isinstance(leaf, Composite):
+        found = list(spec.keys(include_nested=True, leaves_only=True))
+        raise SpecError(f"action_masks names the {what} {key!r}, which is not in the specs. Found {found}.")
+    return leaf
+
+
+def _stack_prefix(action: Composite, root: Composite, key: NestedKey, mask_key: NestedKey) -> tuple[str, ...] | None:
+    """Return the key of the first stack above an action whose members must be drawn one by one; None if none must."""
+    path = as_path(key)
+    prefixes = [path[:n] for n in range(len(path))]
+    stacks = [prefix for prefix in prefixes if isinstance(_level(action, prefix), StackedComposite)]
+    mask = root.get(mask_key, None)
+    if not stacks and (mask is None or isinstance(mask, Stacked)):
+        # The actions are alike, and their masks are not.
+        stacks = [prefix for prefix in prefixes if isinstance(_level(root, prefix), StackedComposite)]
+    return stacks[0] if stacks else None
