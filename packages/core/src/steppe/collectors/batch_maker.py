@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
@@ -13,7 +14,7 @@ from steppe.collectors.agent_hook import AgentStepper
 from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends
-from steppe.collectors.writer import FrameList, FrameWriter, make_writer
+from steppe.collectors.writer import FrameList, FrameWriter, Key, make_writer
 from steppe.envs import DeclaredKeys, DoneGroup, EnvBase, RandomActions, declared_keys
 from steppe.errors import PolicyError
 from steppe.specs import CPU, Composite, make_composite_from_td
@@ -146,6 +147,12 @@ class BatchMaker:
             return None
         stored = self._metadata.without_mirrored(self._writer.td.copy())
         return make_composite_from_td(self._example(stored), unsqueeze_null_shapes=False)
+
+    def keep_batches_in(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
+        """Write the batches like the next one to memory that another process reads; see ``FrameWriter.move_to``."""
+        if isinstance(self._writer, FrameWriter):
+            self._writer.move_to(tensors, arrays)
+            self._row_run = None
 
     @property
     def holds_first_step(self) -> bool:

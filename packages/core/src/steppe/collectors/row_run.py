@@ -33,13 +33,13 @@ class RowRun:
     def fits(env: EnvBase, frames: FrameWriter) -> bool:
         """Whether rows hold all data of a step that the frames need."""
         writer = None if env.is_closed or env.run_type_checks or env.allow_done_after_reset else env.row_writer
-        if writer is None or not frames.flat or frames.storage.kind != "plain" or writer.layout.handed_on:
+        if writer is None or not frames.flat or not frames.on_host or writer.layout.handed_on:
             return False
         layout = writer.layout
         done = list(layout.done_keys)
         # Frames have no place for private entries.
-        roots = {key for key, _, _ in layout.observations if key in frames.storage.tensors}
-        following = {key for key, _, _ in layout.written if below_next(key) in frames.storage.tensors}
+        roots = {key for key, _, _ in layout.observations if key in frames.tensors}
+        following = {key for key, _, _ in layout.written if below_next(key) in frames.tensors}
         return (
             all(isinstance(key, str) for key, _, _ in layout.written)
             and set(frames.next_keys) == {below_next(key) for key in (*following, *done)}
@@ -61,13 +61,13 @@ class RowRun:
         false = {name: torch.zeros_like(_from_numpy(rows.next[name][part])) for name in self.done}
         self.false = {} if layout.flags_every_step else false
         # The dimension of time comes first.
-        arrays = {key: np.moveaxis(array, frames.dim, 0) for key, array in frames.storage.arrays.items()}
+        arrays = {key: np.moveaxis(array, frames.dim, 0) for key, array in frames.arrays.items()}
         written = [*(key for key, _, _ in layout.written), *(self.done if layout.flags_every_step else ())]
         self.copies = [(arrays[below_next(key)], rows.next[key][part]) for key in written if below_next(key) in arrays]
         self.flags = [(arrays[below_next(key)], rows.next[key][part]) for key in self.done]
         self.roots = [(arrays[key], *arrays_of) for key, *arrays_of in self.columns if key in arrays]
         self.known_false = [(arrays[key], arrays[below_next(key)]) for key in self.false]
-        self.actions = {key: frames.storage.tensors[key].movedim(frames.dim, 0) for key in layout.action_keys}
+        self.actions = {key: frames.tensors[key].movedim(frames.dim, 0) for key in layout.action_keys}
 
     @exclusive("collecting a batch")
     def with_policy(

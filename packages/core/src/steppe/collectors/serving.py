@@ -95,6 +95,9 @@ class WorkerLink:
             return
         _, spec, rows, nbytes = message
         self.storage = Storage.attach(StorageHandle(spec, rows, nbytes, fds[0]))
+        row = self.worker.index
+        self._row = {key: tensor[row] for key, tensor in self.storage.tensors.items()}
+        self.backend.batches.keep_batches_in(self._row, {key: array[row] for key, array in self.storage.arrays.items()})
 
     def call(self, message: Any) -> Any:
         """Run the method that a message of the caller names, and return its result."""
@@ -108,11 +111,11 @@ class WorkerLink:
     def order(self, order: int, argument: int) -> int:
         """Collect a batch into shared memory; returns how many steps it has."""
         try:
-            assert self.storage is not None
             batch = self._collected(False)
-            row = self.worker.index
-            for key, target in self.storage.tensors.items():
-                target[row].copy_(batch.get(key))
+            for key, target in self._row.items():
+                value = batch.get(key)
+                if value.data_ptr() != target.data_ptr():  # most frames are written there at once
+                    target.copy_(value)
             return self.backend.steps_of_batch
         except Exception as error:
             raise SubjectError(self.worker.index, "a batch") from error

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 from steppe.envs import DeclaredKeys, is_kept, stack_frames, without_private
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import make_composite_from_td
-from steppe.storage import Storage, entries, storage_problem
+from steppe.storage import Storage, TensorDictBuilder, entries, storage_problem
 
-__all__ = ["FrameList", "FrameWriter", "make_writer"]
+__all__ = ["FrameList", "FrameWriter", "Key", "make_writer"]
+
+Key: TypeAlias = "str | tuple[str, ...]"
 
 #: Views of single steps are kept from batch to batch up to this number.
 _MAX_VIEWS = 1 << 16
@@ -71,7 +74,8 @@ class FrameWriter:
 
     Attributes:
         td: all frames as one TensorDict of views.
-        storage: what is behind it.
+        tensors, arrays: the memory of all frames by key, for torch and, on the host, for numpy.
+        on_host: whether that memory is not on a GPU.
         root_keys, next_keys: keys of the leaves; the latter start with ``"next"``.
     """
 
@@ -85,25 +89,17 @@ class FrameWriter:
         declared: DeclaredKeys,
     ) -> None:
         self.steps, self._declared = steps, declared
-        rows = (*example.batch_size, steps)
-        if device.type == "cpu":
-            self.storage = Storage(spec, rows)
-        else:
-            self.storage = Storage(spec, rows, kind="cuda", device=device)
+        self._rows, self._device = (*example.batch_size, steps), example.device
         self.dim = example.batch_dims
-        self.td = self.storage.td.to(example.device) if example.device is not None else self.storage.td
-        self.td.names = [None] * self.dim + ["time"]
+        self.on_host = device.type == "cpu"
         self.next_keys = [key for key in keys if key[0] == "next" and not isinstance(key, str)]
         self.root_keys = [key for key in keys if key not in set(self.next_keys)]
-        tensors = self.storage.tensors
         moved = {key: ("next", key) if isinstance(key, str) else ("next", *key) for key in self.root_keys}
         following = set(self.next_keys)
         #: Root keys that the step before may have written, with their key under ``next``.
         self.carried = {key: source for key, source in moved.items() if source in following}
         self._own = [key for key in self.root_keys if key not in self.carried]
         self._order = [*self.carried, *self._own, *self.next_keys]
-        self._tensors = [tensors[key] for key in self._order]
-        self._shapes = [self._shape(tensor) for tensor in self._tensors]
         self._flat = all(isinstance(key, str) for key in self.root_keys) and all(
             len(key) == 2 for key in self.next_keys
         )
@@ -111,11 +107,35 @@ class FrameWriter:
         self._sources = [at[source] for source in self.carried.values()]
         self._next_names = [key[1] for key in self.next_keys]
         self._keep_views = steps * len(self._order) <= _MAX_VIEWS
-        self._views: list[list[torch.Tensor]] = []
-        self._first_view = 0
+        self._build = TensorDictBuilder(spec, self._rows)
+        storage = Storage(spec, self._rows) if self.on_host else Storage(spec, self._rows, kind="cuda", device=device)
+        self._use(storage.tensors, storage.arrays)
+        self._shapes = [self._shape(tensor) for tensor in self._tensors]
         self._exceptions: list[list[int]] = [[] for _ in self.carried]
         self._filled: set[Any] = set()
         self._previous: list[Any] = []
+
+    def _use(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
+        self.tensors, self.arrays = tensors, arrays
+        td = self._build(tensors)
+        self.td = td.to(self._device) if self._device is not None else td
+        self.td.names = [None] * self.dim + ["time"]
+        self._tensors = [tensors[key] for key in self._order]
+        self._views: list[list[torch.Tensor]] = []
+        self._first_view = 0
+
+    def move_to(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
+        """Keep later batches in other memory, which another process reads.
+
+        Args:
+            tensors: views ``[*B, T, *S]`` of that memory by key. Entries without one stay where they are.
+            arrays: the same memory for numpy.
+        """
+        own = self.tensors.keys() & tensors.keys()
+        self._use(
+            {**self.tensors, **{key: tensors[key] for key in own}},
+            {**self.arrays, **{key: arrays[key] for key in own if key in arrays}},
+        )
 
     @property
     def flat(self) -> bool:
@@ -156,7 +176,7 @@ class FrameWriter:
             first: 0, or 1 where step 0 has been written.
         """
         for key, value in values.items():
-            target = self.storage.tensors[key]
+            target = self.tensors[key]
             target.narrow(self.dim, first, self.steps - first).copy_(value.unsqueeze(self.dim))
             self._filled.add(key)
 
@@ -266,7 +286,7 @@ class FrameWriter:
         Args:
             written: how many steps were; those behind them become zeros.
         """
-        tensors, dim, steps = self.storage.tensors, self.dim, self.steps
+        tensors, dim, steps = self.tensors, self.dim, self.steps
         for exceptions, (key, source) in zip(self._exceptions, self.carried.items(), strict=True):
             if key in self._filled:
                 continue
