@@ -1,4 +1,4 @@
-"""What every spec can do."""
+"""Spec: the base class of all specs."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ _NO_ROWS: Rows = ()
 CHECKED = os.environ.get("CHECK_SPEC_ENCODE", "").lower() in ("1", "true", "yes")
 """Whether ``encode`` and ``to_numpy`` check their data: the environment variable CHECK_SPEC_ENCODE, read once."""
 
-# An error that lists more than this is not read.
+# Longer lists of faults are cut.
 _MOST_FAULTS = 10
 
-# A list of more data than this does not fit into memory.
+# A list of more data does not fit into memory.
 _MOST_LISTED = 2**24
 
 
 def named(key: Key, spec: Spec) -> str:
-    """How an error calls a spec: by its key where it has one, else by its class."""
+    """Return the name of a spec in errors: its key if there is one, otherwise its class."""
     return type(spec).__name__ if key is None or key == () else repr(key)
 
 
 class Spec(metaclass=SpecMeta):
     """A description of data: its shape, its dtype and the values it may take.
 
-    The shape is that of the whole datum, batch dimensions of an environment included. A size of -1 is dynamic: any size
-    is in the spec, and ``zero`` and ``rand`` make it 1. ``device`` may be None: data is then made on the CPU, and
-    encoded data stays where it is.
+    The shape includes the batch dimensions of the environment. A size of -1 is dynamic: every size is valid, and
+    ``zero`` and ``rand`` return 1. With ``device=None``, new data is made on the CPU, and encoded data stays on its
+    device.
 
-    Operations on shapes mean what they mean for a tensor of that shape and return a new spec. Only
-    ``make_neg_dim`` changes the spec it is called on; other methods that do end with an underscore, or say so.
+    Shape operations work as for tensors and return a new spec. ``make_neg_dim`` and methods whose name ends with an
+    underscore change the spec itself.
     """
 
     TORCH_FUNCTIONS: ClassVar[dict[object, Callable[..., Any]]] = {}
-    """What torch functions such as ``torch.stack`` do with specs."""
+    """Implementations of torch functions for specs, such as ``torch.stack``."""
 
     # Attributes --------------------------------------------------------------------------------------------------
 
@@ -71,16 +71,16 @@ class Spec(metaclass=SpecMeta):
     @property
     @abstractmethod
     def device(self) -> torch.device | None:
-        """Device of the data, or None for no claim."""
+        """Device of the data; None for any."""
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Dtype of the data; None where there is no single one."""
+        """Dtype of the data; None for a TensorDict, mixed dtypes and data that is not a tensor."""
         return None
 
     @property
     def space(self) -> Any:
-        """The set of values, as one of the boxes; None where there is none."""
+        """The set of valid values, as one of the boxes; None if unknown."""
         return None
 
     @property
@@ -149,35 +149,34 @@ class Spec(metaclass=SpecMeta):
 
     @abstractmethod
     def _faults(self, val: object, key: Key, rows: Rows, exact: bool) -> Iterator[str]:
-        """Yield a sentence for everything about ``val`` that is not as the spec says.
+        """Yield a sentence for each way in which ``val`` does not match the spec.
 
         Args:
             val: anything.
-            key: how the sentences call the data.
-            rows: the dimensions in front of the spec's shape; None for whatever the data has.
-            exact: entries that the spec does not have are faults.
+            key: name of the data in the sentences.
+            rows: leading dimensions in front of the spec's shape; None for any.
+            exact: report entries that are not in the spec.
         """
 
     def faults(self, val: object, key: Key = None, *, exact: bool = False) -> Iterator[str]:
-        """Yield a sentence for everything about ``val`` that is not as the spec says.
+        """Yield a sentence for each way in which ``val`` does not match the spec.
 
         Args:
             val: anything.
-            key: how the sentences call the data.
+            key: name of the data in the sentences.
             exact: see :meth:`is_in`.
         """
         return self._faults(val, key, _NO_ROWS if exact else None, exact)
 
     def is_in(self, val: object, *, exact: bool = False) -> bool:
-        """Whether ``val`` has the shape and the dtype of the spec and lies in its domain.
+        """Whether ``val`` matches the shape, dtype and domain of the spec.
 
-        Data with more leading dimensions than the spec is judged row by row, as ``rollout["action"]`` is with its time
-        dimension. A TensorDict may hold entries that the spec does not have. Never raises, and returns a Python bool.
+        Additional leading dimensions are valid, such as the time dimension of ``rollout["action"]``. A TensorDict may
+        hold entries that are not in the spec. This method never raises.
 
         Args:
             val: anything.
-            exact: the shape must be the spec's, and no other entries may be there: data of one step as an environment
-                returns it.
+            exact: refuse additional leading dimensions and entries, as for the data of one step.
         """
         return next(self.faults(val, exact=exact), None) is None
 
@@ -190,11 +189,11 @@ class Spec(metaclass=SpecMeta):
 
         Args:
             value: anything.
-            key: how the error calls the data.
+            key: name of the data in the error.
             exact: see :meth:`is_in`.
 
         Raises:
-            SpecError: it is not; the text says what was expected and found, for every entry at fault.
+            SpecError: it is not; the text says what was expected and found, for each wrong entry.
         """
         found = list(self.faults(value, key, exact=exact))
         if found:
@@ -203,41 +202,40 @@ class Spec(metaclass=SpecMeta):
 
     @abstractmethod
     def project(self, val: object, *, key: Key = None) -> Any:
-        """Return the datum of the spec that is nearest to ``val``; ``val`` itself where it is in the spec.
+        """Return the valid data nearest to ``val``; ``val`` itself if it is valid.
 
         Args:
-            val: data of the spec's shape, with any leading dimensions in front.
-            key: how an error calls the data.
+            val: data of the spec's shape, with any leading dimensions.
+            key: name of the data in errors.
 
         Raises:
-            SpecError: the shape is not that of the spec.
+            SpecError: the shape does not match the spec.
         """
 
     @abstractmethod
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
         """Turn a library's value into data of the spec: a tensor of its dtype, on its device.
 
-        Values are cast and never reshaped. One element goes into any shape of one element, such as a number into
-        ``(1,)``, and a list of one datum is that datum. They are not checked against the domain, unless the environment
-        variable CHECK_SPEC_ENCODE is 1.
+        Values are cast but not reshaped, except that one element fits every shape of one element, such as ``(1,)``, and
+        a list of one value is that value. The domain is checked only if the environment variable CHECK_SPEC_ENCODE is
+        1.
 
         Args:
-            val: array, tensor, number or nested list of the spec's shape, with any leading dimensions in front.
-            ignore_device: leave the data on the device where it is.
-            key: how an error calls the data.
-            lead: the leading dimensions that ``val`` must have, ``()`` for one datum; None for whatever it has.
+            val: array, tensor, number or nested list of the spec's shape, with any leading dimensions.
+            ignore_device: leave the data on its device.
+            key: name of the data in errors.
+            lead: the leading dimensions that ``val`` must have; None for any.
 
         Raises:
-            SpecError: the shape is not that of the spec, the value is not numeric, or the spec is of integers or bools
-                and its dtype cannot hold the value.
+            SpecError: the shape does not match, the value is not numeric, or an integer or bool dtype cannot hold it.
         """
 
     def _lead_dims(self, shape: Sequence[int]) -> int:
-        """How many leading dimensions a library's value of a shape has."""
+        """Return the number of leading dimensions of a library's value."""
         return max(0, len(shape) - self.ndim)
 
     def memoize_encode(self, mode: bool = True) -> None:
-        """Do nothing but say so, as :meth:`encode` has nothing to prepare. For programs written for other specs."""
+        """Ignored, with a warning: :meth:`encode` needs no preparation. Programs for TorchRL call it."""
         ignored_argument("memoize_encode", "mode", "encode has nothing to prepare")
 
     def erase_memoize_cache(self) -> None:
@@ -246,12 +244,12 @@ class Spec(metaclass=SpecMeta):
 
     @abstractmethod
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Turn data into what a library takes: an array; category numbers for one-hot data.
+        """Convert data for a library: to an array, one-hot data to categories.
 
         Args:
-            val: data of the spec. Further leading dimensions are allowed.
-            safe: check first that it is in the spec; None does where the environment variable CHECK_SPEC_ENCODE is 1.
-            key: how an error calls the data.
+            val: data of the spec, with any leading dimensions.
+            safe: validate first; None: only if the environment variable CHECK_SPEC_ENCODE is 1.
+            key: name of the data in errors.
         """
 
     def _check_if(self, safe: bool | None, val: object, key: Key = None) -> None:
@@ -264,15 +262,15 @@ class Spec(metaclass=SpecMeta):
 
         Args:
             value: data.
-            key: how the error calls the data.
+            key: name of the data in the error.
         """
 
     def _type_check(self, value: object, key: Key) -> None:
-        # For an entry: the second argument of a Composite's type_check chooses entries.
+        # Composites call this for an entry, because the second argument of their type_check selects entries.
         self.type_check(value, key)
 
     def index(self, index: Any, tensor_to_index: Any) -> Any:
-        """Pick from ``tensor_to_index``, which has an entry per category, what the data ``index`` chooses.
+        """Select from ``tensor_to_index``, which has an entry per category, the entries of the categories ``index``.
 
         Raises:
             NotSupported: the spec has no categories.
@@ -281,22 +279,22 @@ class Spec(metaclass=SpecMeta):
         raise self._unsupported("index", "it has no categories to choose among")
 
     def cardinality(self) -> int | float:
-        """Return how many choices there are, with all batch rows alike; ``inf`` where they are uncountable."""
+        """Return the number of different values of one row; ``inf`` if they are not countable."""
         return float("inf")
 
     def _check_countable(self, n: int | float) -> None:
-        """Raise a NotSupported where there are too many data to list."""
+        """Raise NotSupported if the list would be too long."""
         if n > _MOST_LISTED:
             raise self._unsupported("enumerate", f"it has more than {_MOST_LISTED} data")
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """Return every choice, stacked along a new first dimension, repeated along batch dimensions.
+        """Return all values along a new first dimension, repeated along batch dimensions.
 
         Args:
-            use_mask: leave out what the mask excludes.
+            use_mask: leave out values that the mask excludes.
 
         Raises:
-            NotSupported: there are more than 2**24, or rows with different masks.
+            NotSupported: there are more than 2**24 values, or rows have different masks.
         """
         raise self._unsupported("enumerate", "its values are not countable")
 
@@ -374,11 +372,11 @@ class Spec(metaclass=SpecMeta):
     # Shapes ------------------------------------------------------------------------------------------------------
 
     def _changed(self, method: str, *arguments: object) -> Any:
-        """The spec of ``data.method(*arguments)``; not for classes that write the operations below themselves."""
+        """Return the spec of ``data.method(*arguments)``. Classes may override the operations below instead."""
         raise NotImplementedError
 
     def expand(self, *sizes: ShapeLike) -> Self:
-        """Return the spec of data repeated to a larger shape; -1 keeps a size."""
+        """Return the spec of data expanded to a larger shape; -1 keeps a size."""
         return self._changed("expand", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
 
     def squeeze(self, dim: int | None = None) -> Spec:
@@ -390,7 +388,7 @@ class Spec(metaclass=SpecMeta):
         return self._changed("unsqueeze", dim)  # type: ignore[no-any-return]
 
     def reshape(self, *sizes: ShapeLike) -> Spec:
-        """Return the spec of the same elements in another shape; one -1 is worked out."""
+        """Return the spec of reshaped data; one size may be -1."""
         return self._changed("reshape", tuple(shapes.flat_sizes(sizes)))  # type: ignore[no-any-return]
 
     def view(self, *sizes: ShapeLike) -> Spec:
@@ -425,7 +423,7 @@ class Spec(metaclass=SpecMeta):
 
     @abstractmethod
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec on another device, or of another dtype; itself where nothing changes."""
+        """Return the spec on another device, or of another dtype; itself if nothing changes."""
 
     def cpu(self) -> Self:
         """Return the spec on the CPU."""
@@ -441,15 +439,19 @@ class Spec(metaclass=SpecMeta):
 
     @abstractmethod
     def __eq__(self, other: object) -> bool:
-        """Whether two specs describe the same data: class, shape, dtype, device and domain (bounds up to rounding)."""
+        """Whether class, shape, dtype, device and domain are equal (bounds up to rounding)."""
 
-    # Specs can be edited, and compare by value.
+    # Specs are mutable and compare by value.
     __hash__ = None  # type: ignore[assignment]
 
     # Shared by the classes ---------------------------------------------------------------------------------------
 
     def _shape_after(self, doing: str, change: Change) -> torch.Size:
-        """The shape of ``change(data)``; a SpecError where no data of this shape can be changed so."""
+        """Return the shape of ``change(data)``.
+
+        Raises:
+            SpecError: data of this shape cannot be changed so.
+        """
         try:
             return shapes.shape_after(self.shape, change)
         except RuntimeError as error:
@@ -459,7 +461,7 @@ class Spec(metaclass=SpecMeta):
         return NotSupported(f"{type(self).__name__}.{what} is not possible: {why}.")
 
     def _check_choices(self, index: torch.Tensor, found: torch.Tensor, rows: tuple[int, ...], n: int) -> None:
-        """Raise unless ``found`` has an entry for each of ``n`` categories, of each row (or of all rows alike)."""
+        """Raise unless ``found`` has an entry for each of ``n`` categories, per row or for all rows."""
         lead = tuple(found.shape[:-1])
         fits = found.ndim > 0 and found.shape[-1] == n and len(lead) <= len(rows)
         if not fits or any(a not in (1, b) for a, b in zip(reversed(lead), reversed(rows), strict=False)):
@@ -470,7 +472,7 @@ class Spec(metaclass=SpecMeta):
 
     @classmethod
     def implements_for_spec(cls, torch_function: object) -> Callable[[_Function], _Function]:
-        """Return a decorator that registers what a torch function does with specs of this class."""
+        """Return a decorator that registers the implementation of a torch function for specs of this class."""
 
         def register(function: _Function) -> _Function:
             if "TORCH_FUNCTIONS" not in cls.__dict__:

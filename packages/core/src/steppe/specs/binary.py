@@ -1,4 +1,4 @@
-"""Zeros and ones."""
+"""Binary: zeros and ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class Binary(Categorical):
     """Zero or one, independently for every element of a shape: a Categorical of two for each of them.
 
     Args:
-        n: last size of the shape; by default that of ``shape``. (The attribute ``n`` is 2, as of every Categorical the
-            number of its categories.)
+        n: last size of the shape; by default the one of ``shape``. The attribute ``n`` is 2, the number of categories.
         shape: shape of the data; ``[n]`` by default.
         device: device of the data, or None.
         dtype: dtype of the data.
@@ -46,7 +45,7 @@ class Binary(Categorical):
             raise SpecError(f"Binary: expected a shape whose last size is n={n}, found {tuple(self._shape)}.")
 
     def _width(self) -> int:
-        """The last size; 1 where there is none, or a dynamic one."""
+        """Return the last size; 1 if the shape is empty or the size is dynamic."""
         return abs(self._shape[-1]) if self._shape else 1
 
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
@@ -71,7 +70,7 @@ class Binary(Categorical):
         return "0 or 1"
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Pick the entries where ``index`` is one: rows ``[..., n]`` with k ones each give ``[..., k]``.
+        """Select the entries where ``index`` is one: rows ``[..., n]`` with k ones each give ``[..., k]``.
 
         Raises:
             SpecError: rows have different numbers of ones, or the shapes do not fit each other.
@@ -88,10 +87,10 @@ class Binary(Categorical):
         return int(2 ** self._width())
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return every row, ``[2 ** n, *shape]`` for rows of ``n``, all rows of a datum alike.
+        """Return all rows ``[2 ** n, *shape]``, the same along batch dimensions.
 
         Raises:
-            NotSupported: there are more than 2**24, or the rows of a mask allow different ones.
+            NotSupported: there are more than 2**24 rows, or the mask differs along batch dimensions.
         """
         n = self._width()
         self._check_countable(self.cardinality())

@@ -1,4 +1,4 @@
-"""The sets of values that specs range over."""
+"""Boxes: the sets of values of specs, as attributes ``space``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Box:
         return copy.deepcopy(self)
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
-        """Return the box with its bounds of another dtype or on another device; a copy where it has none."""
+        """Return the box with bounds of another dtype or on another device; a copy if it has no bounds."""
         return self.clone()
 
 
@@ -39,12 +39,12 @@ class ContinuousBox(Box):
     Args:
         low: smallest values, broadcastable to ``shape``.
         high: largest values, broadcastable to ``shape``.
-        device: where the bounds go; they stay where they are by default.
+        device: device of the bounds; unchanged by default.
         shape: shape of the data; the broadcast shape of the bounds by default.
     """
 
-    # Bounds are kept as small as they can be: one number where all elements share it, and no batch dimensions. What
-    # `low` and `high` show is a copy of the full shape, which is compressed again after somebody has written into it.
+    # `_kept` holds the bounds in the smallest shape: a scalar if all elements are equal, and no batch dimensions. `low`
+    # and `high` return a copy of the full shape, and the bounds are read from it again after it has been edited.
 
     def __init__(
         self,
@@ -68,22 +68,22 @@ class ContinuousBox(Box):
 
     @property
     def device(self) -> torch.device:
-        """Where the bounds are."""
+        """Device of the bounds."""
         return self._kept[0].device
 
     @property
     def least(self) -> torch.Tensor:
-        """Smallest values, in the smallest shape that broadcasts to the full one. Not to be edited."""
+        """Smallest values, in the smallest shape that broadcasts to the full one. Read-only."""
         return self._current(0)
 
     @property
     def most(self) -> torch.Tensor:
-        """Largest values, in the smallest shape that broadcasts to the full one. Not to be edited."""
+        """Largest values, in the smallest shape that broadcasts to the full one. Read-only."""
         return self._current(1)
 
     @property
     def low(self) -> torch.Tensor:
-        """Smallest values, of the full shape (1 where a size is dynamic). Editing or assigning them edits the box."""
+        """Smallest values, of the full shape (1 for a dynamic size). Editing or assigning them edits the box."""
         return self._show(0)
 
     @low.setter
@@ -92,7 +92,7 @@ class ContinuousBox(Box):
 
     @property
     def high(self) -> torch.Tensor:
-        """Largest values, of the full shape (1 where a size is dynamic). Editing or assigning them edits the box."""
+        """Largest values, of the full shape (1 for a dynamic size). Editing or assigning them edits the box."""
         return self._show(1)
 
     @high.setter
@@ -110,7 +110,7 @@ class ContinuousBox(Box):
         kept = self._current(i)
         shown = self._shown[i]
         if shown is None:
-            with torch.inference_mode(False):  # tensors of inference mode count no edits
+            with torch.inference_mode(False):  # tensors made in inference mode have no version counter
                 shown = self._shown[i] = kept.expand(shapes.static(self._shapes[i])).clone()
             self._versions[i] = shown._version
         return shown
@@ -126,16 +126,16 @@ class ContinuousBox(Box):
         try:
             bound.expand(full)
         except RuntimeError:
-            # Bounds of another shape are the first half of giving a spec another shape.
+            # To change the shape of a spec, programs assign bounds of the new shape first.
             self._shapes[i] = bound.shape
         self._kept[i], self._shown[i] = shapes.compress(bound.clone()), None
 
     def has_shape(self, shape: torch.Size) -> bool:
-        """Whether both bounds have, or broadcast to, a full shape."""
+        """Whether both bounds are for this full shape."""
         return self._shapes[0] == shape and self._shapes[1] == shape
 
     def resize(self, shape: torch.Size) -> None:
-        """Give the bounds another full shape, in place.
+        """Change the full shape of the bounds, in place.
 
         Raises:
             RuntimeError: they do not broadcast to it.
@@ -145,7 +145,7 @@ class ContinuousBox(Box):
         self._shapes, self._shown = [shape, shape], [None, None]
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> ContinuousBox:
-        """Return the box with its bounds of another dtype or on another device."""
+        """Return the box with bounds of another dtype or on another device."""
         return ContinuousBox(self.least.to(dest), self.most.to(dest), shape=self.shape)
 
     def clone(self) -> ContinuousBox:
@@ -180,7 +180,7 @@ class CategoricalBox(Box):
     """The integers from 0 to ``n - 1``.
 
     Args:
-        n: how many; -1 where it is not known yet.
+        n: number of integers; -1 if unknown.
     """
 
     def __init__(self, n: int) -> None:
@@ -212,9 +212,9 @@ class BoxList(Box):
 
     @staticmethod
     def from_nvec(nvec: torch.Tensor | Sequence[int]) -> Any:
-        """Make the list for numbers of categories: a CategoricalBox for one number, a list for several.
+        """Return the list for numbers of categories; a CategoricalBox for a single number.
 
-        Nested numbers make nested lists, of which the outer one goes along the last dimension.
+        Nested numbers give nested lists; the outer list is along the last dimension.
         """
         counts = _tensor(nvec)
         if counts.ndim == 0:
@@ -238,7 +238,7 @@ class BoxList(Box):
 
 
 def _tensor(value: object) -> torch.Tensor:
-    """A tensor stays where it is; numbers and lists go to the CPU."""
+    """Return tensors unchanged; convert numbers and lists to tensors on the CPU."""
     return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device=CPU)
 
 
@@ -254,7 +254,7 @@ def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def brief(bound: torch.Tensor) -> str:
-    """Bounds as a short text: one number, or the first few."""
+    """Return bounds as a short text: one number, or the first few numbers."""
 
     def one(value: object) -> str:
         return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -34,15 +34,15 @@ class Categorical(Discrete):
     """One of ``n`` categories, as a number from 0 to ``n - 1``, for every element of a shape.
 
     Args:
-        n: number of categories; -1 where it is not known yet (see :meth:`set_provisional_n`). With 0 there is no datum.
+        n: number of categories; -1 if it is not known yet (see :meth:`set_provisional_n`). With 0, no value is valid.
         shape: shape of the data.
         device: device of the data, or None.
-        dtype: dtype of the data; with ``torch.bool`` and ``n=2`` it describes flags.
-        mask: bool tensor that broadcasts to ``[*shape, n]``, True where a category is allowed. A row that allows
-            nothing restricts nothing.
+        dtype: dtype of the data; ``torch.bool`` with ``n=2`` for flags.
+        mask: bool tensor that broadcasts to ``[*shape, n]``, True for allowed categories. A row without an allowed
+            category restricts nothing.
 
     Raises:
-        SpecError: the dtype cannot number ``n`` categories, or the mask does not fit.
+        SpecError: the dtype cannot represent ``n`` categories, or the mask does not fit.
     """
 
     choice_form: ClassVar[ChoiceForm] = "categorical"
@@ -63,16 +63,16 @@ class Categorical(Discrete):
 
     @property
     def n(self) -> int:
-        """Number of categories; the provisional one where it is not known.
+        """Number of categories, or the provisional one.
 
         Raises:
-            NotSupported: there is no provisional one. ``space.n`` is -1 then.
+            NotSupported: the number is unknown. ``space.n`` is -1 then.
         """
         return self._known_n("n")
 
     @property
     def _n_now(self) -> int:
-        """The number of categories; -1 where nobody has said it yet."""
+        """The number of categories; -1 if unknown."""
         return self._n if self._n >= 0 or self._provisional is None else self._provisional
 
     @property
@@ -81,10 +81,10 @@ class Categorical(Discrete):
         return CategoricalBox(self._n_now)
 
     def set_provisional_n(self, n: int) -> None:
-        """Say how many categories there are for now, in place, where the spec was made with ``n=-1``.
+        """Set the number of categories of a spec with ``n=-1``, in place. It may be set again.
 
         Raises:
-            SpecError: the number is known already.
+            SpecError: the spec was made with another number.
         """
         if self._n >= 0 and n != self._n:
             raise SpecError(f"Categorical: n is {self._n} already, and cannot be {n} for now.")
@@ -134,7 +134,7 @@ class Categorical(Discrete):
         return f"categories from 0 to {self._n_now - 1}" if self._n_now > 0 else "categories of 0 or more"
 
     def _check_any(self, data: torch.Tensor, what: str) -> torch.Tensor:
-        """``data`` where it holds nothing; without categories there is nothing that it could hold."""
+        """Return ``data``; without categories, only empty data is valid."""
         if self._n_now == 0 and data.numel():
             raise self._unsupported(what, "it has no category")
         return data
@@ -177,7 +177,7 @@ class Categorical(Discrete):
         return self.clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Pick the chosen entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``.
+        """Select an entry of each row: categories ``[...]`` and a tensor ``[..., n]`` give ``[...]``.
 
         Categories ``[..., k]`` and a tensor ``[..., n]`` with the same leading dimensions give ``[..., k]``.
 
@@ -196,7 +196,7 @@ class Categorical(Discrete):
         return self._known_n("cardinality")
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return every category, ``[n, *shape]``, all elements alike."""
+        """Return all categories ``[n, *shape]``, the same for all elements."""
         n = self._known_n("enumerate")
         each = masks.allowed_categories(self._mask, n, use_mask=use_mask, device=self._device).to(self._dtype)
         return each.view(-1, *[1] * self.ndim).expand(-1, *shapes.static(self._shape)).clone()
@@ -259,7 +259,11 @@ class Categorical(Discrete):
 
 
 def _count(n: int, spec: Leaf) -> int:
-    """The number of categories, when the dtype of the spec can number them."""
+    """Return the number of categories.
+
+    Raises:
+        SpecError: the dtype of the spec cannot represent it.
+    """
     if n < -1:
         raise SpecError(f"{type(spec).__name__}: expected 0 or more categories, or -1 for unknown, found n={n}.")
     if n > most_categories(spec.dtype):

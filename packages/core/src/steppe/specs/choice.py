@@ -1,4 +1,4 @@
-"""One of a few specs or values."""
+"""Choice: one of several specs or values."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = ["Choice"]
 
 
 class Choice(Spec):
-    """Data of any one of several specs; ``rand`` picks one of them first, each as likely as any other.
+    """Data of one of several specs, which ``rand`` selects with equal probabilities.
 
-    The choice is made once for a datum: all rows of an expanded spec come from one of the specs.
+    All rows of an expanded spec come from the same choice.
 
     Args:
-        choices: specs of one class, shape, dtype and device; or strings, ``NonTensorData`` or ``NonTensorStack``,
-            each of which stands for itself.
+        choices: specs of one class, shape, dtype and device; or values: strings, ``NonTensorData`` or
+            ``NonTensorStack``.
 
     Raises:
-        SpecError: there is no choice, or they are not alike.
+        SpecError: there is no choice, or class, shape, dtype or device differ.
     """
 
     def __init__(self, choices: Sequence[object]) -> None:
@@ -60,7 +60,7 @@ class Choice(Spec):
 
     @property
     def num_choices(self) -> int:
-        """How many specs there are."""
+        """Number of specs."""
         return len(self._choices)
 
     @property
@@ -89,7 +89,7 @@ class Choice(Spec):
         return self._choices[0].domain
 
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
-        """Draw data ``[*shape, *spec.shape]``, with a choice of its own for each of ``shape``."""
+        """Draw data ``[*shape, *spec.shape]``, with an independent choice for each element of ``shape``."""
         lead = shapes.size(shape)
         where = CPU if generator is None else generator.device
         picked = torch.randint(0, len(self._choices), lead, generator=generator, device=where).cpu()
@@ -111,7 +111,7 @@ class Choice(Spec):
         if self._is_one(val, rows, exact):
             return
         lead = _lead(val, self.ndim) if rows is None else rows
-        # Each row may be of another choice.
+        # Rows may be of different choices.
         if lead and _lead(val, self.ndim) == lead:
             for index in itertools.product(*map(range, lead)):
                 row = val[index]
@@ -129,15 +129,15 @@ class Choice(Spec):
         yield f"{named(key, self)}: expected data of one of {len(self._choices)} specs{where}. Of the first: {first}"
 
     def project(self, val: object, *, key: Key = None) -> Any:
-        """Return ``val`` where it is in one of the specs, else what the first makes of it."""
+        """Return ``val`` if it is valid for one of the specs, otherwise its projection by the first."""
         if self.is_in(val):
             return val
         return self._choices[0].project(val, key=key)
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
-        """Turn a value into data; see :meth:`Spec.encode`."""
+        """Encode a value with the first spec that accepts it; see :meth:`Spec.encode`."""
         if isinstance(val, (NonTensorData, NonTensorStack)) and not any(self._faults(val, key, lead, False)):
-            return val  # each row may be of another choice
+            return val  # rows may be of different choices
         first: SpecError | None = None
         for choice in self._choices:
             try:
@@ -151,21 +151,21 @@ class Choice(Spec):
         return self._choices[0]._lead_dims(shape)
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return what a library takes; see :meth:`Spec.to_numpy`."""
+        """Convert data for a library; see :meth:`Spec.to_numpy`."""
         self._check_if(safe, val, key)
         return self._choices[0].to_numpy(val, False, key=key)
 
     def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError unless ``value`` has the dtype of the specs."""
+        """Raise a SpecError if ``value`` has another dtype than the specs."""
         self._choices[0].type_check(value, key)
 
     def cardinality(self) -> int | float:
-        """Return the sum over the specs; data that is in two of them counts twice."""
+        """Return the sum over the specs; data that is valid for two of them counts twice."""
         counts = [1 if isinstance(choice, NonTensor) else choice.cardinality() for choice in self._choices]
         return math.inf if math.inf in counts else sum(counts)
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """Return all data of all specs along a new first dimension; those of values as a NonTensorStack."""
+        """Return the values of all specs along a new first dimension; non-tensor values as a NonTensorStack."""
         if isinstance(self._choices[0], NonTensor):
             return NonTensorStack(*[choice.zero() for choice in self._choices])
         return torch.cat([choice.enumerate(use_mask) for choice in self._choices])
@@ -194,7 +194,7 @@ class Choice(Spec):
         return self._changed("clone")
 
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec with every choice on another device, or of another dtype; itself where nothing changes."""
+        """Return the spec with every choice on another device, or of another dtype; itself if nothing changes."""
         moved = [choice.to(dest) for choice in self._choices]
         if all(new is old for new, old in zip(moved, self._choices, strict=True)):
             return self
@@ -226,7 +226,7 @@ def _fixed(value: object) -> Spec:
 
 
 def _lead(val: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions of data in front of the last ``ndim``."""
+    """Return the dimensions of data in front of the last ``ndim``."""
     shape = val.batch_size if is_tensor_collection(val) else getattr(val, "shape", ())
     return tuple(shape[: max(0, len(shape) - ndim)])
 

@@ -1,4 +1,4 @@
-"""A spec of a tensordict: named specs, nested."""
+"""Composite: the spec of a TensorDict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Composite", "listing"]
 
-# In place of a default that is not given, and of an entry that is not there.
+# Default arguments that mean: raise an error, and: the entry is missing.
 _NOTHING: Any = object()
 _MISSING: Any = object()
 
@@ -33,25 +33,25 @@ _MISSING: Any = object()
 class Composite(CompositeData):
     """A spec of a TensorDict: specs under names, which may be Composites themselves.
 
-    The shape is the batch size of the data; the shape of every entry starts with it. An entry may be None: any value
-    is in the spec there, and none is made by ``rand`` and ``zero``.
+    The shape is the batch size of the data; the shape of every entry starts with it. An entry may be None: any value is
+    valid there, and ``rand`` and ``zero`` leave it out.
 
     Args:
         *args: at most one mapping of keys to specs, mappings or None. Tuple keys nest.
         shape: batch size of the data; ``()`` by default.
         batch_size: same as ``shape``.
-        device: device of the data; entries are moved there. With None each entry keeps its own.
-        data_cls: a tensorclass that ``rand``, ``zero``, ``one``, ``encode`` and ``enumerate`` return in place of a
-            TensorDict. Data may be either.
-        step_mdp_static: taken for programs that give it, without effect: entries always go to the next step whole.
-        names: names of the batch dimensions. Nested Composites get them too.
+        device: device of the data; entries are moved to it. None: each entry keeps its device.
+        data_cls: a tensorclass that ``rand``, ``zero``, ``one``, ``encode`` and ``enumerate`` return instead of a
+            TensorDict. Both are valid data.
+        step_mdp_static: ignored, with a warning; programs for TorchRL pass it.
+        names: names of the batch dimensions, for nested Composites too.
         **kwargs: more entries.
 
     Attributes:
-        step_mdp_static: as it was given.
+        step_mdp_static: the argument.
 
     Raises:
-        SpecError: an entry's shape does not start with the batch size, or is no spec.
+        SpecError: an entry is not a spec, or its shape does not start with the batch size.
     """
 
     step_mdp_static: bool = False
@@ -94,7 +94,7 @@ class Composite(CompositeData):
 
     @property
     def shape(self) -> torch.Size:
-        """Batch size of the data. Assigning it changes that of nested Composites, where theirs is shorter."""
+        """Batch size of the data. Assigning it extends the shorter batch sizes of nested Composites."""
         return self._shape
 
     @shape.setter
@@ -146,15 +146,15 @@ class Composite(CompositeData):
     # Editing -----------------------------------------------------------------------------------------------------
 
     def set(self, name: NestedKey, spec: Any) -> Self:
-        """Put a spec under a name or a tuple of names, in place; missing Composites on the way are made.
+        """Set the entry at a key, in place; missing Composites on the path are created.
 
         Args:
-            name: where.
+            name: a name or a tuple of names.
             spec: a spec whose shape starts with the batch size, a mapping of entries, or None.
 
         Raises:
             StateError: the spec is locked.
-            SpecError: ``spec`` does not fit, or a part of ``name`` is taken by a spec that holds no others.
+            SpecError: ``spec`` does not fit, or a name on the path belongs to a leaf.
         """
         first, *rest = as_path(name)
         child = self._specs.get(first) if rest else None
@@ -190,16 +190,16 @@ class Composite(CompositeData):
         return spec
 
     def _in_batch(self, spec: Any) -> Any:
-        """A nested Composite or a NonTensor with a shorter batch size in that of this spec; others as they are."""
+        """Extend the shorter batch size of a nested Composite or NonTensor; return other specs unchanged."""
         if isinstance(spec, NonTensor):
             spec = spec.clone()
             spec.shape = self._shape
         elif type(spec) is Composite:
             inner = [child for child in spec.values(True, True) if child is not None]
-            # Text has whatever batch the other entries have.
+            # Text takes the batch size of the other entries.
             inner = [child for child in inner if not isinstance(child, NonTensor)] or inner
             if any(child.shape[: self.ndim] == self._shape for child in inner) or not inner:
-                # The entries have the batch already. Where only some do, assigning the shape says which do not.
+                # The entries have the batch size already. If only some have it, the error names the others.
                 spec = spec.clone()
                 spec.shape = self._shape
             else:
@@ -217,7 +217,7 @@ class Composite(CompositeData):
             )
 
     def __setitem__(self, key: NestedKey, spec: Any) -> None:
-        """Put a spec under a key; see :meth:`set`."""
+        """Set the entry at a key; see :meth:`set`."""
         if not is_key(key):
             raise SpecError(
                 f"Expected a name or a tuple of names, found {key!r}: the rows of a spec cannot be assigned."
@@ -228,12 +228,12 @@ class Composite(CompositeData):
         """Remove the entry at a key, in place, and return it.
 
         Raises:
-            KeyError: there is none, and no default is given.
+            KeyError: the entry is missing, and there is no default.
             StateError: the spec is locked.
         """
-        *way, last = as_path(key)
+        *path, last = as_path(key)
         self._check_unlocked(f"remove {key!r}")
-        holder = self.get(tuple(way), None) if way else self
+        holder = self.get(tuple(path), None) if path else self
         if not isinstance(holder, Composite) or last not in holder._children:
             if default is not _NOTHING:
                 return default
@@ -263,11 +263,11 @@ class Composite(CompositeData):
         return self
 
     def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
-        """Return a Composite of some entries, which are shared.
+        """Return a Composite with some entries, which are shared.
 
         Args:
             *keys: names or tuples of names.
-            strict: a missing key is a KeyError.
+            strict: raise a KeyError for a missing key.
         """
         out = self._without_entries()
         for key in keys:
@@ -277,7 +277,7 @@ class Composite(CompositeData):
         return out
 
     def exclude(self, *keys: NestedKey) -> Composite:
-        """Return a Composite without some entries; those that stay are shared. Missing keys are ignored."""
+        """Return a Composite without some entries; the others are shared. Missing keys are ignored."""
         out = self.clone(recurse=False)
         for key in keys:
             out.pop(key, None)
@@ -288,34 +288,34 @@ class Composite(CompositeData):
 
         Args:
             *keys: names or tuples of names.
-            default: entry for a key that is missing; by default there is none.
+            default: entry for a missing key; by default it is left out.
 
         Returns:
-            The Composite, or None where there is nothing to put into it.
+            The Composite, or None if it would be empty.
         """
         out = self._without_entries()
         for key in keys:
-            found = self.pop(key, default)
-            if found is not None:
-                out.set(key, found)
+            entry = self.pop(key, default)
+            if entry is not None:
+                out.set(key, entry)
         return None if out.is_empty() else out
 
     def empty(self) -> Composite:
-        """Return a Composite of the same shape, device, class of data and names without entries."""
+        """Return a Composite with the same shape, device, ``data_cls`` and names, without entries."""
         return self._like(self._without_entries())
 
     def _without_entries(self) -> Composite:
         return Composite(shape=self._shape, device=self._device, names=list(self._names))
 
     def _like(self, other: Composite) -> Composite:
-        """``other``, with what this spec says beside its entries."""
+        """Return ``other`` with the attributes of this spec."""
         other._data_cls, other.step_mdp_static = self._data_cls, self.step_mdp_static
         return other
 
     # Copies and devices ------------------------------------------------------------------------------------------
 
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Self:
-        """A Composite of another shape with every entry changed."""
+        """Return a Composite of another shape with every entry changed."""
         out = self._like(Composite(shape=shape, device=self._device, names=names))
         out._specs.update({key: None if child is None else change(child) for key, child in self._children.items()})
         return out  # type: ignore[return-value]
@@ -327,7 +327,7 @@ class Composite(CompositeData):
         """Return an unlocked copy.
 
         Args:
-            recurse: copy the leaves too. Nested Composites are copied in any case.
+            recurse: copy the leaves too. Nested Composites are always copied.
         """
 
         def copied(child: Spec) -> Spec:
@@ -341,7 +341,7 @@ class Composite(CompositeData):
         return self.clone(recurse=False)
 
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec with every entry on another device, or of another dtype; itself where nothing changes."""
+        """Return the spec with every entry on another device, or of another dtype; itself if nothing changes."""
         if dest is None:
             return self
         leaves = (child for child in self._children.values() if child is not None)
@@ -365,7 +365,7 @@ class Composite(CompositeData):
         return self
 
     def __eq__(self, other: object) -> bool:
-        """Whether shape, device, class of data and all entries are equal; their order and names do not matter."""
+        """Whether shape, device, ``data_cls`` and entries are equal; the order of entries and names may differ."""
         if type(self) is not type(other):
             return NotImplemented
         assert isinstance(other, Composite)
@@ -381,7 +381,7 @@ class Composite(CompositeData):
 
 
 def listing(entries: Mapping[str, Any]) -> str:
-    """Entries as an indented block."""
+    """Return entries as an indented block of text."""
     if not entries:
         return " {}"
     lines = [f"{name}: {child!r}".replace("\n", "\n    ") for name, child in entries.items()]

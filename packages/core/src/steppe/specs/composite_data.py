@@ -1,4 +1,4 @@
-"""What a Composite does with data: make it, check it, convert it."""
+"""CompositeData: how a Composite creates, checks and converts data."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["CompositeData", "entry_key"]
 
 
 def entry_key(key: Key, name: str) -> Key:
-    """The key of an entry, nested under ``key``."""
+    """Return the key of an entry under ``key``."""
     return name if key is None else (*((key,) if isinstance(key, str) else key), name)
 
 
 class CompositeData(CompositeShape):
-    """The part of a Composite that is about tensordicts."""
+    """The part of a Composite that handles TensorDicts."""
 
     _data_cls: type | None = None
 
@@ -51,7 +51,7 @@ class CompositeData(CompositeShape):
         self._data_cls = value if value is not None and is_tensorclass(value) else None
 
     def _data(self, source: dict[str, Any], lead: torch.Size) -> Any:
-        """A TensorDict of entries, ``[*lead, *shape]``."""
+        """Build the data ``[*lead, *shape]`` from its entries."""
         size = torch.Size((*lead, *shapes.static(self.shape)))
         names: Any = [*[None] * len(lead), *self._names] if any(self._names) else None
         if self._data_cls is not None:
@@ -64,7 +64,7 @@ class CompositeData(CompositeShape):
     # Making data -------------------------------------------------------------------------------------------------
 
     def rand(self, shape: ShapeLike = (), *, generator: torch.Generator | None = None) -> Any:
-        """Draw a TensorDict of batch size ``[*shape, *spec.shape]``, entry by entry in the order they were set."""
+        """Draw a TensorDict of batch size ``[*shape, *spec.shape]``, entry by entry in insertion order."""
         lead = shapes.size(shape)
         drawn = {
             key: child.rand(lead, generator=generator) for key, child in self._children.items() if child is not None
@@ -127,7 +127,7 @@ class CompositeData(CompositeShape):
                 yield f"{extra_key!r}: expected no such entry. Remove it from the data, or add it to the spec."
 
     def _row_faults(self, val: Any, key: Key, lead: tuple[int, ...], exact: bool) -> Iterator[str]:
-        """The faults of a lazy stack whose rows cannot be read as one tensor."""
+        """Yield the faults of a lazy stack whose rows have different shapes."""
         dim, cut = val.stack_dim, len(lead)
         parts = val.unbind(dim)
         if dim < cut:
@@ -139,7 +139,7 @@ class CompositeData(CompositeShape):
             yield from spec._faults(row, entry_key(key, f"[{i}]"), inner, exact)
 
     def _lead_of(self, val: Any) -> tuple[int, ...]:
-        """The dimensions in front of the spec's that the first entry of a dict has."""
+        """Return the leading dimensions of the first entry of a dict."""
         for name, child in self._children.items():
             if child is not None and name in val:
                 value = val[name]
@@ -156,17 +156,17 @@ class CompositeData(CompositeShape):
         )
 
     def _rows(self, dim: int, n: int) -> tuple[Spec, ...]:
-        """The specs of ``n`` rows along a batch dimension."""
+        """Return the specs of ``n`` rows along a batch dimension."""
         if self.shape[dim] >= 0:
             return self.unbind(dim)
         row: Spec = self[(*[slice(None)] * dim, 0)]
         return (row,) * n
 
     def project(self, val: Any, *, key: Key = None) -> Any:
-        """Replace every entry that is not in its spec by the nearest datum that is, in place.
+        """Replace every invalid entry by the nearest valid data, in place.
 
-        Entries that the spec does not have are left alone. A locked TensorDict cannot be edited: where something has
-        to change, a shallow copy is returned instead.
+        Entries that are not in the spec are ignored. For a locked TensorDict with invalid entries, a changed shallow
+        copy is returned.
 
         Args:
             val: a TensorDict or a dict, with any leading dimensions.
@@ -176,7 +176,7 @@ class CompositeData(CompositeShape):
             ``val``.
 
         Raises:
-            SpecError: an entry is missing, or of the wrong shape.
+            SpecError: an entry is missing, or has the wrong shape.
         """
         self._check_data(val, key)
         if isinstance(val, LazyStackedTensorDict) and not _reads_as_one(val):
@@ -211,13 +211,13 @@ class CompositeData(CompositeShape):
         return LazyStackedTensorDict.lazy_stack(projected, val.stack_dim)
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
-        """Turn a dict (or TensorDict) of a library's values into a TensorDict of the spec.
+        """Convert a dict or TensorDict of a library's values to a TensorDict.
 
-        Entries that are missing are left out. All have the same leading dimensions: those of the TensorDict, or of the
+        Missing entries are left out. All entries have the same leading dimensions: those of the TensorDict, or of the
         first entry with more than one element.
 
         Raises:
-            SpecError: an entry is not in the spec, or is of the wrong shape.
+            SpecError: an entry is not in the spec, or has the wrong shape.
         """
         if not _is_data(val):
             raise SpecError(f"{named(key, self)}: expected a TensorDict or a dict, found {type(val).__name__}.")
@@ -241,7 +241,7 @@ class CompositeData(CompositeShape):
         return self._data(encoded, torch.Size(lead))
 
     def _lead_of_values(self, val: Any) -> tuple[int, ...]:
-        """The leading dimensions of a library's values."""
+        """Return the leading dimensions of a library's values."""
         if is_tensor_collection(val) and shapes.fits_rows(val.batch_size, self.shape, None):
             return tuple(val.batch_size[: val.ndim - self.ndim])
         for name, child in self._children.items():
@@ -249,9 +249,9 @@ class CompositeData(CompositeShape):
                 continue
             value = _entry(val, name)
             if isinstance(child, CompositeData) and _is_data(value):
-                found = child._lead_of_values(value)
-                if found:
-                    return found
+                lead = child._lead_of_values(value)
+                if lead:
+                    return lead
                 continue
             try:
                 shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
@@ -262,7 +262,7 @@ class CompositeData(CompositeShape):
         return ()
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return a dict of what each entry becomes; nested Composites become dicts."""
+        """Convert each entry; return them as a dict, with a dict for each nested Composite."""
         self._check_if(safe, val, key)
         self._check_data(val, key)
         return {
@@ -272,11 +272,11 @@ class CompositeData(CompositeShape):
         }
 
     def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
-        """Raise a SpecError unless entries are there and of their spec's dtype.
+        """Raise a SpecError if an entry is missing or has the wrong dtype.
 
         Args:
-            value: a TensorDict or a dict; or, with one selected key, the value of that entry.
-            selected_keys: a key, or a list of keys, of the entries to check; all by default.
+            value: a TensorDict or a dict; with one selected key, it may be the value of this entry.
+            selected_keys: key or keys of the entries to check; all by default.
 
         Raises:
             KeyError: a selected key is not in the spec.
@@ -308,10 +308,10 @@ class CompositeData(CompositeShape):
             )
 
     def index(self, index: object, tensor_to_index: object) -> Any:
-        """Pick entry by entry; see :meth:`Spec.index`. Returns a dict, nested like the spec.
+        """Select entry by entry; see :meth:`Spec.index`. Returns a dict, nested like the spec.
 
         Raises:
-            SpecError: one of the two is neither a TensorDict nor a dict, or lacks an entry.
+            SpecError: an argument is neither a TensorDict nor a dict, or lacks an entry.
         """
         for name, data in (("index", index), ("tensor_to_index", tensor_to_index)):
             if not _is_data(data):
@@ -328,11 +328,11 @@ class CompositeData(CompositeShape):
         }
 
     def cardinality(self) -> int | float:
-        """Return the product of the cardinalities of all entries; 0 where one of them has no data."""
+        """Return the product of the cardinalities of all entries."""
         return shapes.product(child.cardinality() for child in self._children.values() if child is not None)
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """Return every combination of what the entries enumerate, a TensorDict ``[n, *shape]``.
+        """Return all combinations of the values of the entries, a TensorDict ``[n, *shape]``.
 
         Raises:
             NotSupported: an entry cannot be enumerated, or there are more than 2**24 combinations.
@@ -378,5 +378,5 @@ def _entry(val: Any, name: str) -> Any:
     value = val.get(name)
     if isinstance(value, torch.Tensor) or is_tensor_collection(value) or not is_tensorclass(val):
         return value
-    # A tensorclass unwraps what is no tensor, and only its items say how many rows it stands for.
+    # A tensorclass unwraps non-tensor data; only its items have the batch size.
     return dict(val.items())[name]

@@ -1,4 +1,4 @@
-"""How the entries of a Composite are read."""
+"""CompositeEntries: how a Composite looks up and lists its entries."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .keys import IsLeaf, SpecKeys, as_path, is_key
 
 __all__ = ["CompositeEntries"]
 
-# In place of a default that is not given, and of an entry that is not there.
+# Default arguments that mean: raise an error, and: the entry is missing.
 _NOTHING: Any = object()
 _MISSING: Any = object()
 
 
 class CompositeEntries(Spec):
-    """The part of a Composite that finds and lists its entries."""
+    """The part of a Composite that looks up and lists its entries."""
 
     step_mdp_static: bool
 
@@ -60,9 +60,9 @@ class CompositeEntries(Spec):
         """Return a view of the keys.
 
         Args:
-            include_nested: go into nested Composites; their keys are tuples.
+            include_nested: include the entries of nested Composites; their keys are tuples.
             leaves_only: leave out the keys of Composites.
-            is_leaf: given a class of spec, whether it counts as a leaf although it is a Composite.
+            is_leaf: called with a class of Composite; returns whether to treat it as a leaf.
             step_mdp_static_only: only the keys of Composites made with ``step_mdp_static=True``.
         """
         return SpecKeys(self, include_nested, leaves_only, is_leaf, step_mdp_static_only)
@@ -93,7 +93,7 @@ class CompositeEntries(Spec):
         """Return the entry at a name or a tuple of names.
 
         Raises:
-            KeyError: there is none, and no default is given; the text has near matches.
+            KeyError: the entry is missing, and there is no default; the text suggests similar keys.
         """
         spec: Any = self
         path = as_path(key)
@@ -121,11 +121,11 @@ class CompositeEntries(Spec):
         return len(self._children)
 
     def __bool__(self) -> bool:
-        # A spec without entries is still a spec.
+        # A spec without entries is true, unlike an empty dict.
         return True
 
     def is_empty(self, recurse: bool = False) -> bool:
-        """Whether there are no entries; with ``recurse``, none but empty Composites."""
+        """Whether there are no entries; with ``recurse``, no entries except empty Composites."""
         if not recurse:
             return not self._children
         return all(

@@ -1,4 +1,4 @@
-"""The batch dimensions of a Composite: their names, and operations on them, which act on those of every entry."""
+"""CompositeShape: the batch dimensions of a Composite, their names and shape operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CompositeShape"]
 
 
 class CompositeShape(CompositeEntries, Lockable):
-    """The part of a Composite that is about shapes. Results are unlocked.
+    """The part of a Composite that handles shapes. Results are unlocked.
 
     Names of dimensions stay with them; ``reshape``, ``flatten`` and ``unflatten`` drop them.
     """
@@ -33,13 +33,13 @@ class CompositeShape(CompositeEntries, Lockable):
 
     @abstractmethod
     def _remake(self, shape: torch.Size, change: Callable[[Spec], Spec], names: list[str | None] | None) -> Self:
-        """A Composite of another shape with every entry changed."""
+        """Return a Composite of another shape with every entry changed."""
 
     # Names of the batch dimensions -------------------------------------------------------------------------------
 
     @property
     def names(self) -> list[str | None]:
-        """Names of the batch dimensions; None where there is none."""
+        """Names of the batch dimensions; None for a dimension without a name."""
         return list(self._names)
 
     @names.setter
@@ -48,24 +48,24 @@ class CompositeShape(CompositeEntries, Lockable):
         self._name(self._checked_names(value))
 
     def _name(self, names: list[str | None]) -> None:
-        """Name the batch dimensions, here and where nested Composites have them."""
+        """Name the batch dimensions of this spec and of nested Composites."""
         self._names = names
         for child in self._children.values():
             if isinstance(child, CompositeShape):
                 child._name([*names, *child._names[len(names) :]])
 
     def refine_names(self, *names: str | EllipsisType | None) -> Self:
-        """Name the batch dimensions that have no name, in place; ``...`` stands for those not listed.
+        """Name the batch dimensions that have no name, in place; ``...`` stands for the others.
 
         Raises:
-            SpecError: a dimension has another name already, or there are too many names.
+            SpecError: a dimension has another name, or there are too many names.
         """
         self._check_unlocked("change its names")
-        given: list[Any] = list(names)
-        if Ellipsis in given:
-            at = given.index(Ellipsis)
-            given[at : at + 1] = self._names[at : self.ndim - (len(given) - at - 1)]
-        refined = self._checked_names(given)
+        requested: list[Any] = list(names)
+        if Ellipsis in requested:
+            at = requested.index(Ellipsis)
+            requested[at : at + 1] = self._names[at : self.ndim - (len(requested) - at - 1)]
+        refined = self._checked_names(requested)
         for old, new in zip(self._names, refined, strict=True):
             if old is not None and old != new:
                 raise SpecError(f"Composite: the dimension {old!r} cannot be renamed to {new!r} by refine_names.")
@@ -73,10 +73,10 @@ class CompositeShape(CompositeEntries, Lockable):
         return self
 
     def _checked_names(self, names: Iterable[str | None] | None) -> list[str | None]:
-        given: list[str | None] = [None] * self.ndim if names is None else list(names)
-        if len(given) != self.ndim:
-            raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self.shape)}, found {given}.")
-        return given
+        checked: list[str | None] = [None] * self.ndim if names is None else list(names)
+        if len(checked) != self.ndim:
+            raise SpecError(f"Composite: expected {self.ndim} name(s) for shape {tuple(self.shape)}, found {checked}.")
+        return checked
 
     def _lead_names(self, lead: int) -> list[str | None]:
         new: list[str | None] = [None] * lead
@@ -88,7 +88,7 @@ class CompositeShape(CompositeEntries, Lockable):
         return shapes.normal_dim(dim, self.ndim, what=f"the batch size {tuple(self.shape)}")
 
     def expand(self, *sizes: ShapeLike) -> Self:
-        """Return the spec of data repeated to a larger batch size; -1 keeps a size."""
+        """Return the spec of data expanded to a larger batch size; -1 keeps a size."""
         target = shapes.flat_sizes(sizes)
         shape = self._shape_after(f"expand to {tuple(target)}", lambda t: t.expand(target))
         names = self._lead_names(len(shape) - self.ndim)
@@ -120,7 +120,7 @@ class CompositeShape(CompositeEntries, Lockable):
         return self._remake(shape, lambda child: child.unsqueeze(at), names)
 
     def reshape(self, *sizes: ShapeLike) -> Any:
-        """Return the spec with the batch dimensions in another shape; one -1 is worked out."""
+        """Return the spec with reshaped batch dimensions; one size may be -1."""
         target = shapes.flat_sizes(sizes)
         shape = self._shape_after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
         return self._remake(shape, lambda child: child.reshape(*shape, *child.shape[self.ndim :]), None)
@@ -143,7 +143,7 @@ class CompositeShape(CompositeEntries, Lockable):
         """Return the specs along a batch dimension.
 
         Raises:
-            SpecError: there is no batch dimension, or this one is dynamic.
+            SpecError: there is no batch dimension, or its size is dynamic.
         """
         at = self._batch_dim(dim)
         if self.ndim == 0 or self.shape[at] < 0:
@@ -161,7 +161,7 @@ class CompositeShape(CompositeEntries, Lockable):
         self._check_unlocked("make a size dynamic")
         children = [child for child in self._children.values() if child is not None]
         for child in children:
-            child.clone().make_neg_dim(at)  # whatever is wrong is found before anything is changed
+            child.clone().make_neg_dim(at)  # raises before any entry is changed
         for child in children:
             child.make_neg_dim(at)
         self._shape = torch.Size((*self.shape[:at], -1, *self.shape[at + 1 :]))

@@ -1,4 +1,4 @@
-"""Stacks whose parts have different entries, and how to even them out."""
+"""consolidate_spec and related functions: stacks whose parts have different entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["check_no_exclusive_keys", "consolidate_spec", "contains_lazy_spec", 
 
 
 def contains_lazy_spec(spec: Spec) -> bool:
-    """Whether a spec is, or holds, a Stacked or a StackedComposite."""
+    """Whether a spec is or contains a Stacked or a StackedComposite."""
     if isinstance(spec, LazyStack):
         return True
     return isinstance(spec, Composite) and any(
@@ -27,26 +27,26 @@ def contains_lazy_spec(spec: Spec) -> bool:
 
 
 def every_leaf_key(spec: Spec) -> list[Any]:
-    """The keys of all leaves, also of those that only some parts of a stack have; ``keys()`` leaves these out."""
+    """Return the keys of all leaves, including those of single parts of a stack, which ``keys()`` leaves out."""
     if not isinstance(spec, Composite):
         return []
-    found: list[Any] = []
+    keys: list[Any] = []
     for part in spec.specs if isinstance(spec, StackedComposite) else [spec]:
         for name, child in part.items():
             if isinstance(child, Composite):
                 below = every_leaf_key(child)
-                found += [(name, *((key,) if isinstance(key, str) else key)) for key in below]
+                keys += [(name, *((key,) if isinstance(key, str) else key)) for key in below]
             elif child is not None:
-                found.append(name)
-    return list(dict.fromkeys(found))
+                keys.append(name)
+    return list(dict.fromkeys(keys))
 
 
 def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:
-    """Whether no stack has an entry in some of its parts only.
+    """Whether all parts of each stack have the same entries.
 
     Args:
         spec: any spec.
-        recurse: look into nested specs too.
+        recurse: check nested specs too.
     """
     if isinstance(spec, StackedComposite):
         names = [set(part.keys()) for part in spec.specs]
@@ -60,7 +60,7 @@ def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:
     if not recurse:
         return True
     if isinstance(spec, StackedComposite):
-        # Parts may nest different keys without any part being a stack itself.
+        # Parts that are not stacks may have different nested keys.
         leaves = [set(part.keys(include_nested=True)) for part in spec.specs]
         if any(own != leaves[0] for own in leaves):
             return False
@@ -70,15 +70,15 @@ def check_no_exclusive_keys(spec: Spec, recurse: bool = True) -> bool:
 def consolidate_spec(
     spec: Composite, recurse_through_entries: bool = True, recurse_through_stack: bool = True
 ) -> Composite:
-    """Return the spec with entries that only some parts of a stack have added to the others, with a size of 0.
+    """Add entries of single parts of a stack to its other parts, with a size of 0.
 
     Args:
-        spec: any Composite; it is not changed.
-        recurse_through_entries: do the same to the entries of Composites.
-        recurse_through_stack: do the same to the parts of stacks, before they are compared.
+        spec: any Composite; a changed copy is returned.
+        recurse_through_entries: include nested Composites.
+        recurse_through_stack: first do the same in each part.
 
     Raises:
-        SpecError: such an entry has no dimension that could have size 0.
+        SpecError: an entry has no dimension after the batch size that could have size 0.
     """
     if not isinstance(spec, Composite):
         return spec
@@ -92,12 +92,12 @@ def consolidate_spec(
     parts = [part.clone() for part in spec.specs]
     if recurse_through_stack:
         parts = [consolidate_spec(part, recurse_through_entries, recurse_through_stack) for part in parts]
-    _even_out(parts)
+    _add_missing(parts)
     result: Composite = stack(parts, spec.dim)
     return result
 
 
-def _even_out(parts: list[Composite]) -> None:
+def _add_missing(parts: list[Composite]) -> None:
     names = {name: child for part in reversed(parts) for name, child in reversed(part.items())}
     for name, example in names.items():
         for part in parts:
@@ -105,11 +105,11 @@ def _even_out(parts: list[Composite]) -> None:
                 part.set(name, _empty_like(name, example, part.ndim))
         children = [part[name] for part in parts]
         if all(isinstance(child, Composite) for child in children):
-            _even_out(children)
+            _add_missing(children)
 
 
 def _empty_like(name: str, spec: Spec | None, batch_dims: int) -> Spec | None:
-    """A spec of the same number of dimensions with no element."""
+    """Return a spec with the same number of dimensions and no elements."""
     if spec is None or isinstance(spec, NonTensor):
         return spec
     if isinstance(spec, Composite):

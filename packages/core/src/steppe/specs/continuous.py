@@ -1,4 +1,4 @@
-"""Numbers with and without bounds."""
+"""Bounded and Unbounded: numbers with and without bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _checked_domain(domain: str | None) -> str | None:
 
 
 def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
-    """The smallest and largest value of a dtype; infinities for floats."""
+    """Return the smallest and largest value of a dtype; infinities for floats."""
     if dtype.is_floating_point:
         return -math.inf, math.inf
     if dtype is torch.bool:
@@ -50,7 +50,7 @@ def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
 
 
 def _ordered(tensor: torch.Tensor) -> torch.Tensor:
-    """The values in a dtype that torch can compare."""
+    """Convert values to a dtype that torch can compare."""
     if tensor.dtype in (torch.uint16, torch.uint32, torch.bool):
         return tensor.to(torch.int64)
     return tensor
@@ -76,8 +76,8 @@ class _Numbers(Leaf):
 class Bounded(_Numbers):
     """Numbers from ``low`` to ``high``, both included, element by element.
 
-    A bound may be infinite: ``rand`` then draws from the inside of the other bound, or from a normal distribution where
-    there is none. NaN is never in the spec. ``zero`` returns zeros even where zero is out of bounds.
+    A bound may be infinite: ``rand`` then draws inside the other bound, or from a normal distribution if both are
+    infinite. NaN is never valid. ``zero`` returns zeros even if zero is out of bounds.
 
     Args:
         low: smallest values: a number, an array or a tensor that broadcasts to ``shape``. Infinities in the bounds of
@@ -85,11 +85,11 @@ class Bounded(_Numbers):
         high: largest values, likewise.
         shape: shape of the data; by default the broadcast shape of the bounds.
         device: device of the data, or None.
-        dtype: dtype of the data; torch's default float by default, whatever the bounds are.
-        domain: ``"continuous"`` or ``"discrete"``; by default what the dtype is.
+        dtype: dtype of the data; torch's default float by default, for bounds of any dtype.
+        domain: ``"continuous"`` or ``"discrete"``; by default the domain of the dtype.
 
     Raises:
-        SpecError: ``low > high`` somewhere, a bound is NaN or outside the dtype, or a shape does not fit.
+        SpecError: ``low > high`` for an element, a bound is NaN or outside the dtype, or a shape does not fit.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Bounded(_Numbers):
     def space(self) -> ContinuousBox:
         """The bounds, as a ContinuousBox whose ``low`` and ``high`` have the full shape. They can be edited.
 
-        Bounds of another shape are taken too, and hold once the spec is given that shape: ``spec.shape = ...``.
+        Bounds of another shape may be assigned before the spec is given that shape: ``spec.shape = ...``.
         """
         return self._box
 
@@ -145,7 +145,7 @@ class Bounded(_Numbers):
         return self._box.high
 
     def _edges(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The bounds in the dtype of the spec, as small as they can be."""
+        """Return the bounds in the dtype of the spec, in the smallest shape."""
         box = self._box
         if not box.has_shape(self._shape):
             raise SpecError(
@@ -201,7 +201,7 @@ class Bounded(_Numbers):
         Raises:
             SpecError: the bounds differ along that dimension.
         """
-        # Counted from the back, where bounds and shape are aligned.
+        # Counted from the back, because bounds broadcast from there.
         at = shapes.normal_dim(dim, self.ndim, what="Bounded") - self.ndim
         bounds = []
         for bound in self._edges():
@@ -225,17 +225,17 @@ class Bounded(_Numbers):
         return type(self)(_cast(least, dtype), _cast(most, dtype), self._shape, self._device, dtype)
 
     def cardinality(self) -> int | float:
-        """Return how many data there are: ``inf`` for floats, the product over all elements for integers."""
+        """Return the number of different values: ``inf`` for floats, the product over all elements for integers."""
         if self._dtype.is_floating_point:
             return math.inf
         low, high = (edge.expand(shapes.static(self._shape)).flatten().tolist() for edge in self._edges())
         return shapes.product(int(b) - int(a) + 1 for a, b in zip(low, high, strict=True))
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return every datum of an integer spec, ``[cardinality, *shape]``.
+        """Return all values of an integer spec, ``[cardinality, *shape]``.
 
         Raises:
-            NotSupported: the spec is of floats, or has more than 2**24 data.
+            NotSupported: the spec is of floats, or has more than 2**24 values.
         """
         if self._dtype.is_floating_point:
             raise self._unsupported("enumerate", "its values are not countable")
@@ -260,21 +260,21 @@ class Bounded(_Numbers):
 
 
 class BoundedContinuous(Bounded, metaclass=OfDomain):
-    """The name of each :class:`Bounded` whose domain is ``"continuous"``; calling it makes one."""
+    """Every :class:`Bounded` with the domain ``"continuous"`` is an instance; a call returns a Bounded."""
 
     _named_domain = "continuous"
     _defaults: ClassVar[dict[str, object]] = {"domain": "continuous"}
 
 
 class BoundedDiscrete(Bounded, metaclass=OfDomain):
-    """The name of each :class:`Bounded` whose domain is ``"discrete"``; calling it makes one."""
+    """Every :class:`Bounded` with the domain ``"discrete"`` is an instance; a call returns a Bounded."""
 
     _named_domain = "discrete"
     _defaults: ClassVar[dict[str, object]] = {"domain": "discrete"}
 
 
 def _bound(value: BoundLike, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """A bound in the dtype of the spec, on its own storage."""
+    """Copy a bound to the dtype of the spec."""
     try:
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
     except (TypeError, ValueError) as error:
@@ -288,7 +288,7 @@ def _bound(value: BoundLike, dtype: torch.dtype, name: str) -> torch.Tensor:
         return out
     least, most = _limits(dtype)
     if tensor.is_floating_point():
-        # The bounds of integers inside float bounds; infinities are the limits of the dtype.
+        # Float bounds are rounded inward; infinities become the limits of the dtype.
         inward = tensor.double().ceil() if name == "low" else tensor.double().floor()
         at_least, at_most = inward <= float(least), inward >= float(most)
         finite = torch.where(at_least | at_most, 0.0, inward).to(torch.int64)
@@ -303,7 +303,7 @@ def _bound(value: BoundLike, dtype: torch.dtype, name: str) -> torch.Tensor:
 
 
 def _cast(bound: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A bound for another dtype; where that holds less, its limit."""
+    """Convert a bound to another dtype, clamped to the limits of that dtype."""
     if dtype.is_floating_point or bound.dtype.is_floating_point:
         least, most = (float(limit) for limit in _limits(dtype))
         wide = bound.double()
@@ -331,7 +331,7 @@ class Unbounded(_Numbers):
         shape: shape of the data.
         device: device of the data, or None.
         dtype: dtype of the data; torch's default float by default.
-        domain: ``"continuous"`` or ``"discrete"``; by default what the dtype is.
+        domain: ``"continuous"`` or ``"discrete"``; by default the domain of the dtype.
     """
 
     def __init__(
@@ -343,7 +343,7 @@ class Unbounded(_Numbers):
     @property
     def space(self) -> ContinuousBox:
         """The whole range of the dtype, as a ContinuousBox."""
-        # torch.uint64 and complex dtypes have no comparable limits; those of the next dtype say enough.
+        # torch cannot compare limits of uint64 and complex dtypes, so float64 stands for them.
         dtype = torch.float64 if self._dtype.is_complex else self._dtype
         least, most = _limits(dtype)
         held = torch.float64 if dtype is torch.uint64 else dtype
@@ -370,14 +370,14 @@ class Unbounded(_Numbers):
 
 
 class UnboundedContinuous(Unbounded, metaclass=OfDomain):
-    """The name of each :class:`Unbounded` whose domain is ``"continuous"``; calling it makes one."""
+    """Every :class:`Unbounded` with the domain ``"continuous"`` is an instance; a call returns an Unbounded."""
 
     _named_domain = "continuous"
     _defaults: ClassVar[dict[str, object]] = {}
 
 
 class UnboundedDiscrete(Unbounded, metaclass=OfDomain):
-    """The name of each :class:`Unbounded` whose domain is ``"discrete"``; calling it makes one, of int64 by default."""
+    """Every :class:`Unbounded` with the domain ``"discrete"`` is an instance; a call returns an Unbounded of int64."""
 
     _named_domain = "discrete"
     _defaults: ClassVar[dict[str, object]] = {"dtype": torch.int64}

@@ -1,4 +1,4 @@
-"""What all specs of categories share: which ones a mask allows, and how data stands for them."""
+"""Discrete: the base class of specs of categories, and conversions between numbers and one-hot rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["Discrete", "is_whole", "most_categories", "one_hot", "one_hot_parts"
 
 
 def most_categories(dtype: torch.dtype) -> int | float:
-    """How many categories the values of a dtype can number."""
+    """Return the largest number of categories that a dtype can represent."""
     if dtype is torch.bool:
         return 2
     if dtype.is_floating_point:
-        # All integers up to here are exact.
+        # All integers up to this one are exact.
         return 2.0 / torch.finfo(dtype).eps
     return torch.iinfo(dtype).max + 1
 
 
 def whole(val: torch.Tensor) -> torch.Tensor:
-    """Category numbers of any dtype as int64, to the nearest whole one."""
+    """Round category numbers of any dtype to int64."""
     return val.nan_to_num().round().to(torch.int64) if val.dtype.is_floating_point else val.to(torch.int64)
 
 
@@ -41,43 +41,43 @@ def is_whole(val: torch.Tensor) -> bool:
 
 
 def one_hot(index: torch.Tensor, n: int, *, dtype: torch.dtype) -> torch.Tensor:
-    """Rows ``[*index.shape, n]`` with a one at ``index``."""
+    """Return one-hot rows ``[*index.shape, n]``."""
     out = torch.zeros((*index.shape, n), dtype=dtype, device=index.device)
     return out.scatter_(-1, index.unsqueeze(-1), 1)
 
 
 def starts(parts: Sequence[int]) -> torch.Tensor:
-    """Where each of several choices begins in the last dimension of one-hot rows."""
+    """Return the offset of each choice in the last dimension of one-hot rows."""
     return torch.tensor([0, *parts[:-1]], device=CPU).cumsum(0)
 
 
 def one_hot_parts(index: torch.Tensor, parts: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
-    """Numbers ``[..., k]`` of several choices as one-hot rows end to end, ``[..., sum(parts)]``."""
+    """Convert numbers ``[..., k]`` of several choices to one-hot rows end to end, ``[..., sum(parts)]``."""
     out = torch.zeros((*index.shape[:-1], sum(parts)), dtype=dtype, device=index.device)
     return out.scatter_(-1, index + starts(parts).to(index.device), 1)
 
 
 class Discrete(Leaf):
-    """Base of Categorical and OneHot, and of the classes of several choices that they are bases of."""
+    """Base of Categorical and OneHot, and so of Binary, MultiCategorical and MultiOneHot."""
 
     _tensors = ("_mask",)
     _mask: torch.Tensor | None = None
 
-    # What a subclass says ----------------------------------------------------------------------------------------
+    # Defined by subclasses ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _mask_shape(self) -> torch.Size:
-        """The shape of a mask: that of the data, with an entry for each category in the last dimension."""
+        """Return the shape of a mask, which has an entry for each category in the last dimension."""
 
     @abstractmethod
     def _counts_text(self) -> list[str]:
-        """The numbers of categories, as ``repr`` shows them."""
+        """Return the numbers of categories for ``repr``."""
 
     def _check_shape(self) -> None:
         """Raise a SpecError unless the numbers of categories fit the shape."""
 
     def _category_dims(self) -> int:
-        """How many dimensions at the end of the shape are about categories, so that their sizes are fixed."""
+        """Return the number of last dimensions that hold categories or choices; their sizes are fixed."""
         return 0
 
     # -------------------------------------------------------------------------------------------------------------
@@ -89,20 +89,20 @@ class Discrete(Leaf):
 
     @property
     def mask(self) -> torch.Tensor | None:
-        """Which categories are allowed, bool, each an entry of the last dimension; or None."""
+        """Which categories are allowed, bool, with categories in the last dimension; None for all."""
         return self._mask
 
     def update_mask(self, mask: MaskLike) -> None:
         """Set or remove the mask, in place.
 
         Args:
-            mask: bool tensor that broadcasts to the shape that the class names for its masks, or None.
+            mask: bool tensor that broadcasts to the mask shape in the documentation of the class, or None.
         """
         name = type(self).__name__
         self._mask = None if mask is None else masks.checked(mask, self._mask_shape(), name=name, device=self._device)
 
     def _mask_of_rows(self, change: Change) -> torch.Tensor | None:
-        """The mask after a change of the data that leaves the last dimension as it is."""
+        """Return the mask after a shape operation that keeps the last dimension."""
         if self._mask is None:
             return None
         rows = shapes.positions(self._shape[:-1], lambda t: change(t.unsqueeze(-1).expand(self._shape))[..., 0])
@@ -115,7 +115,11 @@ class Discrete(Leaf):
         self._shape, self._mask = shape, other._mask
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Make the size at ``dim`` dynamic, in place; return the spec. Not one of the categories, nor with a mask."""
+        """Make the size at ``dim`` dynamic, in place; return the spec.
+
+        Raises:
+            NotSupported: the dimension holds categories, or there is a mask.
+        """
         at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
         if self._mask is not None or at >= self.ndim - self._category_dims():
             raise self._unsupported("make_neg_dim", "a mask and the categories need static sizes")

@@ -1,4 +1,4 @@
-"""The dtypes of numpy and torch, each under the name of the other, and the device of data that names none."""
+"""Tables between dtypes of numpy and torch, and the default device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steppe.errors import SpecError
 __all__ = ["CPU", "DTypeLike", "numpy_to_torch_dtype_dict", "to_torch_dtype", "torch_to_numpy_dtype_dict"]
 
 CPU: Final = torch.device("cpu")
-"""Where data is made whose spec names no device, whatever ``torch.set_default_device`` says."""
+"""Device of new data for specs without a device, independent of ``torch.set_default_device``."""
 
 DTypeLike: TypeAlias = "torch.dtype | np.dtype | type | str | None"
 """What names a dtype: a torch dtype, or anything that ``numpy.dtype`` understands; None is a default."""
@@ -40,7 +40,7 @@ def to_torch_dtype(dtype: DTypeLike) -> torch.dtype:
         dtype: a torch dtype, or anything that ``numpy.dtype`` understands.
 
     Raises:
-        SpecError: neither torch nor numpy knows it, or torch has no such dtype.
+        SpecError: it is not the name of a dtype, or torch has no such dtype.
     """
     if isinstance(dtype, torch.dtype):
         return dtype

@@ -1,4 +1,4 @@
-"""Non-tensor data that is one given datum."""
+"""Fixed: non-tensor data with fixed values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Fixed"]
 
 
 class Fixed(NonTensor):
-    """Non-tensor data that is equal to one datum: a value that is repeated, or a stack of values.
+    """Non-tensor data that must equal one repeated value, or a stack of values.
 
     Args:
         datum: NonTensorData, a NonTensorStack, or a bare value.
@@ -33,7 +33,7 @@ class Fixed(NonTensor):
     def __init__(self, datum: Any) -> None:
         wrapped = datum if isinstance(datum, (NonTensorData, NonTensorStack)) else NonTensorData(datum)
         super().__init__(wrapped.batch_size, wrapped.device)
-        # An array of objects, which follows operations on the shape. A value that is repeated is in it once.
+        # An array of objects, to which shape operations apply. A repeated value is stored once and broadcast.
         self._values: Any = np.empty(() if isinstance(wrapped, NonTensorData) else wrapped.batch_size, dtype=object)
         if isinstance(wrapped, NonTensorData):
             self._values[()] = wrapped.data
@@ -61,11 +61,11 @@ class Fixed(NonTensor):
         yield from faults
         if faults:
             return
-        found = flat_values(val)
+        values = flat_values(val)
         size = self._values.size
         if size and any(
-            not same_data(value, self._values.flat[i % size if len(found) >= size else 0])
-            for i, value in enumerate(found)
+            not same_data(value, self._values.flat[i % size if len(values) >= size else 0])
+            for i, value in enumerate(values)
         ):
             yield f"{named(key, self)}: expected {self.example_data!r}, found {self.to_numpy(val)!r}."
 
@@ -112,7 +112,7 @@ class Fixed(NonTensor):
 
 
 def flat_values(val: Any) -> list[Any]:
-    """The values of non-tensor data, row after row; a bare value is the only one."""
+    """Return the values of non-tensor data as a flat list; of a bare value, a list of one."""
     if not isinstance(val, (NonTensorData, NonTensorStack)):
         return [val]
     out = [val.tolist()]

@@ -20,14 +20,14 @@ IsLeaf: TypeAlias = "Callable[[type], bool] | None"
 
 
 class SpecKeys(Set[Any]):
-    """The keys of a Composite: a view that follows its edits; nested keys are tuples.
+    """The keys of a Composite: a view that follows edits; nested keys are tuples.
 
     Args:
         spec: the Composite.
-        include_nested: go into nested specs.
+        include_nested: include the keys in nested specs.
         leaves_only: leave out the keys of nested specs themselves.
-        is_leaf: given a class of spec, whether it counts as a leaf.
-        static_only: only those of Composites made with ``step_mdp_static=True``.
+        is_leaf: called with a class of Composite; returns whether to treat it as a leaf.
+        static_only: only the keys of Composites with ``step_mdp_static=True``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ def is_key(key: object) -> TypeGuard[NestedKey]:
 
 
 def as_path(key: object) -> tuple[str, ...]:
-    """A key as a tuple of names."""
+    """Return a key as a tuple of names."""
     if isinstance(key, str):
         return (key,)
     if not is_key(key):
@@ -76,15 +76,15 @@ def as_path(key: object) -> tuple[str, ...]:
 
 
 def is_private(key: NestedKey) -> bool:
-    """Whether a name in a key begins with "_": the entry is no data, unless somebody declares it."""
+    """Whether a name in a key begins with "_": the entry is not part of the data, unless a spec declares it."""
     return any(name[0] == "_" for name in as_path(key))
 
 
 def is_memory(key: NestedKey) -> bool:
-    """Whether a name in a key begins with "__": a transform remembers the entry from step to step."""
+    """Whether a name in a key begins with "__": the entry is the memory of a transform."""
     return any(name[:2] == "__" for name in as_path(key))
 
 
 def below_next(key: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The key of an entry under ``next``."""
+    """Return the key of an entry under ``next``."""
     return ("next", key) if isinstance(key, str) else ("next", *key)

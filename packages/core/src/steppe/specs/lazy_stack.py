@@ -1,4 +1,4 @@
-"""What stacks of specs that differ share: their data part by part, and operations on shapes."""
+"""LazyStack: the base class of stacks of unequal specs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["LazyStack", "stacked_shape"]
 
 
 def stacked_shape(parts: Sequence[Spec], dim: int) -> torch.Size:
-    """The shape of parts stacked at ``dim``: -1 where their sizes differ."""
+    """Return the shape of parts stacked at ``dim``; -1 for different sizes."""
     columns = zip(*(part.shape for part in parts), strict=True)
     sizes = [sizes[0] if len(set(sizes)) == 1 else -1 for sizes in columns]
     return torch.Size((*sizes[:dim], len(parts), *sizes[dim:]))
@@ -30,8 +30,8 @@ def stacked_shape(parts: Sequence[Spec], dim: int) -> torch.Size:
 class LazyStack(Spec):
     """Base of Stacked and StackedComposite: specs along a dimension.
 
-    An operation that keeps the stacked dimension apart acts on every part. One that would join or split it has no
-    meaning for parts that differ, and raises NotSupported.
+    A shape operation that keeps the stacked dimension is applied to every part. An operation that would join or split
+    the stacked dimension raises NotSupported.
     """
 
     rows_differ = True
@@ -41,24 +41,24 @@ class LazyStack(Spec):
 
     @abstractmethod
     def _stack(self, parts: Sequence[Any], dim: int) -> Any:
-        """The stack of other parts; one ordinary spec where they are equal."""
+        """Return the stack of other parts; one ordinary spec if they are equal."""
 
     @abstractmethod
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
-        """The stack of other parts, of this class."""
+        """Return the stack of other parts, of this class."""
 
     @abstractmethod
     def _joined(self, rows: list[Any], lead: int = 0) -> Any:
-        """One datum of the stack, with ``lead`` leading dimensions, from one for each part."""
+        """Join the data of all parts, which has ``lead`` leading dimensions."""
 
     @property
     def specs(self) -> tuple[Any, ...]:
-        """The specs that are stacked."""
+        """The stacked specs."""
         return tuple(self._parts)
 
     @property
     def dim(self) -> int:
-        """The dimension along which they are stacked, counted from the front."""
+        """The stacked dimension, counted from the front."""
         return self._dim
 
     @property
@@ -73,7 +73,7 @@ class LazyStack(Spec):
         return device
 
     def __len__(self) -> int:
-        """Return the first size of the shape; the number of stacked specs where that is the first dimension."""
+        """Return the first size of the shape."""
         return self.shape[0]
 
     def __bool__(self) -> bool:
@@ -100,28 +100,28 @@ class LazyStack(Spec):
 
     @abstractmethod
     def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
-        """One datum per part.
+        """Split data into the data of each part.
 
         Args:
-            val: data, with any leading dimensions; or a list with one datum per part.
-            key: how an error calls the data.
-            lead: how many leading dimensions there are; None to find out.
+            val: data, with any leading dimensions; or a list with the data of each part.
+            key: name of the data in errors.
+            lead: number of leading dimensions; None to infer it.
         """
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
-        """Turn one value for each part, in a list or stacked, into data; see :meth:`Spec.encode`."""
+        """Encode a value for each part, in a list or stacked; see :meth:`Spec.encode`."""
         if lead is None and hasattr(val, "shape") and not getattr(val, "is_nested", False):
             lead = tuple(val.shape[: self._lead_dims(val.shape)])
         encoded: list[Any] = []
         values = self._separate(val, key, None if lead is None else len(lead))
         for part, value in zip(self._parts, values, strict=True):
             encoded.append(part.encode(value, ignore_device=ignore_device, key=key, lead=lead))
-            if lead is None:  # what the first one has, all have
+            if lead is None:  # all parts have the same leading dimensions
                 lead = tuple(encoded[0].shape[: encoded[0].ndim - part.ndim])
         return self._joined(encoded, len(lead or ()))
 
     def _each(self, rows: list[Any], key: Key, method: str, **options: Any) -> list[Any]:
-        """What a method of each part returns for its datum."""
+        """Call a method of each part with its data; return the results."""
         pairs = zip(self._parts, rows, strict=True)
         return [getattr(part, method)(row, key=key, **options) for part, row in pairs]
 
@@ -135,11 +135,11 @@ class LazyStack(Spec):
         return shapes.normal_dim(dim, self.ndim, what=f"a {type(self).__name__} of shape {tuple(self.shape)}")
 
     def _within(self, dim: int) -> int:
-        """A dimension of the stack as a dimension of the parts."""
+        """Convert a dimension of the stack to a dimension of the parts."""
         return dim - (dim > self._dim)
 
     def expand(self, *sizes: ShapeLike) -> Self:
-        """Return the spec of data repeated to a larger shape; -1 keeps a size. The stacked dimension keeps its size."""
+        """Return the spec of data expanded to a larger shape; -1 keeps a size. The stacked dimension keeps its size."""
         target = list(shapes.flat_sizes(sizes))
         dim = self._dim + len(target) - self.ndim
         n = len(self._parts)
@@ -176,7 +176,7 @@ class LazyStack(Spec):
         return self._restack([part.unsqueeze(at - 1) for part in self._parts], self._dim)
 
     def reshape(self, *sizes: ShapeLike) -> Any:
-        """Return the spec in another shape, where that leaves the stacked dimension and those before it alone."""
+        """Return the spec of reshaped data. The stacked dimension and those before it must not change."""
         wanted = shapes.flat_sizes(sizes)
         target = list(self._shape_after(f"reshape to {tuple(wanted)}", lambda t: t.reshape(wanted)))
         head = list(self.shape[: self._dim + 1])
@@ -188,7 +188,7 @@ class LazyStack(Spec):
         raise self._unsupported("reshape", f"the parts along dimension {self._dim} differ")
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
-        """Return the spec with dimensions joined, of which the stacked one is none."""
+        """Return the spec with dimensions joined; the stacked dimension cannot be joined."""
         self._shape_after(f"flatten {start_dim} to {end_dim}", lambda t: t.flatten(start_dim, end_dim))
         first, last = self._at(start_dim), self._at(end_dim)
         if first == last:
@@ -199,7 +199,7 @@ class LazyStack(Spec):
         return self._restack(parts, self._dim - (last - first if last < self._dim else 0))
 
     def unflatten(self, dim: int, sizes: ShapeLike) -> Any:
-        """Return the spec with a dimension split, which is not the stacked one."""
+        """Return the spec with a dimension split; the stacked dimension cannot be split."""
         at, inner = self._at(dim), shapes.size(sizes)
         if at == self._dim:
             raise self._unsupported("unflatten", f"the parts along dimension {self._dim} differ")
@@ -207,7 +207,7 @@ class LazyStack(Spec):
         return self._restack(parts, self._dim + (len(inner) - 1 if at < self._dim else 0))
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
-        """Return the specs along a dimension: the parts, along the stacked one."""
+        """Return the specs along a dimension; along the stacked one, these are the parts."""
         at = self._at(dim)
         if at == self._dim:
             return tuple(self._parts)
@@ -226,7 +226,7 @@ class LazyStack(Spec):
         return stack._index_numbers(numbers)
 
     def _index_numbers(self, index: tuple[Any, ...]) -> Any:
-        """Index with ints, slices, None and tensors of numbers, one for each dimension beside None."""
+        """Index with ints, slices and tensors of numbers, one for each dimension, and None."""
         split = [at for at, part in enumerate(index) if part is not None][self._dim]
         own, place = index[split], shapes.place(index, split)
         if isinstance(own, torch.Tensor):
@@ -240,13 +240,13 @@ class LazyStack(Spec):
         if not any(isinstance(part, torch.Tensor) for part in others):
             rows = [part[others] for part in chosen]
         else:
-            # The stacked dimension is kept, with size 1, because it may stand between the tensors.
+            # The stacked dimension is kept with size 1, because it may be between dimensions indexed by tensors.
             inner = (*index[:split], slice(None), *index[split + 1 :])
             rows = [part.unsqueeze(self._dim)[inner].squeeze(place) for part in chosen]
         return self._nonempty(rows, place)
 
     def _gathered(self, index: tuple[Any, ...], split: int, size: torch.Size, place: int, at: tuple[int, ...]) -> Any:
-        """What tensors pick that broadcast to ``size``: one part for each of their elements, stacked at ``place``."""
+        """Index with tensors that broadcast to ``size``: stack the selected part of each element at ``place``."""
         if len(at) < len(size):
             rows = [self._gathered(index, split, size, place, (*at, i)) for i in range(size[len(at)])]
             return self._nonempty(rows, place)
@@ -262,20 +262,20 @@ class LazyStack(Spec):
     def __getitem__(self, index: object) -> Any:
         """Index as data of this shape is indexed.
 
-        An int along the stacked dimension gives that part itself; everything else is a new spec.
+        An int along the stacked dimension gives the part itself, any other index a new spec.
 
         Raises:
-            NotSupported: nothing is selected along the stacked dimension.
+            NotSupported: the selection along the stacked dimension is empty.
         """
         return self._index(index)
 
     def make_neg_dim(self, dim: int) -> Self:
-        """Make the size at ``dim`` dynamic, in place; return the spec. Not for the stacked dimension."""
+        """Make the size at ``dim`` dynamic, in place; return the spec. The stacked dimension cannot be dynamic."""
         at = self._at(dim)
         if at == self._dim:
             raise self._unsupported("make_neg_dim", "the number of stacked specs is fixed")
         for part in self._parts:
-            part.clone().make_neg_dim(self._within(at))  # whatever is wrong is found before anything is changed
+            part.clone().make_neg_dim(self._within(at))  # raises before any part is changed
         for part in self._parts:
             part.make_neg_dim(self._within(at))
         return self
@@ -285,14 +285,14 @@ class LazyStack(Spec):
         return self._restack([part.clone() for part in self._parts], self._dim)
 
     def to(self, dest: torch.device | str | int | torch.dtype | None) -> Self:
-        """Return the spec with every part on another device, or of another dtype; itself where nothing changes."""
+        """Return the spec with every part on another device, or of another dtype; itself if nothing changes."""
         parts = [part.to(dest) for part in self._parts]
         if all(new is old for new, old in zip(parts, self._parts, strict=True)):
             return self
         return self._restack(parts, self._dim)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are stacks of equal specs along one dimension, or the other one is what equal parts make."""
+        """Whether both stack equal specs along the same dimension. A stack of equal parts equals the joined spec."""
         if isinstance(other, LazyStack):
             return type(self) is type(other) and self._dim == other._dim and self._parts == other._parts
         if not isinstance(other, Spec):
@@ -301,10 +301,10 @@ class LazyStack(Spec):
         return not isinstance(whole, LazyStack) and bool(whole == other)
 
     def cardinality(self) -> int | float:
-        """Return the cardinality of the parts, where it is the same for all.
+        """Return the cardinality of the parts, if it is the same for all.
 
         Raises:
-            NotSupported: parts have different ones.
+            NotSupported: parts have different cardinalities.
         """
         counts = {part.cardinality() for part in self._parts}
         if len(counts) > 1:

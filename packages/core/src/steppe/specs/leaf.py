@@ -1,4 +1,4 @@
-"""A spec of one tensor."""
+"""Leaf: the base class of specs of one tensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Leaf", "in_shape", "nested_tensor", "one_element", "same_values", "s
 
 
 def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
-    """The sentence about a wrong shape, with what to do where that can be seen."""
+    """Return the error text for a wrong shape, with a fix if there is an obvious one."""
     text = f"{name}: expected shape {tuple(expected)}, found {tuple(found)}."
     lead = len(found) - len(expected)
     if lead > 0 and shapes.fits(found[lead:], expected):
@@ -39,20 +39,20 @@ def shape_fault(name: str, expected: torch.Size, found: torch.Size) -> str:
 
 
 def one_element(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """A tensor of one element in a shape of one element, where there is one place for it; others as they are."""
+    """Reshape a tensor of one element to a shape of one element; return other tensors unchanged."""
     if tensor.numel() == 1 and tensor.shape != shape and -1 not in shape and shape.numel() == 1:
         return tensor.reshape(shape)
     return tensor
 
 
 def in_shape(tensor: torch.Tensor, val: object, shape: torch.Size, lead: Rows) -> torch.Tensor | None:
-    """A library's value as data of a shape behind leading dimensions; None where it has another shape.
+    """Return a library's value as data of a shape; None if it has another shape.
 
     Args:
-        tensor: the value.
-        val: the value as the library gave it.
-        shape: of one datum.
-        lead: the leading dimensions; None for whatever there is.
+        tensor: the value as a tensor.
+        val: the value that the library returned.
+        shape: shape without leading dimensions.
+        lead: the leading dimensions; None for any.
     """
     expected = (*(lead or ()), *shape)
     if shapes.fits(tensor.shape, expected):
@@ -63,22 +63,22 @@ def in_shape(tensor: torch.Tensor, val: object, shape: torch.Size, lead: Rows) -
 
 
 def nested_tensor(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Rows of different sizes as one tensor."""
+    """Return rows of different sizes as one nested tensor."""
     with warnings.catch_warnings():
-        # torch says once that nested tensors are a prototype; which ones are made here is documented.
+        # torch warns once that nested tensors are a prototype. The specs document where they are used.
         warnings.filterwarnings("ignore", message=".*nested tensors is in prototype")
         out: torch.Tensor = torch.nested.nested_tensor(rows, device=rows[0].device if rows else CPU)
     return out
 
 
-# torch compares no numbers of these dtypes on every device and in every version.
+# Some devices and versions of torch cannot compare numbers of these dtypes.
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and maybe different dtypes hold the same numbers."""
+    """Whether two tensors of one shape hold the same numbers; their dtypes may differ."""
     if (one.dtype is torch.uint64) != (other.dtype is torch.uint64):
-        # Read as int64, the upper half of uint64 is negative, as nothing in the other tensor may be.
+        # The upper half of uint64 becomes negative as int64, so the other tensor must hold no negative number.
         signed = (other if one.dtype is torch.uint64 else one).to(torch.float64)
         if bool((signed < 0).any()):
             return False
@@ -89,18 +89,18 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 class Leaf(Shaped):
     """Base of the specs of one tensor: shape, dtype, device and the operations on shapes.
 
-    A subclass says what its domain is (``_contains``, ``_nearest``, ``_draw``, ``_domain_text``), and how its
-    parameters follow an operation on the shape (``_change``).
+    A subclass defines its domain (``_contains``, ``_nearest``, ``_draw``, ``_domain_text``), and what a shape operation
+    does to its parameters (``_change``).
     """
 
     _tensors: ClassVar[tuple[str, ...]] = ()
-    """Attributes that hold parameters: tensors, or None."""
+    """Names of the attributes that hold parameters, which are tensors or None."""
 
     _domain: str | None = None
-    """What was given in place of the domain that the dtype has."""
+    """The requested domain; None for the default of the dtype."""
 
     _default_dtype: ClassVar[torch.dtype | None] = None
-    """What dtype=None means; torch's default float where it is None."""
+    """The dtype for ``dtype=None``; None for torch's default float."""
 
     def __init__(self, *, shape: ShapeLike, device: DeviceLike, dtype: DTypeLike) -> None:
         super().__init__(shape=shape, device=device)
@@ -118,28 +118,28 @@ class Leaf(Shaped):
 
     @property
     def domain(self) -> str | None:
-        """``"continuous"`` for floating-point data, ``"discrete"`` otherwise; or what the spec was made with."""
+        """``"continuous"`` for floating-point data, ``"discrete"`` otherwise; or the domain that was requested."""
         if self._domain is not None:
             return self._domain
         return "continuous" if self._dtype.is_floating_point or self._dtype.is_complex else "discrete"
 
-    # What a subclass says ----------------------------------------------------------------------------------------
+    # Defined by subclasses ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _contains(self, val: torch.Tensor) -> bool:
-        """Whether values of the right dtype, ``[..., *shape]``, lie in the domain."""
+        """Whether values ``[..., *shape]`` of the right dtype are in the domain."""
 
     @abstractmethod
     def _nearest(self, val: torch.Tensor) -> torch.Tensor:
-        """The values of the domain nearest to ``val``, ``[..., *shape]`` of any dtype; in the spec's dtype."""
+        """Return the nearest valid values, in the spec's dtype. ``val`` is ``[..., *shape]`` of any dtype."""
 
     @abstractmethod
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-        """Random values ``[*lead, *shape]`` made on ``device``."""
+        """Draw random values ``[*lead, *shape]`` on ``device``."""
 
     @abstractmethod
     def _domain_text(self) -> str:
-        """The domain in words, after "expected"."""
+        """Describe the domain; error texts put it after "expected"."""
 
     def _to_dtype(self, dtype: torch.dtype) -> Self:
         return self._with(_dtype=dtype, _domain=None)
@@ -192,7 +192,7 @@ class Leaf(Shaped):
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
         """Turn a value into a tensor of the spec's dtype, on its device; see :meth:`Spec.encode`.
 
-        Arrays are copied, since environments reuse theirs; tensors only where dtype or device differ.
+        Arrays are copied, because environments reuse their memory. Tensors are copied only to another dtype or device.
         """
         tensor = self._tensor(val, key)
         shape = torch.Size((*(lead or ()), *self._shape))
@@ -202,7 +202,11 @@ class Leaf(Shaped):
         return self._cast(fitted, key, ignore_device=ignore_device)
 
     def _cast(self, tensor: torch.Tensor, key: Key, *, ignore_device: bool) -> torch.Tensor:
-        """The tensor in the spec's dtype, on its device; an error where that would change a value."""
+        """Return the tensor in the spec's dtype, on its device.
+
+        Raises:
+            SpecError: an integer or bool dtype cannot hold a value.
+        """
         if tensor.dtype is not self._dtype:
             out = tensor.to(self._dtype)
             if not (self._dtype.is_floating_point or self._dtype.is_complex) and not same_values(out, tensor):
@@ -229,7 +233,7 @@ class Leaf(Shaped):
         return f"{name}: expected dtype {self._dtype}, found {found}. Cast the data, or give the spec dtype={found}."
 
     def _tensor(self, val: object, key: Key) -> torch.Tensor:
-        """``val`` as a tensor of its own dtype, which is numpy's where it is Python numbers."""
+        """Convert ``val`` to a tensor; Python numbers get the dtype that numpy gives them."""
         if isinstance(val, torch.Tensor):
             return val
         try:
@@ -280,7 +284,7 @@ class Leaf(Shaped):
         return self.is_in(item)
 
     def _arguments(self) -> list[str]:
-        """What ``repr`` shows before the shape."""
+        """Return what ``repr`` shows before the shape."""
         return []
 
     def __repr__(self) -> str:
@@ -300,7 +304,7 @@ def _array(val: object) -> np.ndarray:
 
 
 def _excerpt(val: torch.Tensor) -> str:
-    """A few of the values, for an error."""
+    """Return some of the values as text for an error."""
     if val.numel() == 1:
         return str(val.tolist())
     if val.numel() <= 16:

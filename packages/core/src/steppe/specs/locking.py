@@ -1,4 +1,4 @@
-"""Locks: a spec that an environment has read keys and shapes from must not change under it."""
+"""Lockable: specs that cannot be edited, because an environment has read their keys and shapes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Lockable"]
 
 
 class Lockable:
-    """A spec that can be locked, with everything nested in it.
+    """A spec that can be locked, with its nested specs.
 
-    A lock forbids to add, replace and remove entries, and to change shape, device or names. What is nested in a locked
-    spec cannot be unlocked alone.
+    A locked spec raises an error if an entry is added, replaced or removed, or if its shape, device or names are
+    changed. Specs nested in a locked spec cannot be unlocked separately.
     """
 
     _locked: bool = False
@@ -30,7 +30,7 @@ class Lockable:
 
     @abstractmethod
     def _nested_specs(self) -> Iterable[Lockable]:
-        """The specs nested directly in this one that can be locked."""
+        """Return the direct children that can be locked."""
 
     @property
     def is_locked(self) -> bool:
@@ -50,7 +50,7 @@ class Lockable:
         """Forbid edits, in place.
 
         Args:
-            recurse: lock nested specs too, which then stay locked as long as this one is. None is True.
+            recurse: lock nested specs too; they stay locked as long as this spec. None is True.
         """
         self._locked = True
         if recurse or recurse is None:
@@ -66,13 +66,13 @@ class Lockable:
             recurse: unlock nested specs too. None is True.
 
         Raises:
-            StateError: a locked spec holds this one, or one that would be unlocked with it; nothing is unlocked then.
+            StateError: another locked spec holds this spec or a nested one; nothing is unlocked then.
         """
         inner: list[Lockable] = [self]
         if recurse or recurse is None:
             inner += self._all_nested()
         if _held_elsewhere(inner) is not None:
-            gc.collect()  # a holder that nobody uses any more may wait for it, as part of an environment
+            gc.collect()  # an unused holder may wait for garbage collection, as part of an environment
             held = _held_elsewhere(inner)
             if held is not None:
                 what = "is part of" if held is self else f"holds a {type(held).__name__} that is also part of"
@@ -92,7 +92,7 @@ class Lockable:
             yield from nested._all_nested()
 
     def _holding(self) -> list[Lockable]:
-        """The locked specs that hold this one."""
+        """Return the locked specs that hold this one."""
         holders = (ref() for ref in self._holders.values())
         return [holder for holder in holders if holder is not None and holder._locked]
 
@@ -118,7 +118,7 @@ class Lockable:
 
 
 def _held_elsewhere(specs: list[Lockable]) -> Lockable | None:
-    """The first of some specs that a locked spec holds which is none of them."""
+    """Return the first of ``specs`` that is held by a locked spec outside of ``specs``."""
     own = {id(spec) for spec in specs}
     for spec in specs:
         if any(id(holder) not in own for holder in spec._holding()):

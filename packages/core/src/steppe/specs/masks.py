@@ -1,7 +1,7 @@
 """Masks: which categories are allowed, row by row.
 
-A mask is a bool tensor with one entry per category in its last dimension. A row that allows nothing restricts nothing:
-it belongs to an agent that is gone, whose actions are not used.
+A mask is a bool tensor with one entry per category in its last dimension. A row without an allowed category restricts
+nothing: it belongs to an agent that has left, whose actions are ignored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["MaskLike", "allowed", "allowed_categories", "checked", "compressed",
 def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device | None) -> torch.Tensor | None:
     """Return ``mask`` as a bool tensor of the shape ``full``, or None.
 
-    Zeros and ones of any dtype are taken, and the mask of one row in any number of dimensions, also a grid of as many
-    elements as there are categories.
+    Zeros and ones of any dtype are valid. The mask of one row may have any number of dimensions, such as a grid with
+    one element per category.
 
     Raises:
         SpecError: it holds other values, does not broadcast, or the shape is dynamic.
@@ -35,11 +35,11 @@ def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device
     if -1 in full:
         raise SpecError(f"{name}: a mask needs static sizes, found shape {tuple(full[:-1])} and {full[-1]} categories.")
     if type(mask) is torch.Tensor and mask.dtype is torch.bool and mask.shape == full and device in (None, mask.device):
-        return mask.clone()  # one that is right already: a transform sets one at each step
-    given = mask.to(device) if isinstance(mask, torch.Tensor) else torch.as_tensor(mask, device=device or CPU)
-    flags = given.to(torch.bool)
-    if given.dtype is not torch.bool and bool((given != flags.to(given.dtype)).any()):
-        raise SpecError(f"{name}: expected a mask of dtype torch.bool, found other values than 0 and 1 in {given}.")
+        return mask.clone()  # the common case: a transform sets a mask at each step
+    entries = mask.to(device) if isinstance(mask, torch.Tensor) else torch.as_tensor(mask, device=device or CPU)
+    flags = entries.to(torch.bool)
+    if entries.dtype is not torch.bool and bool((entries != flags.to(entries.dtype)).any()):
+        raise SpecError(f"{name}: expected a mask of dtype torch.bool, found other values than 0 and 1 in {entries}.")
     if flags.ndim > len(full) and flags.numel() in (flags.shape[-1], full[-1]):
         flags = flags.reshape(-1)
     try:
@@ -52,14 +52,14 @@ def checked(mask: MaskLike, full: torch.Size, *, name: str, device: torch.device
 
 
 def compressed(mask: torch.Tensor) -> torch.Tensor:
-    """Return the mask without the leading dimensions along which all rows are alike."""
+    """Remove leading dimensions along which all rows are equal."""
     while mask.ndim > 1 and bool((mask == mask[:1]).all()):
         mask = mask[0]
     return mask
 
 
 def allowed(mask: torch.Tensor) -> torch.Tensor:
-    """Return the mask with rows that allow nothing opened."""
+    """Return the mask with all categories allowed in rows without an allowed one."""
     return mask | ~mask.any(-1, keepdim=True)
 
 
@@ -76,14 +76,14 @@ def draw(
 
 
 def nearest(index: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return, for each category of ``index``, the allowed one nearest to it; the smaller of two."""
+    """Return the nearest allowed category for each category of ``index``, the smaller one of two."""
     n = mask.shape[-1]
     distance = (torch.arange(n, device=index.device) - index.unsqueeze(-1)).abs()
     return distance.masked_fill(~allowed(mask).to(index.device), n).argmin(-1)
 
 
 def moved(mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor | None:
-    """Return the mask with its rows at new ``positions`` of the flattened batch."""
+    """Reorder the rows of a mask by ``positions`` in the flattened batch."""
     if mask is None:
         return None
     return mask.reshape(-1, mask.shape[-1])[positions.to(mask.device)]

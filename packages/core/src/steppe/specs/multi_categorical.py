@@ -31,7 +31,7 @@ Counts: TypeAlias = "torch.Tensor | int | Sequence[object]"
 
 
 def counts_of(nvec: Counts, name: str) -> torch.Tensor:
-    """The numbers of categories of choices as an int64 tensor; ``name`` is of the class that was given them."""
+    """Convert numbers of categories to an int64 tensor; ``name`` is the class in errors."""
     counts = torch.as_tensor(nvec, device="cpu")
     counts = counts.reshape(1) if counts.ndim == 0 else counts
     if counts.dtype.is_floating_point or counts.numel() == 0 or bool((counts < 0).any()):
@@ -40,14 +40,14 @@ def counts_of(nvec: Counts, name: str) -> torch.Tensor:
 
 
 def _of_a_row(counts: torch.Tensor) -> torch.Tensor:
-    """Nested numbers without the leading dimensions along which they are repeated."""
+    """Remove leading dimensions along which nested numbers are repeated."""
     while counts.ndim > 1 and bool((counts == counts[:1]).all()):
         counts = counts[0]
     return counts
 
 
 def counts_list(counts: torch.Tensor) -> list[int]:
-    """Flat numbers of categories as a list."""
+    """Return flat numbers of categories as a list."""
     out: list[int] = counts.tolist()
     return out
 
@@ -55,19 +55,19 @@ def counts_list(counts: torch.Tensor) -> list[int]:
 class MultiCategorical(Categorical):
     """Several choices, each a number from 0 to its own ``n - 1``.
 
-    It is a Categorical for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
+    ``isinstance(spec, Categorical)`` is True, but there is no ``n``: ``nvec`` holds the number for each choice.
 
     Args:
-        nvec: number of categories of each choice; nested where it differs along further dimensions.
+        nvec: number of categories of each choice; nested if it differs along further dimensions.
         shape: shape of the data, which ends with the shape of ``nvec``; that shape by default.
         device: device of the data, or None.
         dtype: dtype of the data.
         mask: bool tensor that broadcasts to ``[*shape[:-1], sum(nvec)]``, True where a category is allowed; the choices
             end to end. Only for a flat ``nvec``.
-        remove_singleton: taken for programs that give it, without effect: samples have the shape of the spec.
+        remove_singleton: ignored, with a warning; programs for TorchRL pass it.
 
     Attributes:
-        remove_singleton: as it was given.
+        remove_singleton: the argument.
 
     Raises:
         SpecError: ``nvec`` does not fit the shape or the dtype, or the mask does not fit.
@@ -126,7 +126,7 @@ class MultiCategorical(Categorical):
 
     @property
     def n(self) -> int:
-        """Not there: see ``nvec``."""
+        """Raises AttributeError: see ``nvec``."""
         raise AttributeError("MultiCategorical has no n: each choice has its own number of categories, see nvec.")
 
     def set_provisional_n(self, n: int) -> None:
@@ -140,11 +140,11 @@ class MultiCategorical(Categorical):
 
     @property
     def space(self) -> Any:
-        """The choices, as a BoxList; one for each row of a batch alike. A nested nvec gives nested lists."""
+        """The choices, as a BoxList, which holds for all rows. A nested nvec gives nested lists."""
         return BoxList.from_nvec(self._nvec)
 
     def _split(self) -> list[Categorical]:
-        """One Categorical for each choice of a flat nvec, each with its part of the mask."""
+        """Return a Categorical for each choice of a flat nvec, with its part of the mask."""
         parts = counts_list(self._nvec)
         pieces: Sequence[torch.Tensor | None] = [None] * len(parts)
         if self._mask is not None:
@@ -206,7 +206,7 @@ class MultiCategorical(Categorical):
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return numbers ``[..., k]`` as one-hot rows end to end, ``[..., sum(nvec)]`` bool.
 
-        Where nvec is nested and its rows differ, the result is a nested tensor with a component for each row.
+        If the rows of a nested nvec differ, the result is a nested tensor with a component for each row.
         """
         self._check_if(safe, val)
         if self._nvec.ndim == 1:
@@ -224,7 +224,7 @@ class MultiCategorical(Categorical):
     def to_one_hot_spec(self) -> Any:
         """Return the spec of the same choices as one-hot rows, ``[*shape[:-1], sum(nvec)]`` bool.
 
-        Where nvec is nested, that is a stack of the specs of its rows.
+        A nested nvec gives a stack of the specs of its rows.
         """
         if self._nvec.ndim > 1:
             at = self.ndim - self._nvec.ndim
@@ -235,7 +235,7 @@ class MultiCategorical(Categorical):
         return MultiOneHot(parts, (*self._shape[:-1], sum(parts)), self._device, torch.bool, mask=self._mask)
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Pick one entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``.
+        """Select an entry per choice: numbers ``[..., k]`` and a tensor ``[..., sum(nvec)]`` give ``[..., k]``.
 
         Raises:
             SpecError: the shapes do not fit each other.
@@ -252,7 +252,7 @@ class MultiCategorical(Categorical):
         return int(shapes.product(counts_list(self._nvec.flatten())))
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
+        """Return all combinations of choices ``[k, *shape]``, repeated along batch dimensions."""
         self._check_countable(self.cardinality())
         if use_mask and self._mask is not None:
             pieces = shapes.split(self._mask, counts_list(self._nvec))

@@ -25,21 +25,21 @@ __all__ = ["MultiOneHot"]
 class MultiOneHot(OneHot):
     """Several choices as one-hot rows, end to end in the last dimension.
 
-    It is a OneHot for ``isinstance``, but has no ``n``: each choice has its own in ``nvec``.
+    ``isinstance(spec, OneHot)`` is True, but there is no ``n``: ``nvec`` holds the number for each choice.
 
-    ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
-    indexed, split or joined with others: an index is about the dimensions before it.
+    ``zero`` and ``one`` are not valid choices. The last dimension cannot be indexed, split or joined: an index applies
+    to the dimensions before it.
 
     Args:
         nvec: number of categories of each choice.
         shape: shape of the data, whose last size is ``sum(nvec)``; ``[sum(nvec)]`` by default.
         device: device of the data, or None.
         dtype: dtype of the data.
-        use_register: taken for programs that give it, without effect: numbers are encoded as the categories they name.
+        use_register: ignored, with a warning; programs for TorchRL pass it.
         mask: bool tensor that broadcasts to ``shape``, True where a category is allowed.
 
     Attributes:
-        use_register: as it was given.
+        use_register: the argument.
 
     Raises:
         SpecError: ``nvec`` is nested or does not fit the shape, or the mask does not fit.
@@ -64,7 +64,7 @@ class MultiOneHot(OneHot):
 
     @property
     def n(self) -> int:
-        """Not there: see ``nvec``."""
+        """Raises AttributeError: see ``nvec``."""
         raise AttributeError("MultiOneHot has no n: each choice has its own number of categories, see nvec.")
 
     @property

@@ -1,4 +1,4 @@
-"""Data that is not a tensor."""
+"""NonTensor: the spec of text and other data that is not a tensor."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def same_data(one: object, other: object) -> bool:
 
 
 class NonTensor(Shaped):
-    """Anything that is not a tensor, such as text; a shape says how many.
+    """Data that is not a tensor, such as text, with a batch shape.
 
-    Data is ``NonTensorData`` or ``NonTensorStack`` of tensordict; where the shape is empty, a bare value is data too.
+    Data is ``NonTensorData`` or ``NonTensorStack`` of tensordict; for an empty shape, bare values are valid too.
     ``zero``, ``one`` and ``rand`` repeat the example.
 
     Args:
         shape: batch shape of the data.
-        device: device that tensordicts with such data claim, or None.
-        dtype: taken for programs that give it, without effect, as are the last two.
-        example_data: a value as the data holds them.
-        batched: whether data should be a stack. Data is, where its rows differ.
-        feature_dims: how many dimensions a value in a stack should have.
+        device: device of TensorDicts with such data, or None.
+        dtype: ignored, with a warning, like ``batched`` and ``feature_dims``; programs for TorchRL pass them.
+        example_data: an example of a value.
+        batched: ignored: data is a stack if its rows differ.
+        feature_dims: ignored.
 
     Attributes:
-        batched: as it was given.
-        feature_dims: as it was given.
+        batched: the argument.
+        feature_dims: the argument.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class NonTensor(Shaped):
             raise SpecError("NonTensor: batched and feature_dims contradict each other: give one, or none.")
         if dtype is not None:
             ignored_argument("NonTensor", "dtype", "values that are no tensors have none")
-        for name, given in (("batched", batched), ("feature_dims", feature_dims)):
-            if given is not None:
+        for name, value in (("batched", batched), ("feature_dims", feature_dims)):
+            if value is not None:
                 ignored_argument("NonTensor", name, "a value stands for all its rows, and rows that differ are a stack")
         self.batched = bool(batched)
         if feature_dims is None:
@@ -74,7 +74,7 @@ class NonTensor(Shaped):
 
     @property
     def example_data(self) -> Any:
-        """The value that ``zero`` and ``rand`` repeat."""
+        """The value that ``zero``, ``one`` and ``rand`` repeat."""
         return self._example
 
     def action_decoder(self, refuse: Refuse) -> ActionDecoder:
@@ -104,21 +104,21 @@ class NonTensor(Shaped):
             )
 
     def project(self, val: object, *, key: Key = None) -> Any:
-        """Return ``val``: there is nothing to project on.
+        """Return ``val`` after a check.
 
         Raises:
-            SpecError: it is not non-tensor data of this shape.
+            SpecError: ``val`` is not non-tensor data of this shape.
         """
         self.assert_is_in(val, key=key)
         return val
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> Any:
-        """Wrap a value; one for each element where the spec has a shape and ``val`` is a list or array of that shape.
+        """Wrap a value, or each value in a list or array of the shape of the spec.
 
-        A list may be a value too, so leading dimensions of bare values have to be given with ``lead``.
+        Because a list may be a value itself, pass the leading dimensions of bare values as ``lead``.
 
         Raises:
-            SpecError: ``val`` is wrapped already, in another shape.
+            SpecError: ``val`` is wrapped data of another shape.
         """
         if isinstance(val, (NonTensorData, NonTensorStack)):
             for fault in self._faults(val, key, lead, lead is not None):
@@ -141,14 +141,14 @@ class NonTensor(Shaped):
         return None if len(shape) > 1 and any(part is None for part in parts) else parts
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return the bare value, or nested lists of them."""
+        """Return the bare value, or nested lists of values."""
         self._check_if(safe, val, key)
         if isinstance(val, NonTensorStack):
             return val.tolist()
         return val.data if isinstance(val, NonTensorData) else val
 
     def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError where ``value`` is a tensor."""
+        """Raise a SpecError if ``value`` is a tensor."""
         if isinstance(value, (torch.Tensor, TensorDictBase)) and not isinstance(value, NonTensorStack):
             raise SpecError(f"{named(key, self)}: expected non-tensor data, found a {type(value).__name__}.")
 

@@ -31,20 +31,20 @@ __all__ = ["OneHot"]
 class OneHot(Discrete):
     """One of ``n`` categories, as a row with a single one in the last dimension.
 
-    ``zero`` returns zeros, which are storage and not in the domain; likewise ``one``. The last dimension cannot be
-    indexed, split or joined with others: an index is about the dimensions before it.
+    ``zero`` and ``one`` are not valid choices. The last dimension cannot be indexed, split or joined: an index applies
+    to the dimensions before it.
 
     Args:
         n: number of categories.
         shape: shape of the data, whose last size is ``n``; ``[n]`` by default.
         device: device of the data, or None.
         dtype: dtype of the data.
-        use_register: taken for programs that give it, without effect: numbers are encoded as the categories they name.
-        mask: bool tensor that broadcasts to ``shape``, True where a category is allowed. A row that allows nothing
-            restricts nothing.
+        use_register: ignored, with a warning; programs for TorchRL pass it.
+        mask: bool tensor that broadcasts to ``shape``, True where a category is allowed. A row without an
+            allowed category restricts nothing.
 
     Attributes:
-        use_register: as it was given.
+        use_register: the argument.
 
     Raises:
         SpecError: the last size of the shape is not ``n``, or the mask does not fit.
@@ -52,9 +52,9 @@ class OneHot(Discrete):
 
     choice_form: ClassVar[ChoiceForm] = "one_hot"
     _default_dtype = torch.bool
-    #: How an error calls the last size.
+    #: Name of the last size in errors.
     _width = "the number of categories"
-    #: The number of categories of each choice, of which a subclass may have several.
+    #: The number of categories of each choice; MultiOneHot has several.
     _parts: list[int]
 
     def __init__(
@@ -77,7 +77,7 @@ class OneHot(Discrete):
         use_register: bool,
         mask: Any,
     ) -> None:
-        """Set up a spec of as many choices as there are parts."""
+        """Initialize a spec with one choice for each part."""
         super().__init__(shape=(sum(parts),) if shape is None else shape, device=device, dtype=dtype)
         if use_register:
             ignored_argument(type(self).__name__, "use_register", "numbers are encoded as the categories they name")
@@ -100,7 +100,7 @@ class OneHot(Discrete):
     def _mask_shape(self) -> torch.Size:
         return self._shape
 
-    # What differs where there are several choices ----------------------------------------------------------------
+    # Overridden by MultiOneHot ----------------------------------------------------------------
 
     @property
     def n(self) -> int:
@@ -113,11 +113,11 @@ class OneHot(Discrete):
         return CategoricalBox(self.n)
 
     def _number_shape(self) -> torch.Size:
-        """The shape of data as category numbers."""
+        """Return the shape of the data as category numbers."""
         return self._shape[:-1]
 
     def _hot(self, index: torch.Tensor) -> torch.Tensor:
-        """Category numbers as rows."""
+        """Convert category numbers to one-hot rows."""
         return one_hot(index, self._parts[0], dtype=self._dtype)
 
     def _draw(self, lead: torch.Size, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
@@ -230,7 +230,7 @@ class OneHot(Discrete):
             raise self._unsupported("project", "it has no category")
         score = val.double().nan_to_num(-torch.inf, torch.inf, -torch.inf)
         if mask is not None:
-            # Lower than the lowest score, so that an allowed category wins over it.
+            # All scores may be -inf: an allowed category must win in any case.
             allowed = masks.allowed(mask).to(val.device).expand(score.shape)
             best = score.masked_fill(~allowed, -torch.inf).amax(-1, keepdim=True)
             score = ((score == best) & allowed).to(torch.uint8)
@@ -247,8 +247,8 @@ class OneHot(Discrete):
     def __getitem__(self, index: object) -> Any:
         """Index the rows, which the last dimension holds.
 
-        An index that leaves the last dimension whole means what it means for data. Any other one is about the
-        dimensions before it: ``spec[..., 0]`` is the spec of the last row dimension's first entry.
+        An index that keeps the last dimension works as for data. Any other index applies to the dimensions before it:
+        ``spec[..., 0]`` selects the first entry of the last row dimension.
         """
         try:
             return super().__getitem__(index)
@@ -262,12 +262,12 @@ class OneHot(Discrete):
             return super().__getitem__(rows)
 
     def encode(self, val: object, *, ignore_device: bool = False, key: Key = None, lead: Rows = None) -> torch.Tensor:
-        """Turn category numbers, of the shape that ``to_categorical`` gives them, or one-hot rows into rows.
+        """Convert category numbers, of the shape that ``to_categorical`` returns, or one-hot rows to one-hot rows.
 
-        A shape that both could have, such as 4 numbers of ``OneHot(4)``, is that of rows.
+        A shape that is valid for both, such as 4 numbers of ``OneHot(4)``, is read as rows.
 
         Raises:
-            SpecError: the shape is neither, or a number is not a category.
+            SpecError: the shape is valid for neither, or a number is not a category.
         """
         tensor = self._tensor(val, key)
         size, before = self._number_shape(), lead or ()
@@ -278,7 +278,7 @@ class OneHot(Discrete):
             raise SpecError(f"{fault} Category numbers of shape {(*before, *size)} are encoded as one-hot rows.")
         if rows is not None:
             tensor = rows
-        # A row of one category holds a one, so a zero is the number of that category.
+        # The one-hot row of a single category is [1], so a zero must be a category number.
         as_many = numbers is not None and numbers.ndim - len(size) == tensor.ndim - self.ndim
         if numbers is not None and (
             rows is None or (as_many and tensor.numel() and set(self._parts) == {1} and not bool(tensor.any()))
@@ -294,7 +294,7 @@ class OneHot(Discrete):
         return max(0, len(shape) - (self.ndim if is_rows else len(self._number_shape())))
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return what ``to_categorical`` does, as an int64 array."""
+        """Return category numbers as an int64 array; see :meth:`to_categorical`."""
         self._check_if(safe, val, key)
         return self.to_categorical(self._tensor(val, key)).detach().cpu().numpy()
 
@@ -308,11 +308,11 @@ class OneHot(Discrete):
         return self.clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Pick the chosen entry of each choice: one-hot rows and a tensor of their shape give that of numbers."""
+        """Select an entry for each choice from a tensor of the shape of the rows."""
         return self.to_categorical_spec().index(self.to_categorical(index), tensor_to_index)
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return every combination of choices, ``[k, *shape]``, repeated along batch dimensions."""
+        """Return all combinations of choices ``[k, *shape]``, repeated along batch dimensions."""
         return self._hot(self.to_categorical_spec().enumerate(use_mask))
 
     def _same(self, other: Self) -> bool:

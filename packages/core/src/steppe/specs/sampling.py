@@ -1,4 +1,4 @@
-"""Random numbers between bounds, ends included, for whole blocks at once."""
+"""Draw random numbers between bounds, both included, in one vectorised call."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 __all__ = ["below", "floats", "integers", "normal"]
 
 _LONG = torch.iinfo(torch.int64)
-# torch draws no integers of these dtypes, and compares none.
+# torch can neither draw nor compare integers of these dtypes.
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def normal(
     size: torch.Size, *, dtype: torch.dtype, generator: torch.Generator | None, device: torch.device
 ) -> torch.Tensor:
-    """Standard normal floats, or complex numbers."""
+    """Draw standard normal floats or complex numbers."""
     wide = dtype if dtype.is_complex or dtype.itemsize >= 4 else torch.float32
     return torch.randn(size, dtype=wide, generator=generator, device=device).to(dtype)
 
@@ -28,17 +28,17 @@ def floats(
     generator: torch.Generator | None,
     device: torch.device,
 ) -> torch.Tensor:
-    """Floats in ``[low, high]``.
+    """Draw floats in ``[low, high]``.
 
-    Uniform between finite bounds; one-sided bounds are approached from inside by the absolute value of a normal
-    variable, and none by the variable itself. Arithmetic is done in float32 at least, and rounding cannot leave the
-    bounds.
+    The distribution is uniform between finite bounds. With one finite bound, its distance is the absolute value of a
+    normal variable; without bounds, the distribution is normal. Arithmetic is in float32 or wider, and rounding cannot
+    leave the bounds.
     """
     low, high = low.to(device), high.to(device)
     wide = dtype if dtype.itemsize >= 4 else torch.float32
     if low.ndim == 0 and high.ndim == 0:
         first, last = low.item(), high.item()
-        # Above this span uniform_ refuses, since the difference is no float any more.
+        # For larger spans uniform_ raises an error, because the difference is not a finite float.
         if last - first <= torch.finfo(wide).max / 2:
             drawn = torch.empty(size, dtype=wide, device=device).uniform_(first, last, generator=generator)
             return drawn.to(dtype).clamp_(first, last)
@@ -47,7 +47,7 @@ def floats(
     bounded = has_low & has_high
     if bool(bounded.all()):
         u = torch.rand(size, dtype=wide, generator=generator, device=device)
-        # In this form the span, which may exceed the largest float, is never computed.
+        # This form does not compute the span, which may exceed the largest float.
         return torch.clamp(((1 - u) * least + u * most).to(dtype), low, high)
     z = torch.randn(size, dtype=wide, generator=generator, device=device)
     out = torch.where(has_low, least + z.abs(), torch.where(has_high, most - z.abs(), z))
@@ -67,7 +67,7 @@ def integers(
     generator: torch.Generator | None,
     device: torch.device,
 ) -> torch.Tensor:
-    """Integers in ``[low, high]``, drawn as int64; spans up to the whole of int64 do not overflow."""
+    """Draw integers in ``[low, high]``. Spans up to the full range of int64 do not overflow."""
     if low.ndim == 0 and high.ndim == 0:
         first, last = int(low.item()), int(high.item())
         out = torch.empty(size, dtype=torch.int64 if dtype in _UNSIGNED else dtype, device=device)
@@ -86,8 +86,8 @@ def integers(
     else:
         drawn.random_(_LONG.min, None, generator=generator)
         small = (drawn & _LONG.max) % span.clamp(min=1)
-        # Read as unsigned, a large span is more than half of all numbers: what is not below it is drawn again. The span
-        # 2**64 reads 0, and everything is below it.
+        # As an unsigned number, a large span is more than half of all numbers, so numbers outside are drawn again. The
+        # span 2**64 wraps to 0, and all numbers are inside.
         while not bool((inside := (span >= 0) | ((drawn ^ _LONG.min) < (span ^ _LONG.min))).all()):
             again = torch.empty_like(drawn).random_(_LONG.min, None, generator=generator)
             drawn = torch.where(inside, drawn, again)
@@ -98,5 +98,5 @@ def integers(
 def below(
     n: torch.Tensor, size: torch.Size, *, generator: torch.Generator | None, device: torch.device
 ) -> torch.Tensor:
-    """Integers in ``[0, n)`` as int64, ``n`` broadcast to ``size``."""
+    """Draw integers in ``[0, n)`` as int64, with ``n`` broadcast to ``size``."""
     return integers(torch.zeros_like(n), n - 1, size, dtype=torch.int64, generator=generator, device=device)

@@ -1,8 +1,8 @@
-"""Shapes, what an operation does to them, and how parameters of a spec follow.
+"""Functions of shapes: the effect of tensor operations on the shape and the parameters of a spec.
 
-An operation on a spec is an operation on a tensor of its shape. It is tried on a *probe*: a tensor that owns one
-element, expanded to the shape. A dynamic size (-1) is given to the probe as a number larger than any that the static
-sizes could produce, and read back as -1.
+An operation on a spec is applied to a *probe*, a tensor with one element in memory that is expanded to the shape of
+the spec. In the probe, a dynamic size (-1) is a number larger than any size that the operation could make of static
+sizes; larger sizes of the result are -1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 def size(shape: ShapeLike | None) -> torch.Size:
-    """Return ``shape`` as a torch.Size; an int is one dimension, None is none."""
+    """Return ``shape`` as a torch.Size; an int is one dimension, None is an empty shape."""
     if shape is None:
         return torch.Size(())
     if isinstance(shape, torch.Size):
@@ -68,17 +68,17 @@ def flat_sizes(sizes: tuple[ShapeLike, ...]) -> torch.Size:
 
 
 def static(shape: Sequence[int]) -> torch.Size:
-    """Return ``shape`` with 1 in place of every dynamic size."""
+    """Return ``shape`` with every dynamic size replaced by 1."""
     return torch.Size([1 if n < 0 else n for n in shape])
 
 
 def fits(found: Sequence[int], expected: Sequence[int]) -> bool:
-    """Whether a shape is the expected one, where -1 stands for any size."""
+    """Whether a shape matches the expected one; -1 matches any size."""
     return len(found) == len(expected) and all(e in (-1, f) or f == -1 for f, e in zip(found, expected, strict=True))
 
 
 def fits_rows(found: Sequence[int], expected: Sequence[int], rows: Sequence[int] | None) -> bool:
-    """Whether a shape is the expected one behind some rows, which are any where ``rows`` is None."""
+    """Whether a shape matches ``(*rows, *expected)``; with ``rows=None``, any leading dimensions match."""
     lead = len(found) - len(expected)
     return (
         lead >= 0
@@ -99,7 +99,7 @@ def normal_dim(dim: int, ndim: int, *, what: str) -> int:
 
 
 def compress(param: torch.Tensor) -> torch.Tensor:
-    """Return the smallest tensor that broadcasts to ``param``: one number where all elements agree."""
+    """Return the smallest tensor that broadcasts to ``param``; a scalar if all elements are equal."""
     while param.ndim and (param.shape[0] == 1 or (param.stride(0) == 0 and param.shape[0])):
         param = param[0]
     if param.ndim and param.numel():
@@ -109,21 +109,25 @@ def compress(param: torch.Tensor) -> torch.Tensor:
     return param
 
 
-def broadcast(*given: Sequence[int]) -> torch.Size:
-    """Return the shape to which shapes broadcast; a RuntimeError where they do not."""
-    return torch.Size(torch.broadcast_shapes(*given))  # type: ignore[no-untyped-call]
+def broadcast(*sizes: Sequence[int]) -> torch.Size:
+    """Return the shape to which shapes broadcast.
+
+    Raises:
+        RuntimeError: they do not broadcast.
+    """
+    return torch.Size(torch.broadcast_shapes(*sizes))  # type: ignore[no-untyped-call]
 
 
 def split(tensor: torch.Tensor, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
-    """Return the parts of the last dimension, of the given sizes."""
+    """Split the last dimension into parts of these sizes."""
     return tuple(torch.split(tensor, list(sizes), -1))
 
 
 def product(counts: Iterable[int | float]) -> int | float:
-    """Return the product of numbers of choices: 0 where one of them is 0, else ``inf`` where one is.
+    """Return the product of numbers of choices: 0 if one of them is 0, otherwise ``inf`` if one is infinite.
 
-    Equal factors become a power, then factors of about equal size are multiplied: the product of a million factors from
-    left to right takes minutes.
+    Equal factors become powers, and then factors of similar size are multiplied, because the product of a million
+    factors from left to right takes minutes.
     """
     times = Counter(counts)
     if 0 in times or math.inf in times:
@@ -135,7 +139,7 @@ def product(counts: Iterable[int | float]) -> int | float:
 
 
 def unflatten(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:
-    """Return the tensor with a dimension split; torch's function, typed."""
+    """Split a dimension: torch's function with types."""
     out: torch.Tensor = tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
     return out
 
@@ -172,19 +176,19 @@ def change_param(param: torch.Tensor, shape: torch.Size, change: Change) -> torc
 
 
 def event_survives(shape: torch.Size, change: Change) -> bool:
-    """Whether ``change`` leaves the last dimension last, whole and in order."""
+    """Whether ``change`` keeps the last dimension last, complete and in order."""
     mark = torch.arange(shape[-1], device=CPU)
     out = change(mark.expand(_probe_shape(shape)))
     return out.ndim > 0 and out.shape[-1] == shape[-1] and bool((out == mark).all())
 
 
 def positions(shape: torch.Size, change: Change) -> torch.Tensor:
-    """Return, for every element after ``change``, where in the flattened tensor of ``shape`` it stood."""
+    """Return for every element after ``change`` its position in the flattened tensor before."""
     return change(torch.arange(math.prod(shape), device=CPU).view(shape))
 
 
 def is_index(value: object) -> bool:
-    """Whether ``value`` can be one part of an index into dimensions."""
+    """Whether ``value`` is valid as a part of an index."""
     return (
         value is None
         or value is Ellipsis
@@ -193,7 +197,7 @@ def is_index(value: object) -> bool:
 
 
 def torch_index(index: object) -> Any:
-    """Return ``index`` with lists, ranges and arrays as tensors, which torch reads without ambiguity."""
+    """Convert lists, ranges and arrays in ``index`` to tensors, which torch reads without ambiguity."""
     if isinstance(index, tuple):
         return tuple(torch_index(part) for part in index)
     if not is_index(index):
@@ -209,7 +213,7 @@ def torch_index(index: object) -> Any:
 
 
 def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    """Return ``tensor[index]``, where slices may have negative steps as in numpy."""
+    """Return ``tensor[index]``, with support for negative steps, as in numpy."""
     parts = index if isinstance(index, tuple) else (index,)
     if not any(isinstance(part, slice) and part.step is not None and part.step < 0 for part in parts):
         return tensor[index]
@@ -219,7 +223,7 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
         if isinstance(part, slice) and part.step is not None and part.step < 0:
             n = tensor.shape[dim]
             chosen = range(*part.indices(n))
-            if tensor.stride(dim):  # otherwise all elements are one
+            if tensor.stride(dim):  # otherwise all elements are the same one
                 tensor = tensor.flip(dim)
             first = n - 1 - chosen.start
             part = slice(first, first + (len(chosen) - 1) * -part.step + 1, -part.step) if chosen else slice(0, 0)
@@ -229,7 +233,7 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
 
 
 def indexed_names(names: list[str | None], index: tuple[Any, ...]) -> list[str | None] | None:
-    """Return the names of dimensions after indexing; None where an index of tensors moves or joins dimensions."""
+    """Return the names of dimensions after indexing; None if tensors in the index move or join dimensions."""
     if not any(names):
         return None
     tensors = [part for part in index if isinstance(part, (torch.Tensor, bool))]
@@ -252,17 +256,17 @@ def _is_mask(part: Any) -> bool:
 
 
 def _covers(part: Any) -> int:
-    """How many dimensions a part of an index is about."""
+    """Return the number of dimensions that a part of an index applies to."""
     if _is_mask(part):
         return part.ndim  # type: ignore[no-any-return]
     return 0 if part is None or part is Ellipsis or isinstance(part, bool) else 1
 
 
 def expand_index(index: object, ndim: int) -> tuple[Any, ...]:
-    """Return ``index`` as a tuple that covers exactly ``ndim`` dimensions, with ``...`` written out as slices.
+    """Return ``index`` as a tuple for exactly ``ndim`` dimensions, with slices instead of ``...``.
 
     Raises:
-        IndexError: it covers more than ``ndim`` dimensions, or holds ``...`` twice.
+        IndexError: it is for more than ``ndim`` dimensions, or holds ``...`` twice.
     """
     parts = torch_index(index if isinstance(index, tuple) else (index,))
     used = sum(_covers(part) for part in parts)
@@ -276,9 +280,9 @@ def expand_index(index: object, ndim: int) -> tuple[Any, ...]:
 
 
 def numbered(index: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
-    """Return a full index with tensors of numbers in place of masks, and ints in place of single numbers.
+    """Replace masks in a full index by tensors of numbers, and tensors of one number by ints.
 
-    A truth value, or a mask without dimensions, indexes a new dimension of size 1, as it does for torch. These are
+    As in torch, a bool or a mask without dimensions indexes a new dimension of size 1. The new dimensions are
     returned too, in the order in which they are inserted.
     """
     out: list[Any] = []
@@ -295,10 +299,10 @@ def numbered(index: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
 
 
 def place(index: Sequence[Any], at: int) -> int:
-    """Return the dimension of the result that the part ``index[at]`` of a full index begins at, as torch orders them.
+    """Return the first dimension of the result for the part ``index[at]`` of a full index, in the order of torch.
 
-    Dimensions of tensors come together: where the first tensor stands if the tensors follow each other, else in front.
-    An int drops its dimension before that.
+    The dimensions of tensors are joined: at the position of the first tensor if the tensors are adjacent, otherwise in
+    front. Ints drop their dimensions before that.
     """
     kept = [i for i, part in enumerate(index) if not isinstance(part, int)]
     tensors = [i for i in kept if isinstance(index[i], torch.Tensor)]

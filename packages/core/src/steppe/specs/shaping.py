@@ -1,4 +1,4 @@
-"""The operations on shapes, for specs whose shape is all that these change."""
+"""Shaped: shape operations of specs that are not a Composite."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def as_device(device: DeviceLike) -> torch.device | None:
 
 
 class Shaped(Spec):
-    """Base of the specs that are no Composite: a shape, a device, and the operations on shapes.
+    """Base of specs that are not a Composite: shape, device and shape operations.
 
-    Every operation is a function of a tensor. A subclass with parameters overrides :meth:`_change` to have them follow.
+    Every operation is a function of a tensor. A subclass overrides :meth:`_change` to apply it to its parameters too.
     """
 
     def __init__(self, *, shape: ShapeLike, device: DeviceLike) -> None:
@@ -47,8 +47,8 @@ class Shaped(Spec):
     def shape(self) -> torch.Size:
         """Shape of the data, batch dimensions included; -1 where a size is dynamic.
 
-        Assigning it gives the spec another shape, in place, which its domain must allow. A Composite that holds the
-        spec is not told.
+        Assigning it changes the spec in place, if its domain fits the shape. A Composite that holds the spec is not
+        updated.
         """
         return self._shape
 
@@ -61,7 +61,7 @@ class Shaped(Spec):
 
     @property
     def device(self) -> torch.device | None:
-        """Device of the data, or None for no claim. Assigning it moves the spec, in place."""
+        """Device of the data; None for any. Assigning it moves the spec, in place."""
         return self._device
 
     @device.setter
@@ -72,13 +72,13 @@ class Shaped(Spec):
             self.__dict__.update(self.to(value).__dict__)
 
     def _with(self, **attributes: object) -> Self:
-        """A shallow copy with some attributes replaced."""
+        """Return a shallow copy with some attributes replaced."""
         out = copy.copy(self)
         out.__dict__.update(attributes)
         return out
 
     def _change(self, change: Change) -> Spec:
-        """The spec of ``change(data)``."""
+        """Return the spec of ``change(data)``."""
         return self._with(_shape=shapes.shape_after(self._shape, change))
 
     def clear_device_(self) -> Self:
@@ -88,7 +88,7 @@ class Shaped(Spec):
 
     def _try(self, doing: str, change: Change) -> Self:
         try:
-            # A few operations give another class, as the choice of one out of several does.
+            # Some operations return another class: selecting one choice of a MultiCategorical gives a Categorical.
             return self._change(change)  # type: ignore[return-value]
         except RuntimeError as error:
             raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot {doing}: {error}") from None

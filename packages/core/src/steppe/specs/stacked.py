@@ -1,4 +1,4 @@
-"""A stack of leaf specs that differ, and torch.stack for specs."""
+"""Stacked: a stack of unequal leaf specs; and torch.stack for specs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ def stack(specs: Sequence[Any], dim: int = 0, *, mixed: bool = False) -> Any:
     """Stack specs along a new dimension, as ``torch.stack(specs, dim)`` does.
 
     Args:
-        specs: all Composites, or none.
-        dim: where the new dimension stands; for Composites among the batch dimensions.
-        mixed: leaves may differ in dtype too, as entries of one name in rows that are stacked lazily do.
+        specs: only Composites, or only leaf specs.
+        dim: position of the new dimension; for Composites it is a batch dimension.
+        mixed: leaves may have different dtypes, as entries of lazily stacked rows may.
 
     Returns:
-        One spec of the same class with the dimension added, where all are equal. Otherwise a Stacked, or a
-        StackedComposite.
+        A spec of the same class with one more dimension if all are equal, otherwise a Stacked or a StackedComposite.
 
     Raises:
         SpecError: the list is empty, or the specs differ in more than their sizes and domains.
@@ -53,7 +52,7 @@ def stack(specs: Sequence[Any], dim: int = 0, *, mixed: bool = False) -> Any:
 
 
 def check_parts(parts: Sequence[Any], doing: str, *, mixed: bool = False) -> None:
-    """Raise a SpecError unless specs can be stacked."""
+    """Raise a SpecError if specs cannot be stacked."""
     if not parts:
         raise SpecError(f"{doing}: expected at least one spec, found none.")
     first = parts[0]
@@ -67,15 +66,15 @@ def check_parts(parts: Sequence[Any], doing: str, *, mixed: bool = False) -> Non
 
 
 class Stacked(LazyStack):
-    """Leaf specs that differ in sizes or domains, along a new dimension.
+    """Leaf specs with different sizes or domains, along a new dimension.
 
-    Data is one tensor where all sizes agree. Otherwise it is a nested tensor, one component per spec; the differing
-    sizes read -1 in the shape. Wherever data is taken, a list with one datum per spec is taken too.
+    If all sizes are equal, data is one tensor. Otherwise it is a nested tensor with one component per spec, and the
+    different sizes are -1 in the shape. A list with the data of each spec is valid too.
 
     Args:
         *specs: leaf specs of one dtype, device and number of dimensions.
-        dim: where the new dimension stands.
-        mixed: allow different dtypes. Such data is never one tensor: draw it from the Composite that holds the entry.
+        dim: position of the new dimension.
+        mixed: allow different dtypes. Such data is not one tensor: draw it from the Composite that holds the entry.
 
     Raises:
         SpecError: they cannot be stacked.
@@ -96,12 +95,12 @@ class Stacked(LazyStack):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the data; -1 where the specs differ."""
+        """Shape of the data; -1 for different sizes."""
         return stacked_shape(self._parts, self._dim)
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Dtype of the data; None where it differs, and where there is no tensor."""
+        """Dtype of the data; None for different dtypes and for data that is not a tensor."""
         dtypes = {part.dtype for part in self._parts}
         return dtypes.pop() if len(dtypes) == 1 else None
 
@@ -179,20 +178,20 @@ class Stacked(LazyStack):
         return 0 if ragged else val.ndim - self.ndim
 
     def project(self, val: object, *, key: Key = None) -> Any:
-        """Return the nearest datum; see :meth:`Spec.project`."""
+        """Return the nearest valid data; see :meth:`Spec.project`."""
         if self.is_in(val):
             return val
         return self._joined(self._each(self._separate(val, key), key, "project"), self._lead(val))
 
     def to_numpy(self, val: object, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return an array, or a list of arrays where sizes differ."""
+        """Return an array, or a list of arrays if sizes differ."""
         values = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         if not all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values):
             return values
         return np.stack(values, self._lead(val) + self._dim)
 
     def type_check(self, value: object, key: Key = None) -> None:
-        """Raise a SpecError unless ``value`` has the dtype of the specs."""
+        """Raise a SpecError if ``value`` has another dtype than the specs."""
         for part, own in zip(self._parts, self._separate(value, key), strict=True):
             part.type_check(own, key)
 

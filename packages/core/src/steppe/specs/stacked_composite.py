@@ -1,4 +1,4 @@
-"""A stack of Composites that differ, as agents of several kinds have them."""
+"""StackedComposite: a stack of unequal Composites, such as those of different agents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING: Any = object()
 
 
 class _Common(Mapping[str, Any]):
-    """The entries that all parts have, each stacked when it is asked for."""
+    """The entries that all parts have, stacked on access."""
 
     def __init__(self, parts: Sequence[Composite], dim: int, dim_name: str | None) -> None:
         self._parts, self._dim, self._dim_name = parts, dim, dim_name
@@ -51,7 +51,7 @@ class _Common(Mapping[str, Any]):
             return None
         try:
             if all(isinstance(child, Composite) for child in found):
-                # Of equal ones too, so that an edit reaches every part.
+                # Equal parts are stacked lazily too, so that edits reach all of them.
                 nested = StackedComposite(*[child for child in found if isinstance(child, Composite)], dim=self._dim)
                 nested._dim_name = self._dim_name
                 return nested
@@ -61,15 +61,15 @@ class _Common(Mapping[str, Any]):
 
 
 class StackedComposite(LazyStack, Composite):
-    """Composites that differ, along a new batch dimension. Data is a lazily stacked TensorDict.
+    """Unequal Composites along a new batch dimension. Data is a lazily stacked TensorDict.
 
-    The entries are those that all parts have: Composites as a StackedComposite, leaves as one spec where they are equal
-    in all parts, else as a Stacked. Entries of some parts only are reached through the parts: ``spec[i]``,
-    ``spec.specs``. Setting and removing entries reaches every part, or none where one of them refuses.
+    The entries are those that all parts have: Composites as a StackedComposite, equal leaves as one spec, unequal
+    leaves as a Stacked. Entries of single parts are accessed through the parts: ``spec[i]``, ``spec.specs``. Entries
+    are set and removed in all parts; if one part raises an error, no part changes.
 
     Args:
-        *specs: Composites of one number of batch dimensions.
-        dim: where the new dimension stands among the batch dimensions.
+        *specs: Composites with equal numbers of batch dimensions.
+        dim: position of the new dimension among the batch dimensions.
 
     Raises:
         SpecError: they cannot be stacked.
@@ -110,7 +110,7 @@ class StackedComposite(LazyStack, Composite):
 
     @property
     def shape(self) -> torch.Size:
-        """Batch size of the data; -1 where the parts differ. It cannot be assigned."""
+        """Batch size of the data; -1 for different sizes. The size of the stacked dimension cannot change."""
         return stacked_shape(self._parts, self._dim)
 
     @shape.setter
@@ -161,7 +161,7 @@ class StackedComposite(LazyStack, Composite):
         return data
 
     def _separate(self, val: Any, key: Key, lead: int | None = None) -> list[Any]:
-        # A TensorDict, a list, or a dict of stacked entries, as to_numpy returns it.
+        # `val` is a TensorDict, a list, or a dict of stacked entries, which to_numpy returns.
         n = len(self._parts)
         if isinstance(val, (list, tuple)) and len(val) == n:
             return list(val)
@@ -187,10 +187,10 @@ class StackedComposite(LazyStack, Composite):
             yield from part._faults(row, entry_key(key, f"[{i}]"), lead, exact)
 
     def project(self, val: Any, *, key: Key = None) -> Any:
-        """Replace what is not in the spec; see :meth:`Composite.project`.
+        """Replace invalid entries; see :meth:`Composite.project`.
 
-        A stack along the same dimension is edited in place and returned. Otherwise a new stack is returned, or ``val``
-        itself where it is in the spec.
+        A stack along the same dimension is edited in place and returned. Otherwise the result is a new stack, or
+        ``val`` itself if it is valid.
         """
         if self.is_in(val):
             return val
@@ -202,17 +202,17 @@ class StackedComposite(LazyStack, Composite):
         return self._joined(rows, val.ndim - self.ndim if is_tensor_collection(val) else 0)
 
     def to_numpy(self, val: Any, safe: bool | None = None, *, key: Key = None) -> Any:
-        """Return a dict of what the entries become that all parts have.
+        """Convert the entries that all parts have; return them as a dict.
 
-        That is an array, or a list with one value per part where sizes differ. The attribute ``exclusive`` of the dict
-        is a list with one dict per part, of what only some parts have. ``encode`` reads it too.
+        Each value is an array, or a list with one value per part if sizes differ. The attribute ``exclusive`` of the
+        dict is a list with one dict per part, for the entries of single parts. ``encode`` reads it too.
         """
         rows = self._each(self._separate(val, key), key, "to_numpy", safe=safe)
         lead = val.ndim - self.ndim if is_tensor_collection(val) else 0
         return _stacked_arrays(rows, lead + self._dim)
 
     def type_check(self, value: object, selected_keys: NestedKey | Sequence[NestedKey] | None = None) -> None:
-        """Raise a SpecError unless entries are there and of their spec's dtype; see :meth:`Composite.type_check`."""
+        """Raise a SpecError if an entry is missing or has the wrong dtype; see :meth:`Composite.type_check`."""
         if selected_keys is None:
             self._type_check(value, None)
             return
@@ -234,7 +234,7 @@ class StackedComposite(LazyStack, Composite):
             part._type_check(row, entry_key(key, f"[{i}]"))
 
     def index(self, index: object, tensor_to_index: object) -> Any:
-        """Pick part by part; see :meth:`Spec.index`. Returns a list of dicts."""
+        """Select part by part; see :meth:`Spec.index`. Returns a list of dicts."""
         rows = zip(self._parts, self._separate(index, None), self._separate(tensor_to_index, None), strict=True)
         return [part.index(*row) for part, *row in rows]
 
@@ -245,14 +245,14 @@ class StackedComposite(LazyStack, Composite):
         return Composite.__getitem__(self, index)
 
     def _edit(self, method: str, *arguments: Any, rows: Sequence[Any]) -> None:
-        """Call a method of every part with its row, or of none where that raises for one of them."""
+        """Call a method of every part with its row. If it raises for one part, no part changes."""
         for trial in (True, False):
             for part, row in zip(self._parts, rows, strict=True):
                 part._check_unlocked(f"{method} {arguments}" if arguments else method)
                 getattr(part.clone(recurse=False) if trial else part, method)(*arguments, row)
 
     def set(self, name: NestedKey, spec: Any) -> Self:
-        """Put a spec that has the stacked dimension under a key, in place: each part gets its own."""
+        """Set the entry at a key in every part, in place. ``spec`` includes the stacked dimension."""
         self._check_unlocked(f"set {name!r}")
         fitted = self._fitted(name, spec)
         self._edit("set", name, rows=[None] * len(self._parts) if fitted is None else fitted.unbind(self._dim))
@@ -289,26 +289,26 @@ class StackedComposite(LazyStack, Composite):
             part.pop(key)
 
     def repr_exclusive_keys(self) -> str:
-        """Return a text of the entries that only some parts have, part by part."""
+        """Return a text that lists the entries of single parts."""
         return listing({f"[{i}]": sorted(set(part.keys()) - set(self.keys())) for i, part in enumerate(self._parts)})
 
     def update(self, other: Mapping[Any, object] | Composite) -> Self:
         """Add and replace entries of every part, in place; see :meth:`Composite.update`.
 
         Args:
-            other: entries that have the stacked dimension. What only some parts of a stack have goes to these parts.
+            other: entries with the stacked dimension. Entries of single parts of a stack are set in these parts.
         """
         self._check_unlocked("update it")
         self._edit("update", rows=self._fitted("update", other).unbind(self._dim))
         return self
 
     def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
-        """Return the stack of parts with some entries only; see :meth:`Composite.select`."""
+        """Return the stack with some entries; see :meth:`Composite.select`."""
         out: Composite = stack([part.select(*keys, strict=strict) for part in self._parts], self._dim)
         return out
 
     def exclude(self, *keys: NestedKey) -> Composite:
-        """Return the stack of parts without some entries; see :meth:`Composite.exclude`."""
+        """Return the stack without some entries; see :meth:`Composite.exclude`."""
         out: Composite = stack([part.exclude(*keys) for part in self._parts], self._dim)
         return out
 
@@ -348,7 +348,7 @@ class StackedComposite(LazyStack, Composite):
 
 
 def _without_shared(specs: Sequence[Composite]) -> list[Composite]:
-    """Specs of which no two are, or hold, one Composite, because an edit would come to it twice."""
+    """Copy specs that share a Composite with an earlier one, because an edit would reach it twice."""
     seen: set[int] = set()
     out = []
     for spec in specs:
@@ -362,7 +362,7 @@ def _without_shared(specs: Sequence[Composite]) -> list[Composite]:
 def _split_entries(
     parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: Key, lead: int | None
 ) -> list[dict[str, Any]]:
-    """A dict as ``to_numpy`` returns it, as one dict for each part."""
+    """Split a dict of stacked entries, which ``to_numpy`` returns, into one dict for each part."""
     rows: list[dict[str, Any]] = [dict(own) for own in getattr(val, "exclusive", [{}] * len(parts))]
     for name, value in val.items():
         values: Any = value
@@ -384,11 +384,11 @@ def _split_entries(
 
 
 class StackedArrays(dict[str, Any]):
-    """What the entries of a stack become: those that all parts have, under their names.
+    """Stacked entries as arrays: a dict of the entries that all parts have.
 
     Args:
         common: arrays, or lists with one value for each part.
-        exclusive: for each part, what only some parts have.
+        exclusive: for each part, a dict of the entries that not all parts have.
     """
 
     def __init__(self, common: dict[str, Any], exclusive: list[dict[str, Any]]) -> None:
@@ -397,7 +397,7 @@ class StackedArrays(dict[str, Any]):
 
 
 def _stacked_arrays(rows: list[Any], dim: int) -> StackedArrays:
-    """Dicts of arrays, one for each part, as arrays stacked at ``dim``, or lists where they differ."""
+    """Stack dicts of arrays, one for each part, at ``dim``; arrays of different shapes become lists."""
     names = [name for name in rows[0] if all(name in row for row in rows)]
     out: dict[str, Any] = {}
     for name in names:

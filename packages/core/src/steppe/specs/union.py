@@ -1,4 +1,4 @@
-"""The union of specs: what several kinds of entries look like in one TensorDict."""
+"""union: one Composite with the entries of several."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["union"]
 
 
 def union(first: Composite, *others: Composite) -> Composite:
-    """One Composite with the entries of all.
+    """Return a Composite with the entries of all.
 
     Args:
-        first: gives the shape and the device.
-        others: what is added; an entry that several have is that of the last, groups that several have are joined,
-            those of a stack row by row.
+        first: determines shape and device.
+        others: specs whose entries are added. For a leaf in several specs, the last one wins. Nested Composites are
+            merged, and stacks row by row.
 
     Returns:
         A new, unlocked Composite that shares the leaves.

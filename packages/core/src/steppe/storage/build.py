@@ -1,7 +1,7 @@
-"""TensorDicts built without validation, from tensors that are known to fit.
+"""Functions that build TensorDicts without validation, from valid tensors.
 
-This is the only module that touches what tensordict keeps behind an underscore, and why steppe names the versions of
-tensordict that it works with.
+This is the only module that uses private attributes of tensordict. They are the reason why steppe supports only the
+versions of tensordict in its requirements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EMPTY = torch.Size([])
 
 
 def check_tensordict(cls: type[TensorDict], version: str) -> None:
-    """Refuse a tensordict that keeps its entries in another way.
+    """Refuse versions of tensordict with other private attributes.
 
     Raises:
         ImportError: with the command that fixes it.
@@ -42,16 +42,16 @@ check_tensordict(TensorDict, str(tensordict.__version__))
 _unsafe: Callable[..., TensorDict] = TensorDict._new_unsafe
 
 
-# Whether a TensorDict is these attributes and nothing else, as in all versions so far: it is then put together here.
+# Whether a TensorDict has exactly these attributes, as in all versions so far. `build_td` then sets them itself.
 _KINDS = {"_tensordict": dict, "_batch_size": torch.Size, "_device": type(None), "_td_dim_names": type(None)}
 _IS_PLAIN = {name: type(value) for name, value in vars(_unsafe({}, _EMPTY, None, nested=False)).items()} == _KINDS
 _new: Callable[[type[TensorDict]], TensorDict] = object.__new__
 
-#: The first level of a plain TensorDict as a dict: for reading, or for writing what is known to fit. Made in C, because
-#: a step asks for it ten times.
+#: Returns the first level of a plain TensorDict as a dict, to read it, or to write valid entries. It is a C function,
+#: because each step calls it ten times.
 entries: Callable[[TensorDict], dict[str, Any]] = attrgetter("_tensordict")
 
-#: The same with the batch size, the device and whether it is locked, in a third of the time that asking for each takes.
+#: Returns the same, the batch size, the device and whether it is locked, in a third of the time of separate calls.
 parts_of: Callable[[TensorDict], tuple[dict[str, Any], torch.Size, torch.device | None, bool]] = attrgetter(
     "_tensordict", "_batch_size", "_device", "_is_locked"
 )
@@ -63,10 +63,10 @@ def build_td(source: dict[str, Any], batch_size: torch.Size = _EMPTY, device: to
     Args:
         source: names to tensors or TensorDicts whose leading dimensions are ``batch_size``.
         batch_size: leading dimensions of every value.
-        device: the device of every value, or None to claim none.
+        device: the device of every value, or None.
 
     Returns:
-        A TensorDict, 15 times faster than the public constructor, because nothing is checked.
+        A TensorDict. Without checks, this is 15 times faster than the public constructor.
     """
     if not _IS_PLAIN or is_compiling():
         return _unsafe(source, batch_size, device, nested=False)
@@ -77,7 +77,7 @@ def build_td(source: dict[str, Any], batch_size: torch.Size = _EMPTY, device: to
 
 
 def build_alike(source: dict[str, Any], other: TensorDict) -> TensorDict:
-    """The same for values that all are tensors, with the batch size, the device and the names of ``other``."""
+    """Make a TensorDict of tensors with the batch size, device and dimension names of ``other``."""
     td = build_td(source, other._batch_size, other._device)
     names = other._td_dim_names
     if names is not None:
@@ -86,19 +86,19 @@ def build_alike(source: dict[str, Any], other: TensorDict) -> TensorDict:
 
 
 def copy_names(source: TensorDict, target: TensorDict) -> TensorDict:
-    """Give ``target`` the dimension names of ``source``, where it has any; returns ``target``."""
+    """Copy the dimension names of ``source``, if any, to ``target``; return ``target``."""
     if source._td_dim_names is not None:
         target.names = source.names
     return target
 
 
 class TensorDictBuilder:
-    """Nests flat ``{key: tensor}`` data as a :class:`~steppe.specs.Composite` says, with a plan made once.
+    """Builds nested TensorDicts from flat ``{key: tensor}`` data, with a plan made once from a Composite.
 
     Args:
-        spec: says which keys there are and the batch size of each level.
-        rows: dimensions in front of the spec's own shape.
-        device: the device that the TensorDicts claim.
+        spec: determines the keys and the batch size of each level.
+        rows: dimensions in front of the spec's shape.
+        device: device of the TensorDicts.
     """
 
     def __init__(self, spec: Composite, rows: tuple[int, ...] = (), *, device: torch.device | None = None) -> None:
@@ -121,7 +121,7 @@ class TensorDictBuilder:
         return own
 
     def __call__(self, flat: Mapping[Any, torch.Tensor]) -> TensorDict:
-        """Build the TensorDict; keys of the plan that ``flat`` lacks are left out."""
+        """Build the TensorDict; keys that are missing in ``flat`` are left out."""
         if not self._nodes:
             return build_td({name: flat[name] for name in self._leaves if name in flat}, self.batch_size, self.device)
         return self._nested(flat, ())
@@ -138,10 +138,10 @@ class TensorDictBuilder:
 
 
 def has_plain_call(module: object) -> bool:
-    """Whether a module of tensordict reads and writes the data that it is called with, and nothing more.
+    """Whether a call of a tensordict module only reads its inputs and writes its outputs.
 
-    False where options were chosen that its call acts upon: arguments by name, selected outputs, its own generator, a
-    sample that modules before it have drawn.
+    False if options change the call: keyword arguments, selected outputs, a generator, or a sample that an earlier
+    module has drawn.
     """
     own = vars(module)
     return (

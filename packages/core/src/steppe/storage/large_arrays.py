@@ -1,8 +1,8 @@
-"""Memory of large rollouts, used again when nobody holds their data any more.
+"""large_array: large arrays that reuse the memory of earlier ones.
 
-A page that is new to a process costs more than what is written into it: the system fills it with zeros first. For a
-rollout of images that is most of its time. So the memory of large arrays is kept for the next one of about its size
-once the last view of it is gone, and the system may take it back meanwhile.
+The operating system fills new pages with zeros. That takes longer than writing data to them, and most of the time of a
+rollout of images. So when the last view of a large array is gone, its memory is kept for the next array of similar
+size. The system may reclaim kept memory when it runs short.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 
 __all__ = ["LARGE", "large_array"]
 
-#: Bytes from which an array is worth the trouble; less is kept by the allocator already.
+#: Smallest size in bytes. The allocator itself reuses the memory of smaller arrays.
 LARGE = 4 << 20
 
-#: How many bytes are kept at most while nobody uses them.
+#: Largest number of unused bytes that are kept.
 _KEPT = 512 << 20
 
 _idle: list[mmap.mmap] = []
-# What Windows lacks; memory there is always new.
+# Windows has no such flags, so memory is not reused there.
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 
 def large_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an array whose contents are arbitrary, as with ``np.empty``.
+    """Return an uninitialized array, like ``np.empty``.
 
-    Every view of it, a tensor too, keeps its memory; it is used again after the last of them is gone.
+    Every view keeps its memory, as an array or a tensor; it is reused after the last view is gone.
     """
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < LARGE or not _PRIVATE:
@@ -41,7 +41,8 @@ def large_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return memory[:nbytes].view(dtype).reshape(shape)
 
 
-# No lock: this may be called wherever garbage is collected, so each line leaves the list as others may find it.
+# The garbage collector may call these functions at any point, so a lock could deadlock. Instead, each line leaves the
+# list in a valid state.
 
 
 def _take(nbytes: int) -> mmap.mmap:
@@ -60,7 +61,7 @@ def _take(nbytes: int) -> mmap.mmap:
 def _give_back(block: mmap.mmap) -> None:
     if len(block) > _KEPT:
         return
-    # The system may take these pages when it is short of memory.
+    # The system may reclaim these pages when it runs short of memory.
     _advise(block, "MADV_FREE")
     _idle.append(block)
     while sum(map(len, tuple(_idle))) > _KEPT:

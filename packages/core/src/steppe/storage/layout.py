@@ -1,4 +1,4 @@
-"""Where each leaf of a spec lies in a block of bytes."""
+"""Layout: the offset of each leaf of a spec in a block of bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
 
 __all__ = ["Field", "Layout", "storage_problem"]
 
-# One cache line: two processes that write neighbouring fields do not share a line at the border.
+# One cache line, so that processes that write neighbouring fields do not share a line.
 _ALIGN = 64
 
 
@@ -29,7 +29,7 @@ class Field:
 
     @property
     def numpy_dtype(self) -> np.dtype | None:
-        """The numpy dtype, or None where numpy has none (bfloat16)."""
+        """The numpy dtype; None for bfloat16, which numpy lacks."""
         return torch_to_numpy_dtype_dict.get(self.dtype)
 
 
@@ -46,7 +46,7 @@ class Layout:
         """Lay out the leaves of ``spec`` for ``rows``.
 
         Raises:
-            NotSupported: a leaf has no fixed shape or holds no tensor; the text names it.
+            NotSupported: a leaf has no fixed shape or is not a tensor; the text names it.
         """
         problem = storage_problem(spec)
         if problem is not None:
@@ -66,13 +66,13 @@ def _leaves(spec: Composite) -> list[tuple[Any, Any]]:
 
 
 def storage_problem(spec: Spec) -> str | None:
-    """Say why data of this spec has no fixed place in memory, or return None.
+    """Return why data of this spec cannot be laid out in memory; None if it can.
 
     Args:
-        spec: any spec; a Composite is searched through.
+        spec: any spec; all entries of a Composite are checked.
 
     Returns:
-        A sentence that names the key, or None where every leaf is a tensor of fixed shape.
+        A sentence that names the key, or None if every leaf is a tensor of fixed shape.
     """
     if isinstance(spec, Composite) and spec.rows_differ:
         return "heterogeneous specs (a StackedComposite) have no fixed layout: each row keeps its own shape."

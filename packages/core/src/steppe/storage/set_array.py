@@ -1,4 +1,4 @@
-"""Write tensors into the memory of a storage, the cheapest way for their size."""
+"""set_array: write a tensor into a storage, by the fastest method for its size."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def set_array(
     Args:
         array: numpy view of the memory; None for dtypes that numpy lacks.
         tensor: torch view of the same memory.
-        value: what to write, ``[n, *shape]``, or ``[k, *shape]`` for ``rows``.
+        value: the data, ``[n, *shape]``, or ``[k, *shape]`` for ``rows``.
         rows: ``[k]`` numpy int64, the rows to write; all of them by default.
     """
     if array is not None and value.device.type == "cpu" and not value.requires_grad:
-        given = value.tolist() if value.numel() <= TOLIST_LIMIT else value.numpy()
+        numbers = value.tolist() if value.numel() <= TOLIST_LIMIT else value.numpy()
         if rows is None:
-            array[...] = given
+            array[...] = numbers
         else:
-            array[rows] = given
+            array[rows] = numbers
     elif rows is None:
         tensor.copy_(value.detach())
     else:

@@ -29,7 +29,7 @@ _KINDS = ("plain", "shared", "pinned", "cuda")
 
 @dataclass(frozen=True)
 class StorageHandle:
-    """What another process needs to see a shared storage: send ``fd`` as a descriptor, the rest by value."""
+    """What another process needs to attach to a shared storage: send ``fd`` as a descriptor, the rest by value."""
 
     spec: Composite
     rows: tuple[int, ...]
@@ -38,28 +38,28 @@ class StorageHandle:
 
 
 class Storage:
-    """Rows of every leaf of ``spec``, in one memory that numpy and torch both see.
+    """Rows of every leaf of ``spec``, as numpy and torch views of one memory.
 
     Args:
-        spec: what one row holds, without the row dimensions. Nested keys are tuples.
+        spec: spec of one row, without the row dimensions. Nested keys are tuples.
         rows: leading dimensions, ``(n,)`` for a batch, ``(T,)`` or ``(n, T)`` for a rollout.
-        kind: ``"plain"``: this process; one allocation for each leaf. ``"shared"``: one anonymous mapping whose
-            descriptor other processes may be given. ``"pinned"``: page-locked, for copies to a GPU. ``"cuda"``: on
+        kind: ``"plain"``: one allocation for each leaf in this process. ``"shared"``: one anonymous mapping, whose
+            descriptor can be sent to other processes. ``"pinned"``: page-locked, for copies to a GPU. ``"cuda"``: on
             the GPU, without numpy views.
         device: the GPU of a ``"cuda"`` storage.
-        unset: keys of entries that are written before anybody reads them: in a plain storage their memory begins as it
-            is, and is that of earlier arrays where it is large.
+        unset: keys of entries that are written before they are read. In a plain storage their memory is not cleared,
+            and large arrays reuse earlier memory.
 
     Attributes:
-        arrays: key to numpy view, ``[*rows, *shape]``. Empty on a GPU; leaves without a numpy dtype are left out.
+        arrays: key to numpy view, ``[*rows, *shape]``; empty on a GPU, and without leaves that have no numpy dtype.
         tensors: key to torch view of the same memory.
-        block: ``[nbytes]`` uint8, all leaves in one memory as ``layout`` says. Not of the ``"plain"`` kind.
+        block: ``[nbytes]`` uint8, all leaves in the order of ``layout``; not for the ``"plain"`` kind.
 
-    A new storage holds zeros, but for ``unset``. Shared memory is given back when the last view of it is gone, and not
-    before: closing the mapping under a live tensor would end the process.
+    A new storage holds zeros, except in ``unset`` entries. Shared memory is freed when its last view is gone, because
+    closing the mapping under a live tensor would crash the process.
 
     Raises:
-        NotSupported: a leaf has no fixed shape or holds no tensor, or this machine lacks the kind.
+        NotSupported: a leaf has no fixed shape or is not a tensor, or this machine does not support the kind.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Storage:
         self._td: TensorDict | None = None
         self._device = device
         self._block: torch.Tensor | None = None
-        # What is made under inference mode cannot be written outside of it, and who evaluates first may train next.
+        # Tensors made in inference mode cannot be written outside of it, but training may follow an evaluation.
         with torch.inference_mode(False):
             if kind == "shared":
                 self._share(anonymous_file(self.layout.nbytes))
@@ -92,7 +92,7 @@ class Storage:
 
     @classmethod
     def attach(cls, handle: StorageHandle) -> Storage:
-        """See the shared memory of another process; takes over ``handle.fd``."""
+        """Attach to the shared memory of another process; takes over ``handle.fd``."""
         self = cls.__new__(cls)
         self.spec, self.rows, self.kind = handle.spec, handle.rows, "shared"
         self.layout = Layout.of(handle.spec, handle.rows)
@@ -102,7 +102,7 @@ class Storage:
         return self
 
     def handle(self) -> StorageHandle:
-        """Return what another process needs to attach. Only the ``"shared"`` kind has one.
+        """Return what another process needs to attach; only for the ``"shared"`` kind.
 
         Raises:
             NotSupported: this storage is of another kind.
@@ -119,7 +119,7 @@ class Storage:
         return self._td
 
     def row(self, index: int | tuple[int, ...]) -> dict[Any, np.ndarray]:
-        """Return numpy views of one row, ``{key: [*shape]}``; scalars too are views that can be written."""
+        """Return writable numpy views of one row, ``{key: [*shape]}``, for scalars too."""
         at: Any = (*index, ...) if isinstance(index, tuple) else (index, ...)
         return {key: array[at] for key, array in self.arrays.items()}
 
@@ -133,14 +133,14 @@ class Storage:
         """All leaves as one ``[nbytes]`` uint8 tensor.
 
         Raises:
-            NotSupported: a plain storage has one allocation for each leaf.
+            NotSupported: this is a plain storage, with one allocation for each leaf.
         """
         if self._block is None:
             raise NotSupported("A plain storage is no block of memory: make it 'shared', 'pinned' or 'cuda'.")
         return self._block
 
     def pin(self) -> None:
-        """Lock the block's pages, so that copies to a GPU are direct; the lock ends with the last view of them."""
+        """Lock the block's pages for direct copies to a GPU, until the last view is gone."""
         block = self.block
         if block.device.type == "cuda" or block.is_pinned():
             return
@@ -149,7 +149,7 @@ class Storage:
         failed = runtime.cudaHostRegister(block.data_ptr(), block.nbytes, 0)
         if int(failed):
             raise NotSupported(f"CUDA refused to lock {block.nbytes} bytes of shared memory (error {int(failed)}).")
-        # The mapping goes with its last view, and before that the lock.
+        # The lock must end before the mapping, which is freed with its last view.
         weakref.finalize(self._mapping, runtime.cudaHostUnregister, block.data_ptr())
 
     def _allocate(self, unset: Collection[str | tuple[str, ...]]) -> None:
@@ -159,8 +159,8 @@ class Storage:
                 if field.numpy_dtype is None:
                     self.tensors[field.key] = torch.zeros(shape, dtype=field.dtype, device=CPU)
                 else:
-                    begun = large_array if field.key in unset else np.zeros
-                    self._view(field, begun(shape, field.numpy_dtype))
+                    allocate = large_array if field.key in unset else np.zeros
+                    self._view(field, allocate(shape, field.numpy_dtype))
             return
         if not torch.cuda.is_available():
             raise NotSupported(f"A {self.kind} storage needs a CUDA device, and torch sees none on this machine.")
@@ -176,7 +176,7 @@ class Storage:
         self._lay(torch.from_numpy(np.frombuffer(self._mapping, np.uint8)))
 
     def _lay(self, block: torch.Tensor) -> None:
-        """Make the views of one block of bytes."""
+        """Make the views of all leaves in one block of bytes."""
         self._block = block
         array = block.numpy() if block.device.type == "cpu" else None
         for field in self.layout.fields:
