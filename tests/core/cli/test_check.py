@@ -96,7 +96,7 @@ def test_what_keeps_an_environment_off_the_fast_path_is_named_and_is_no_failure(
         (["nobody:a"], "steppe check: No plugin provides 'nobody:'"),
         (
             ["gym:CartPole-v1", "--workers", "0"],
-            "argument --workers: expected a positive integer, got '0'",
+            "steppe check: argument --workers: expected a positive integer, got '0'",
         ),
         (["gym:CartPole-v1", "--device", "moon"], "steppe check: --device 'moon' cannot be used: "),
         (["gym:CartPool-v1"], "steppe check: Plugin 'gym' (steppe-gym"),
