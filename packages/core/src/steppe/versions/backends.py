@@ -269,18 +269,18 @@ class set_gym_backend(set_backend):
         super().__init__("gym", backend)
 
 
-class _Held(Generator[Any, Any, Any]):
+class _Held(Generator[object, object, object]):
     """A generator whose body runs with a choice, while its user keeps the choice of before."""
 
-    def __init__(self, generator: Generator[Any, Any, Any], choice: set_backend) -> None:
+    def __init__(self, generator: Generator[object, object, object], choice: set_backend) -> None:
         self._generator = generator
         self._choice = choice
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: object) -> object:
         with self._choice:
             return self._generator.send(value)
 
-    def throw(self, *error: Any) -> Any:
+    def throw(self, *error: Any) -> object:
         with self._choice:
             return self._generator.throw(*error)
 

@@ -16,7 +16,8 @@ from steppe.versions.ranges import VersionRange
 
 __all__ = ["implement_for", "implementation_of"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+Body = Callable[..., Any]
+F = TypeVar("F", bound=Body)
 
 _ROWS = "__steppe_rows__"
 
@@ -75,7 +76,7 @@ def implement_for(
         if kind is None and class_method:
             kind = classmethod
             function = classmethod(function)  # type: ignore[assignment]
-        body: Callable[..., Any] = function.__func__ if kind is not None else function  # type: ignore[attr-defined]
+        body: Body = function.__func__ if kind is not None else function  # type: ignore[attr-defined]
         rows = _rows_of(body)
         if rows is not None and rows.dispatcher is body:
             # Two decorators over one definition: the same body for one more range.
@@ -89,7 +90,7 @@ def implement_for(
     return declare
 
 
-def implementation_of(function: Callable[..., Any]) -> Callable[..., Any]:
+def implementation_of(function: Body) -> Body:
     """Return the implementation that a call would run now.
 
     An object that keeps it stays with its library, even if the backend changes later.
@@ -110,19 +111,19 @@ def implementation_of(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Rows:
     """The implementations of one function (its rows), the dispatching function, and a cache of choices by library."""
 
-    def __init__(self, first: Callable[..., Any]) -> None:
+    def __init__(self, first: Body) -> None:
         self.name = first.__qualname__.rpartition("<locals>.")[2]
-        self.bodies: dict[tuple[str, VersionRange], Callable[..., Any]] = {}
+        self.bodies: dict[tuple[str, VersionRange], Body] = {}
         self.latest = first
         #: The row that runs if no registered row fits.
         self.base: tuple[str, VersionRange] | None = None
         self.dispatcher = _make_dispatcher(self, first)
-        self._chosen: dict[str, Callable[..., Any]] = {}
+        self._chosen: dict[str, Body] = {}
         self._epoch = libraries.epoch
         self._single: str | None = None
         self._family: str | None = None
 
-    def add(self, library: str, versions: VersionRange, body: Callable[..., Any]) -> None:
+    def add(self, library: str, versions: VersionRange, body: Body) -> None:
         for other, other_versions in self.bodies:
             if (other, other_versions) == self.base:
                 continue
@@ -137,13 +138,11 @@ class _Rows:
         self._family = None
         self._chosen.clear()
 
-    def register(
-        self, from_version: str | None = None, to_version: str | None = None
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(self, from_version: str | None = None, to_version: str | None = None) -> Callable[[Body], Body]:
         """Add a row for the library of the first definition, which becomes the fallback."""
         versions = VersionRange.parse(from_version, to_version)
 
-        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        def declare(function: Body) -> Body:
             if self.base is None:
                 self.base = next(iter(self.bodies))
             self.add(self.base[0], versions, function)
@@ -151,7 +150,7 @@ class _Rows:
 
         return declare
 
-    def select(self) -> Callable[..., Any]:
+    def select(self) -> Body:
         if self._epoch != libraries.epoch:
             self._chosen.clear()
             self._epoch = libraries.epoch
@@ -175,7 +174,7 @@ class _Rows:
         except BackendError:
             raise self._nothing_for(f"the family {self._family!r}, of which no library is installed") from None
 
-    def _search(self, library: str) -> Callable[..., Any]:
+    def _search(self, library: str) -> Body:
         version = libraries.library_version(library)
         if version is None:
             raise self._nothing_for(f"{library}, which is not installed")
@@ -191,7 +190,7 @@ class _Rows:
         return NoImplementation(f"{self.name} has no implementation for {what}. Implemented for {rows}.")
 
 
-def _make_dispatcher(rows: _Rows, first: Callable[..., Any]) -> Callable[..., Any]:
+def _make_dispatcher(rows: _Rows, first: Body) -> Body:
     select = rows.select
 
     @functools.wraps(first)
@@ -203,7 +202,7 @@ def _make_dispatcher(rows: _Rows, first: Callable[..., Any]) -> Callable[..., An
     return dispatcher
 
 
-def _declared_before(scope: Mapping[str, object], body: Callable[..., Any]) -> _Rows | None:
+def _declared_before(scope: Mapping[str, object], body: Body) -> _Rows | None:
     rows = _rows_of(scope.get(body.__name__))
     if rows is None:
         return None

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 __all__ = ["held_back", "uninterrupted"]
 
@@ -35,7 +35,7 @@ class uninterrupted(ContextDecorator):
     #: The block that the main thread is in.
     _outermost: uninterrupted | None = None
 
-    _handler: Callable[[int, FrameType | None], Any] | None = None
+    _handler: Callable[[int, FrameType | None], object] | None = None
     _installed = _came = _waits = _came_again = False
     #: The number of inner blocks that the main thread is in; and in an inner block, the outermost one.
     _inner = 0

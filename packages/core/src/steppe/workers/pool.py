@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, NoReturn
 
@@ -246,7 +246,7 @@ class Pool:
         self.send(worker, ("call", message))
         return Ticket(worker, None)
 
-    def ask(self, messages: dict[int, Any], timeout: float | None = None) -> dict[int, Any]:
+    def ask(self, messages: Mapping[int, object], timeout: float | None = None) -> dict[int, Any]:
         """Send a message to each of some workers, and return the answers, by worker.
 
         Args:
@@ -262,7 +262,7 @@ class Pool:
         return self._ask("call", messages, timeout)
 
     def _ask(
-        self, kind: str, messages: dict[int, Any], timeout: float | None, fds: Sequence[int] = ()
+        self, kind: str, messages: Mapping[int, object], timeout: float | None, fds: Sequence[int] = ()
     ) -> dict[int, Any]:
         end = None if timeout is None else time.monotonic() + timeout
         self.in_step = False
