@@ -64,11 +64,11 @@ class Wrong(Doubled):
     [
         (
             Doubled,
-            r"'observation'.*The transform Doubled writes it and does not say so: define "
-            r"Doubled.transform_observation_spec\(observation_spec\), which returns the spec with 'observation' in it",
+            r"'observation'.*The transform Doubled writes it without a spec: define "
+            r"Doubled.transform_observation_spec\(observation_spec\), which returns the spec with the new ",
         ),
         (Wide, r"'reward'.*The transform Wide writes it.*define Wide.transform_reward_spec\(reward_spec\)"),
-        (Wrong, "The transform Wrong writes it, and its transform_observation_spec says otherwise"),
+        (Wrong, "The transform Wrong writes it, but its transform_observation_spec returns another spec"),
     ],
 )
 def test_data_that_no_spec_describes_names_the_transform(base, transform, text):

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import dispatch
 
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import INPUT_KINDS, OUTPUT_KINDS, Composite, Spec
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, pair_hook
+from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, pair_hook
 from steppe.transforms.overrides import Overrides, changed_specs
 from steppe.transforms.placed import Placed
 from steppe.transforms.spec_decorators import map_leaves
 from steppe.transforms.tolerance import Tolerance
-from steppe.transforms.transform_keys import as_keys, keys_property
+from steppe.transforms.transform_keys import Key, Keys, as_keys, keys_property
 
 __all__ = ["Transform"]
+
+_T = TypeVar("_T", bound="Transform")
 
 
 class Transform(Placed):
@@ -96,15 +97,15 @@ class Transform(Placed):
     key_methods: ClassVar[tuple[str, ...]] = ("shared_key",)
 
     # Keys as they were assigned; None if they follow from the environment or from other keys.
-    _in_keys: list[Any] | None = None
-    _out_keys: list[Any] | None = None
-    _in_keys_inv: list[Any] | None = None
-    _out_keys_inv: list[Any] | None = None
-    _found_keys: list[Any] | None = None
+    _in_keys: list[Key] | None = None
+    _out_keys: list[Key] | None = None
+    _in_keys_inv: list[Key] | None = None
+    _out_keys_inv: list[Key] | None = None
+    _found_keys: list[Key] | None = None
     _missing_tolerance: bool = False
 
     def __init__(
-        self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
+        self, in_keys: Keys = None, out_keys: Keys = None, in_keys_inv: Keys = None, out_keys_inv: Keys = None
     ) -> None:
         super().__init__()
         assigned = {"in_keys": in_keys, "out_keys": out_keys, "in_keys_inv": in_keys_inv, "out_keys_inv": out_keys_inv}
@@ -186,7 +187,7 @@ class Transform(Placed):
     def _set_seed(self, seed: int | None) -> None:
         """Seed the random numbers of the transform; called by ``set_seed`` of its environment."""
 
-    def shared_key(self) -> Any:
+    def shared_key(self) -> object:
         """Return a key under which the transforms of several environments are equal, so that one serves all rows.
 
         Returns:
@@ -196,11 +197,11 @@ class Transform(Placed):
         """
         return None
 
-    def key_of_rows(self) -> Any:
+    def key_of_rows(self) -> object:
         """Return ``shared_key``, or None if a subclass overrides methods of the class that defines it."""
         return None if all(self._overrides.of_methods(name) for name in self.key_methods) else self.shared_key()
 
-    def inverse_kernel(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+    def inverse_kernel(self, leaf: Spec) -> Callable[[Array], Array] | None:
         """Return ``_inv_apply_transform`` in numpy, for steps of a single environment.
 
         For a few numbers, numpy takes a fraction of the time of torch. The method is ignored if a subclass overrides
@@ -216,7 +217,7 @@ class Transform(Placed):
         """
         return None
 
-    def kernel_of_inverse(self, leaf: Spec) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+    def kernel_of_inverse(self, leaf: Spec) -> Callable[[Array], Array] | None:
         """Return ``inverse_kernel``, or None if a subclass overrides ``_inv_apply_transform``."""
         owner = self._overrides.owner_of("inverse_kernel")
         return None if self._writes("_inv_apply_transform", owner) else self.inverse_kernel(leaf)
@@ -254,7 +255,7 @@ class Transform(Placed):
     def _transform_kinds(self, packed: Composite, kinds: tuple[str, ...]) -> Composite:
         for kind in kinds:
             name = f"full_{kind}_spec"
-            before: Any = packed.get(name, None)
+            before: Composite | None = packed.get(name, None)
             if before is None:
                 continue
             method = getattr(self, f"transform_{kind}_spec")
@@ -299,7 +300,7 @@ class Transform(Placed):
         """
         return None
 
-    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+    def default_keys(self, specs: EnvSpecs | None) -> list[Key]:
         """Return the keys to read if no ``in_keys`` were passed, such as the rewards of all groups of agents.
 
         Args:
@@ -316,7 +317,7 @@ class Transform(Placed):
         if self._in_keys is None and self._writes("default_keys"):
             self._found_keys = as_keys(self.default_keys(specs))
 
-    def _keys_read(self) -> list[Any]:
+    def _keys_read(self) -> list[Key]:
         """Return the value of ``in_keys`` if none were passed."""
         keys = self._found_keys
         if keys is None and self._writes("default_keys"):
@@ -364,7 +365,7 @@ class Transform(Placed):
         return self._overrides.has(name, owner)
 
     @property
-    def key_pairs(self) -> list[tuple[Any, Any]]:
+    def key_pairs(self) -> list[tuple[Key, Key]]:
         """Each of ``in_keys`` with its key of ``out_keys``.
 
         Raises:
@@ -373,7 +374,7 @@ class Transform(Placed):
         return self._zipped("in_keys", "out_keys")
 
     @property
-    def inverse_key_pairs(self) -> list[tuple[Any, Any]]:
+    def inverse_key_pairs(self) -> list[tuple[Key, Key]]:
         """Each of ``out_keys_inv``, which the caller writes, with its key of ``in_keys_inv``.
 
         Raises:
@@ -381,7 +382,7 @@ class Transform(Placed):
         """
         return [(out_key, key) for key, out_key in self._zipped("in_keys_inv", "out_keys_inv")]
 
-    def given_keys(self) -> tuple[Any, ...]:
+    def given_keys(self) -> tuple[tuple[Key, ...] | None, ...]:
         """Return the keys that were assigned, for ``shared_key``.
 
         Returns:
@@ -391,7 +392,7 @@ class Transform(Placed):
         assigned = (self._in_keys, self._out_keys, self._in_keys_inv, self._out_keys_inv)
         return tuple(None if keys is None else tuple(keys) for keys in assigned)
 
-    def _zipped(self, first: str, second: str) -> list[tuple[Any, Any]]:
+    def _zipped(self, first: str, second: str) -> list[tuple[Key, Key]]:
         """Return the keys of two attributes in pairs."""
         read, written = getattr(self, first), getattr(self, second)
         if len(read) != len(written):
@@ -400,7 +401,7 @@ class Transform(Placed):
             )
         return list(zip(read, written, strict=True))
 
-    def missing_entry(self, key: Any, data: TensorDictBase) -> None:
+    def missing_entry(self, key: Key, data: TensorDictBase) -> None:
         """Raise the error for an entry that is not in the data, unless missing entries are tolerated.
 
         Args:
@@ -475,16 +476,16 @@ class Transform(Placed):
         """Skip missing entries, or not; also a context manager that restores the previous mode."""
         return Tolerance(self, mode)
 
-    def clone(self) -> Any:
+    def clone(self: _T) -> _T:
         """Return a transform with the same settings, buffers and parameters that belongs to no environment."""
         twin = type(self).__new__(type(self))
-        state = self.__getstate__()
+        state: dict[str, Any] = self.__getstate__()
         for name in ("_buffers", "_parameters", "_modules"):
             state[name] = state[name].copy()
         vars(twin).update(state)
         return twin
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = super().__getstate__()
         state.pop("_found_keys", None)
         return state

@@ -124,7 +124,7 @@ def spec_of_value(value: Any, batch_size: torch.Size, device: torch.device | Non
     return Unbounded(shape=value.shape, device=device, dtype=value.dtype)
 
 
-def as_transform(transform: Any) -> Transform:
+def as_transform(transform: object) -> Transform:
     """Return a transform unchanged, and wrap a function in a :class:`CallableTransform`.
 
     A ``TensorDictPrimer`` of TorchRL, as recurrent modules make it, is converted to one of steppe.
@@ -142,7 +142,8 @@ def as_transform(transform: Any) -> Transform:
             f"Expected a transform, found the class {transform.__name__}: make one, {transform.__name__}()."
         )
     if callable(transform):
-        return CallableTransform(transform)
+        function: Any = transform
+        return CallableTransform(function)
     hint = ""
     if isinstance(transform, (list, tuple)):
         hint = " Put several into a Compose: Compose(first, second); TransformedEnv(env, first, second) makes one."

@@ -47,7 +47,7 @@ class Compose(Transform):
         transforms: a list of them, by name.
     """
 
-    def __init__(self, *args: Any, transforms: Iterable[Any] | None = None) -> None:
+    def __init__(self, *args: object, transforms: Iterable[object] | None = None) -> None:
         super().__init__()
         parts = [*args, *(transforms or ())]
         if len(parts) == 1 and isinstance(parts[0], (list, tuple)):
@@ -58,7 +58,7 @@ class Compose(Transform):
 
     # -- a list of transforms -------------------------------------------------------------------------------------
 
-    def append(self, transform: Any) -> Compose:
+    def append(self, transform: object) -> Compose:
         """Add a transform at the end, or each transform of a Compose; returns the Compose."""
         transform = as_transform(transform)
         if type(self) is Compose and type(transform) is Compose and transform is not self:
@@ -69,7 +69,7 @@ class Compose(Transform):
             return self
         return self.insert(len(self.transforms), transform)
 
-    def insert(self, index: int, transform: Any) -> Compose:
+    def insert(self, index: int, transform: object) -> Compose:
         """Add a transform before the one at ``index``; returns the Compose.
 
         Raises:
@@ -84,7 +84,7 @@ class Compose(Transform):
         self._put(index % length if length and index < length else index, transform).eval()
         return self
 
-    def _put(self, index: int, transform: Any) -> Transform:
+    def _put(self, index: int, transform: object) -> Transform:
         transform = as_transform(transform)
         self._refuse_cycle(transform)
         transform._check_free()
@@ -107,19 +107,19 @@ class Compose(Transform):
         assert isinstance(transform, Transform)
         return transform
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         positions = range(len(self.transforms))[index]
         for position in sorted([positions] if isinstance(positions, int) else positions, reverse=True):
             self.pop(position)
 
-    def __setitem__(self, index: int, transform: Any) -> None:
+    def __setitem__(self, index: int, transform: object) -> None:
         position = self._position(index)
         transform = as_transform(transform)
         if transform is self.transforms[position]:
             return
         self._refuse_cycle(transform)
         transform.set_container(self)
-        old: Any = self.transforms[position]
+        old = self[position]
         self.transforms[position] = transform.eval()
         old.reset_parent()
         self._changed()
@@ -130,13 +130,14 @@ class Compose(Transform):
             raise IndexError(f"Compose: the index {index} is out of range for {length} transforms.")
         return index % length
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return Compose(*(transform.clone() for transform in list(self)[index]))
         return self.transforms[self._position(index)]
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.transforms)
+    def __iter__(self) -> Iterator[Transform]:
+        parts: Iterable[Any] = self.transforms
+        return iter(parts)
 
     def __len__(self) -> int:
         return len(self.transforms)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec
 from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, set_beside
 from steppe.transforms.row_kernels import RowKernels
-from steppe.transforms.transform_keys import names_of
+from steppe.transforms.transform_keys import Key, names_of
 from steppe.transforms.whole_specs import WholeSpecs
 
 __all__ = ["EntryTransform"]
@@ -39,7 +37,7 @@ class EntryTransform(RowKernels, WholeSpecs):
     #: Whether ``in_keys`` are the rewards of the environment by default.
     of_rewards: bool = False
 
-    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+    def default_keys(self, specs: EnvSpecs | None) -> list[Key]:
         if not self.of_rewards:
             return []
         return ["reward"] if specs is None else _keys(specs.reward)
@@ -81,7 +79,7 @@ class EntryTransform(RowKernels, WholeSpecs):
             self._check_there(inverted, specs.action, specs.state, specs.observation)
         return super().hooks_in(specs)
 
-    def _check_there(self, keys: list[Any], *specs: Composite) -> None:
+    def _check_there(self, keys: list[Key], *specs: Composite) -> None:
         for key in keys:
             leaf = next((leaf for spec in specs if (leaf := spec.get(key, None)) is not None), None)
             if leaf is None:
@@ -115,5 +113,5 @@ class EntryTransform(RowKernels, WholeSpecs):
         return specs
 
 
-def _keys(spec: Composite) -> list[Any]:
+def _keys(spec: Composite) -> list[Key]:
     return list(spec.keys(include_nested=True, leaves_only=True))

@@ -9,6 +9,7 @@ from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.primer import TensorDictPrimer
+from steppe.transforms.transform_keys import Key
 
 __all__ = ["adopted", "primers_in"]
 
@@ -36,7 +37,7 @@ def adopted(transform: Any) -> TensorDictPrimer | None:
     if not primers or any(primer.random for primer in primers):
         raise SpecError("A Compose of several random primers of TorchRL cannot be converted: append them one by one.")
     entries = Composite({}, shape=())
-    defaults: dict[Any, Any] = {}
+    defaults: dict[Key, object] = {}
     for primer in primers:
         for key, leaf in primer.primers.items(include_nested=True, leaves_only=True):
             entries.set(key, leaf)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from steppe.errors import SpecError
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.row_kernels import RowKernels
-from steppe.transforms.transform_keys import names_of
+from steppe.transforms.transform_keys import Key, Keys, names_of
 
 __all__ = ["ObservationTransform"]
 
@@ -35,12 +35,12 @@ class ObservationTransform(RowKernels):
     default_names: ClassVar[tuple[str, ...]] = ("observation", "pixels")
 
     def __init__(
-        self, in_keys: Any = None, out_keys: Any = None, in_keys_inv: Any = None, out_keys_inv: Any = None
+        self, in_keys: Keys = None, out_keys: Keys = None, in_keys_inv: Keys = None, out_keys_inv: Keys = None
     ) -> None:
         super().__init__(in_keys, out_keys, in_keys_inv, out_keys_inv)
 
-    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
-        names = list(self.default_names)
+    def default_keys(self, specs: EnvSpecs | None) -> list[Key]:
+        names: list[Key] = list(self.default_names)
         if specs is None:
             return names
         observed = list(specs.observation.keys(include_nested=True, leaves_only=True))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from steppe.envs import EnvBase
@@ -14,7 +12,7 @@ from steppe.transforms.tracking import InitTracker
 __all__ = ["transforms_for_policy"]
 
 
-def transforms_for_policy(policy: Any, env: EnvBase) -> list[Transform]:
+def transforms_for_policy(policy: object, env: EnvBase) -> list[Transform]:
     """Return the transforms that a policy needs and an environment lacks.
 
     Args:

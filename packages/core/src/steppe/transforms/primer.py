@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,17 @@ from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Spec
 from steppe.storage import entries
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks, set_beside
+from steppe.transforms.compiled.transform_hooks import (
+    EnvSpecs,
+    Hooks,
+    ResetOnRows,
+    RowArrays,
+    RowHooks,
+    StepOnRows,
+    set_beside,
+)
 from steppe.transforms.row_generators import RowGenerators
-from steppe.transforms.transform_keys import as_key
+from steppe.transforms.transform_keys import Key, as_key
 
 __all__ = ["TensorDictPrimer"]
 
@@ -58,7 +66,7 @@ class TensorDictPrimer(PlannedTransform):
         primers: Any = None,
         random: bool | None = None,
         default_value: Any = None,
-        reset_key: Any = None,
+        reset_key: Key | None = None,
         expand_specs: bool | None = None,
         single_default_value: bool = False,
         call_before_env_reset: bool = False,
@@ -86,7 +94,7 @@ class TensorDictPrimer(PlannedTransform):
         self.random = bool(random)
         self.default_value = default_value
         self._reset_key = None if reset_key is None else as_key(reset_key)
-        self._checked: set[Any] = set()
+        self._checked: set[Key] = set()
         self.expand_specs = expand_specs
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
@@ -184,10 +192,10 @@ class TensorDictPrimer(PlannedTransform):
             rows=self._row_hooks(leaves) if copied else None,
         )
 
-    def _row_hooks(self, leaves: list[tuple[Any, Spec]]) -> RowHooks:
+    def _row_hooks(self, leaves: list[tuple[Key, Spec]]) -> RowHooks:
         keys = [key for key, _ in leaves]
 
-        def bind(root: Any, following: Any) -> Any:
+        def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
             columns = [(following[key], root[key]) for key in keys]
             begins = {"_reset": torch.ones(1, dtype=torch.bool, device=CPU)}
 
@@ -196,7 +204,7 @@ class TensorDictPrimer(PlannedTransform):
                     target[...] = source
                 return False
 
-            def reset(at: Any) -> None:
+            def reset(at: Sequence[int]) -> None:
                 fresh = TensorDict({})
                 self._write(fresh, TensorDict(begins), leaves, 0)
                 for key in keys:
@@ -210,7 +218,7 @@ class TensorDictPrimer(PlannedTransform):
         self,
         data: TensorDictBase,
         td: TensorDictBase | None,
-        leaves: list[tuple[Any, Spec]],
+        leaves: list[tuple[Key, Spec]],
         batch_dims: int,
         begins: list[bool] | None = None,
     ) -> None:
@@ -230,7 +238,7 @@ class TensorDictPrimer(PlannedTransform):
                 value = torch.where(mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim)), value, before)
             data.set(key, value)
 
-    def _value(self, key: Any, leaf: Spec, begins: list[bool] | None) -> Any:
+    def _value(self, key: Key, leaf: Spec, begins: list[bool] | None) -> Any:
         if self.random:
             draws = self._draws
             if begins is None:
@@ -245,8 +253,8 @@ class TensorDictPrimer(PlannedTransform):
         return 0.0 if value is None else value() if callable(value) else value
 
     def _all_values(
-        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Any, Spec]]
-    ) -> dict[Any, Any]:
+        self, data: TensorDictBase, td: TensorDictBase | None, leaves: list[tuple[Key, Spec]]
+    ) -> dict[Key, Any]:
         """Return the values of a function for all entries; rows that it leaves out by the reset mask are zeros."""
         function = self.default_value
         if not callable(function):
@@ -269,7 +277,7 @@ class TensorDictPrimer(PlannedTransform):
             expanded[key][rows] = value.to(leaf.dtype)
         return expanded
 
-    def _shaped(self, key: Any, value: Any, leaf: Spec, shape: torch.Size) -> Any:
+    def _shaped(self, key: Key, value: Any, leaf: Spec, shape: torch.Size) -> Any:
         if not isinstance(value, torch.Tensor):
             if leaf.dtype is None:
                 return value
@@ -290,7 +298,7 @@ class TensorDictPrimer(PlannedTransform):
         return value
 
     @property
-    def reset_key(self) -> Any:
+    def reset_key(self) -> Key:
         """Key of the mask of the rows that are reset: the argument, or the first one of the environment."""
         if self._reset_key is not None:
             return self._reset_key
@@ -331,7 +339,7 @@ class TensorDictPrimer(PlannedTransform):
         twin._draws = RowGenerators()
         return twin
 
-    def _repr_keys(self) -> Any:
+    def _repr_keys(self) -> Iterable[str]:
         return ("primers", "random", "default_value")
 
 
@@ -343,7 +351,7 @@ def _rows(leaf: Spec, n: int) -> list[Spec]:
     return rows
 
 
-def _takes(function: Any, name: str) -> bool:
+def _takes(function: Callable[..., object], name: str) -> bool:
     """Whether a function has a parameter of this name."""
     try:
         return name in inspect.signature(function).parameters

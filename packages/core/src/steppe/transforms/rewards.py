@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,8 +12,16 @@ from steppe.errors import SpecError
 from steppe.specs import CPU, Composite, Unbounded
 from steppe.storage import Layout, entries, storage_problem
 from steppe.transforms.compiled.planned import PlannedTransform
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks, set_beside
-from steppe.transforms.transform_keys import as_key, as_keys, keys_property, names_of, replace_last
+from steppe.transforms.compiled.transform_hooks import (
+    EnvSpecs,
+    Hooks,
+    ResetOnRows,
+    RowArrays,
+    RowHooks,
+    StepOnRows,
+    set_beside,
+)
+from steppe.transforms.transform_keys import Key, Keys, as_key, as_keys, keys_property, names_of, replace_last
 
 __all__ = ["RewardSum"]
 
@@ -40,7 +48,7 @@ class RewardSum(PlannedTransform):
     """
 
     def __init__(
-        self, in_keys: Any = None, out_keys: Any = None, reset_keys: Any = None, *, reward_spec: bool = False
+        self, in_keys: Keys = None, out_keys: Keys = None, reset_keys: Keys = None, *, reward_spec: bool = False
     ) -> None:
         super().__init__(in_keys)
         self.out_keys = out_keys
@@ -52,15 +60,15 @@ class RewardSum(PlannedTransform):
                     f"RewardSum: {name} and in_keys must have the same length, found {keys} and {self.in_keys}."
                 )
 
-    _reset_keys: list[Any] | None = None
+    _reset_keys: list[Key] | None = None
 
     out_keys = keys_property("out_keys", found=lambda self: [_sum_key(key) for key in self.in_keys])
     reset_keys = keys_property("reset_keys", found=lambda self: self._masks_found())
 
-    def default_keys(self, specs: EnvSpecs | None) -> list[Any]:
+    def default_keys(self, specs: EnvSpecs | None) -> list[Key]:
         return ["reward"] if specs is None else list(specs.reward.keys(include_nested=True, leaves_only=True))
 
-    def _masks_found(self) -> list[Any]:
+    def _masks_found(self) -> list[Key]:
         """Return for each reward the reset mask of its level, or of the nearest one above."""
         env = self.parent
         masks = ["_reset"] if env is None else env.reset_keys
@@ -70,7 +78,7 @@ class RewardSum(PlannedTransform):
             nearest.append(max(levels, key=lambda mask: len(names_of(mask)), default="_reset"))
         return nearest
 
-    def _keys(self, specs: EnvSpecs) -> list[tuple[Any, Any]]:
+    def _keys(self, specs: EnvSpecs) -> list[tuple[Key, Key]]:
         rewards = list(specs.reward.keys(include_nested=True, leaves_only=True))
         keys = rewards if self._in_keys is None else self._in_keys
         unknown = [key for key in keys if specs.reward.get(key, None) is None]
@@ -106,17 +114,18 @@ class RewardSum(PlannedTransform):
         pairs = self._keys(specs)
         leaves = [(out_key, specs.reward[key]) for key, out_key in pairs]
         batch_dims = len(specs.batch_size)
-        flat = all(type(key) is str and type(out_key) is str for key, out_key in pairs)
+        names = [(key, out_key) for key, out_key in pairs if isinstance(key, str) and isinstance(out_key, str)]
+        flat = len(names) == len(pairs)
         masks = self._reset_keys
 
         def step(td: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
             if flat and type(td) is TensorDict and type(following) is TensorDict and not following.is_locked:
                 root, level = entries(td), entries(following)
-                for key, out_key in pairs:
-                    before = root.get(out_key)
+                for name, out_name in names:
+                    before = root.get(out_name)
                     if before is None:
-                        raise self._no_sum(out_key, td)
-                    level[out_key] = before + level[key]
+                        raise self._no_sum(out_name, td)
+                    level[out_name] = before + level[name]
                 return following
             for key, out_key in pairs:
                 before = td.get(out_key, None)
@@ -140,18 +149,18 @@ class RewardSum(PlannedTransform):
 
         return Hooks(step=step, reset=reset, rows=self._row_hooks(pairs, specs))
 
-    def shared_key(self) -> Any:
+    def shared_key(self) -> object:
         masks = None if self._reset_keys is None else tuple(self._reset_keys)
         return (type(self), self.reward_spec, self.given_keys(), masks)
 
-    def _row_hooks(self, pairs: list[tuple[Any, Any]], specs: EnvSpecs) -> RowHooks | None:
+    def _row_hooks(self, pairs: list[tuple[Key, Key]], specs: EnvSpecs) -> RowHooks | None:
         if self._reset_keys is not None or self.reward_spec or storage_problem(specs.reward) is not None:
             return None
         dtypes = {field.key: field.numpy_dtype for field in Layout.of(specs.reward, ()).fields}
         if any(dtypes[key] is None for key, _ in pairs):
             return None
 
-        def bind(root: Any, following: Any) -> Any:
+        def bind(root: RowArrays, following: RowArrays) -> tuple[StepOnRows, ResetOnRows]:
             sums = [(root[out_key], following[key], following[out_key]) for key, out_key in pairs]
 
             def step() -> bool:
@@ -159,7 +168,7 @@ class RewardSum(PlannedTransform):
                     np.add(before, reward, out=after)
                 return False
 
-            def reset(at: Any) -> None:
+            def reset(at: Sequence[int]) -> None:
                 for before, _, _ in sums:
                     for row in at:
                         before[row] = 0
@@ -207,14 +216,14 @@ class RewardSum(PlannedTransform):
             tensordict.set(out_key, torch.stack(sums, time))
         return tensordict
 
-    def _no_sum(self, key: Any, td: TensorDictBase) -> KeyError:
+    def _no_sum(self, key: Key, td: TensorDictBase) -> KeyError:
         return KeyError(
             f"RewardSum: there is no {key!r} in the data given to step. Step what reset, step_mdp or "
             f"step_and_maybe_reset returned, with an action added to it. Found {sorted(map(str, td.keys()))}."
         )
 
 
-def _sum_key(key: Any) -> Any:
+def _sum_key(key: Key) -> Key:
     return replace_last(key, f"episode_{names_of(key)[-1]}")
 
 
@@ -224,7 +233,7 @@ def _time_dim(data: TensorDictBase) -> int:
     return data.names.index("time") if "time" in data.names else data.batch_dims - 1
 
 
-def _done_beside(data: TensorDictBase, key: Any) -> torch.Tensor | None:
+def _done_beside(data: TensorDictBase, key: Key) -> torch.Tensor | None:
     """Return the ``done`` of the level of a reward, or of the nearest level above that has one."""
     names = names_of(key)[:-1]
     for depth in range(len(names), -1, -1):

@@ -1,4 +1,4 @@
-"""RowKernels: faster forms of ``_apply_transform`` for rows of arrays."""
+"""RowKernels: faster forms of ``_apply_transform`` for rows of arrays, and a kernel that clamps values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.entry_kernel import EntryKernel, by_torch, without_gradients
-from steppe.transforms.compiled.transform_hooks import EnvSpecs, Hooks, RowHooks
+from steppe.transforms.compiled.transform_hooks import Array, EnvSpecs, Hooks, RowHooks
 
-__all__ = ["RowKernels"]
+__all__ = ["RowKernels", "clip_kernel"]
 
 
 class RowKernels(Transform):
@@ -40,7 +40,7 @@ class RowKernels(Transform):
         """
         out.copy_(self._apply_transform(value))
 
-    def row_kernel(self, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], object] | None:
+    def row_kernel(self, source: Array, target: Array) -> Callable[[], object] | None:
         """Return a function that transforms rows of arrays in numpy, which takes a fraction of the time of torch.
 
         Args:
@@ -70,13 +70,37 @@ class RowKernels(Transform):
             hooks.rows = RowHooks(kernel, reads=read, writes=written, by_blocks=self.by_blocks or row_by_row)
         return hooks
 
-    def _prepared(self, source: Any, target: Any) -> Callable[[], object]:
+    def _prepared(self, source: Array, target: Array) -> Callable[[], object]:
         kernel = self.row_kernel(source, target)
         if kernel is not None:
             return kernel
         # Without a shared key the method does not accept a leading dimension of rows.
-        row: Any = (...,) if self.key_of_rows() is not None else (0, ...)
+        row: tuple[Any, ...] = (...,) if self.key_of_rows() is not None else (0, ...)
         value, out = source[row], target[row]
         if np.may_share_memory(value, out):
             return by_torch(self._apply_transform, value, out)
         return without_gradients(partial(self.apply_into, torch.from_numpy(value), torch.from_numpy(out)))
+
+
+def clip_kernel(source: Array, target: Array, low: float | None, high: float | None) -> Callable[[], None]:
+    """Return a function that clamps rows of arrays as ``torch.clamp`` does, to the bit, for use as a ``row_kernel``.
+
+    Args:
+        source: the values to read.
+        target: memory for the results, of the same shape; may be ``source``.
+        low: lower bound, or None.
+        high: upper bound, or None.
+
+    Returns:
+        A function that reads ``source`` and writes ``target`` at each call.
+    """
+    least, most = (None if bound is None else np.asarray(bound).astype(target.dtype) for bound in (low, high))
+
+    def clip() -> None:
+        values = source
+        if least is not None:
+            values = np.maximum(values, least, out=target)
+        if most is not None:
+            np.minimum(values, most, out=target)
+
+    return clip

@@ -1,22 +1,25 @@
-"""Methods of a transform that change one spec: written for one leaf, or for a Composite, and called with either."""
+"""Decorators of methods that change a spec: written for a leaf or a Composite, called with either."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from steppe.errors import SpecError
 from steppe.specs import INPUT_KINDS, Composite, Spec
-from steppe.transforms.transform_keys import as_key, names_of
+from steppe.transforms.transform_keys import Key, as_key, names_of
+
+if TYPE_CHECKING:
+    from steppe.transforms.base import Transform
 
 __all__ = ["apply_to_composite", "apply_to_composite_inv", "map_leaves", "takes_leaf"]
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound="Transform")
 
-#: Names that say which kind an entry is of.
+#: The kind of specs of well-known names.
 _NAMES = {
     "reward": "reward",
     "done": "done",
@@ -44,7 +47,7 @@ def apply_to_composite(function: Callable[[_T, Spec], Spec]) -> Callable[[_T, Sp
     """
 
     @functools.wraps(function)
-    def on_composite(self: Any, spec: Spec) -> Spec:
+    def on_composite(self: Transform, spec: Spec) -> Spec:
         return _mapped(self, function, spec, self.in_keys, self.out_keys)
 
     return on_composite
@@ -58,7 +61,7 @@ def apply_to_composite_inv(function: Callable[[_T, Spec], Spec]) -> Callable[[_T
     """
 
     @functools.wraps(function)
-    def on_composite(self: Any, spec: Spec) -> Spec:
+    def on_composite(self: Transform, spec: Spec) -> Spec:
         keys, out_keys = self.in_keys_inv, self.out_keys_inv
         packed = [f"full_{kind}_spec" for kind in INPUT_KINDS]
         if not isinstance(spec, Composite) or not set(packed) & set(spec.keys()):
@@ -72,11 +75,11 @@ def apply_to_composite_inv(function: Callable[[_T, Spec], Spec]) -> Callable[[_T
 
 
 def _mapped(
-    self: Any,
+    self: Transform,
     function: Callable[[Any, Spec], Spec],
     spec: Spec,
-    keys: list[Any],
-    out_keys: list[Any],
+    keys: list[Key],
+    out_keys: list[Key],
     *,
     move: bool = False,
 ) -> Spec:
@@ -96,9 +99,8 @@ def _mapped(
 def takes_leaf(method: Callable[[_T, Composite], Composite]) -> Callable[[_T, Spec], Spec]:
     """Decorate a ``transform_..._spec`` that is written for a Composite, so that it takes a leaf too.
 
-    A leaf has no key: it stands for each entry of its kind that the transform reads, in the environment of the
-    transform where it has one. What comes back is the leaf behind the transform, or the same leaf where the transform
-    leaves such entries alone::
+    A leaf has no key: it stands for each entry of its kind that the transform reads. The decorated method returns the
+    leaf behind the transform, or the same leaf if the transform does not change such entries::
 
         class Marked(Transform):
             @takes_leaf
@@ -109,7 +111,7 @@ def takes_leaf(method: Callable[[_T, Composite], Composite]) -> Callable[[_T, Sp
     kind = _kind_of(method)
 
     @functools.wraps(method)
-    def of_either(self: Any, spec: Spec) -> Spec:
+    def of_either(self: _T, spec: Spec) -> Spec:
         if isinstance(spec, Composite):
             return method(self, spec)
         env = self.parent
@@ -130,43 +132,43 @@ def takes_leaf(method: Callable[[_T, Composite], Composite]) -> Callable[[_T, Sp
     return of_either
 
 
-def map_leaves(transform: Any, kind: str, spec: Composite, method: Callable[[Spec], Spec]) -> Composite:
-    """Call a ``transform_..._spec`` that is written for leaves with those of a Composite that it is about.
+def map_leaves(transform: Transform, kind: str, spec: Composite, method: Callable[[Spec], Spec]) -> Composite:
+    """Call a ``transform_..._spec`` that is written for leaves with leaves of a Composite that it reads.
 
     Args:
         transform: the transform.
-        kind: of the spec: ``"observation"``, ``"reward"``, ...
-        spec: the spec before the transform, which is written into.
-        method: the method, of the transform.
+        kind: kind of the spec: ``"observation"``, ``"reward"``, ...
+        spec: the spec before the transform; it is changed in place.
+        method: the method of the transform.
 
     Returns:
         ``spec``.
 
     Raises:
-        SpecError: there are several entries, and the transform does not say which of them it reads.
+        SpecError: there are several entries, and the transform has no keys.
     """
-    there = list(spec.keys(include_nested=True, leaves_only=True))
+    keys_there = list(spec.keys(include_nested=True, leaves_only=True))
     named = transform.in_keys_inv if kind in INPUT_KINDS else transform.in_keys
-    pairs = [pair for pair in _pairs(transform, kind) if pair[0] in there] if named else []
-    if not pairs and len(there) == 1:
-        pairs = [(there[0], there[0])]
+    pairs = [pair for pair in _pairs(transform, kind) if pair[0] in keys_there] if named else []
+    if not pairs and len(keys_there) == 1:
+        pairs = [(keys_there[0], keys_there[0])]
     if not pairs:
         raise SpecError(
-            f"{type(transform).__name__}.transform_{kind}_spec was given a Composite of {there} and returned one leaf. "
-            "Return the Composite with its entries changed, or give the transform the in_keys that it is about."
+            f"{type(transform).__name__}.transform_{kind}_spec received a Composite of {keys_there} and returned one "
+            "leaf. Return the Composite with its entries changed, or give the transform in_keys."
         )
     keys, out_keys = map(list, zip(*pairs, strict=True))
     _mapped(transform, lambda _, leaf: method(leaf), spec, keys, out_keys, move=kind in INPUT_KINDS)
     return spec
 
 
-def _kind_of(method: Callable[..., Any]) -> str:
-    """The kind of specs that a ``transform_<kind>_spec`` is about."""
+def _kind_of(method: Callable[..., object]) -> str:
+    """Return the kind of specs that a ``transform_<kind>_spec`` changes."""
     return method.__name__.removeprefix("transform_").removesuffix("_spec")
 
 
-def _pairs(transform: Any, kind: str) -> list[tuple[Any, Any]]:
-    """The entries of a kind that a transform reads, each with the one that it writes for it; never none."""
+def _pairs(transform: Transform, kind: str) -> list[tuple[Key, Key]]:
+    """Return pairs of keys that a transform reads and writes, of entries of a kind; at least one pair."""
     inverse = kind in INPUT_KINDS
     keys, out_keys = (
         (transform.in_keys_inv, transform.out_keys_inv) if inverse else (transform.in_keys, transform.out_keys)
@@ -175,9 +177,9 @@ def _pairs(transform: Any, kind: str) -> list[tuple[Any, Any]]:
         # Several entries become one, or one becomes several.
         out_keys = [out_keys[0]] * len(keys) if out_keys else keys
     env = transform.parent
-    there = [] if env is None else list(getattr(env, f"full_{kind}_spec").keys(include_nested=True, leaves_only=True))
+    known = [] if env is None else list(getattr(env, f"full_{kind}_spec").keys(include_nested=True, leaves_only=True))
     pairs = list(zip(map(as_key, keys), map(as_key, out_keys), strict=True))
-    found = [pair for pair in pairs if pair[0] in there]
-    if not found:
-        found = [pair for pair in pairs if _NAMES.get(names_of(pair[0])[-1], kind) == kind]
-    return found or [(kind, kind)]
+    of_kind = [pair for pair in pairs if pair[0] in known]
+    if not of_kind:
+        of_kind = [pair for pair in pairs if _NAMES.get(names_of(pair[0])[-1], kind) == kind]
+    return of_kind or [(kind, kind)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from tensordict import NestedKey
 
 from steppe.transforms.base import Transform
 
@@ -14,7 +15,7 @@ _WRITES = ("_apply_transform", "_call", "_step", "_reset")
 _DECLARES_ALL = ("transform_output_spec", "transform_specs")
 
 
-def spec_hint(parts: Sequence[Transform], key: Any, kind: str) -> str:
+def spec_hint(parts: Sequence[Transform], key: NestedKey, kind: str) -> str:
     """Return a sentence for an error: which transform writes an entry, and which method declares its spec.
 
     Args:
@@ -26,23 +27,23 @@ def spec_hint(parts: Sequence[Transform], key: Any, kind: str) -> str:
         The sentence, or an empty string if no transform writes the entry.
     """
     method = f"transform_{kind}_spec"
-    writers = [part for part in parts if key in part.out_keys and overrides(part, *_WRITES)]
+    writers = [part for part in parts if key in part.out_keys and _overrides(part, *_WRITES)]
     if not writers:
         # A transform without keys may write any entry, unless it declares specs.
-        undeclared = [part for part in parts if not part.out_keys and not overrides(part, method, *_DECLARES_ALL)]
-        writers = [part for part in undeclared if overrides(part, *_WRITES[1:])]
+        undeclared = [part for part in parts if not part.out_keys and not _overrides(part, method, *_DECLARES_ALL)]
+        writers = [part for part in undeclared if _overrides(part, *_WRITES[1:])]
     if not writers:
         return ""
     part = writers[-1]
     name = type(part).__name__
-    if overrides(part, method, *_DECLARES_ALL):
-        return f"The transform {name} writes it, and its {method} says otherwise."
+    if _overrides(part, method, *_DECLARES_ALL):
+        return f"The transform {name} writes it, but its {method} returns another spec."
     return (
-        f"The transform {name} writes it and does not say so: define {name}.{method}({kind}_spec), which returns the "
-        f"spec with {key!r} in it as it is then."
+        f"The transform {name} writes it without a spec: define {name}.{method}({kind}_spec), which returns the spec "
+        f"with the new {key!r}."
     )
 
 
-def overrides(part: Transform, *names: str) -> bool:
+def _overrides(part: Transform, *names: str) -> bool:
     """Whether a transform overrides one of these methods."""
-    return any(getattr(type(part), name) is not getattr(Transform, name) or name in part.__dict__ for name in names)
+    return any(part._writes(name) for name in names)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+if TYPE_CHECKING:
+    from steppe.transforms.base import Transform
 
 __all__ = ["Tolerance", "set_missing_tolerance"]
 
@@ -17,9 +18,9 @@ class Tolerance:
         mode: whether missing entries are skipped.
     """
 
-    def __init__(self, transform: nn.Module, mode: bool) -> None:
+    def __init__(self, transform: Transform, mode: bool) -> None:
         parts: list[Any] = [module for module in transform.modules() if hasattr(module, "_missing_tolerance")]
-        self._before: list[tuple[Any, bool]] = [(part, part.missing_tolerance) for part in parts]
+        self._before: list[tuple[Transform, bool]] = [(part, part.missing_tolerance) for part in parts]
         for part, _ in self._before:
             part._missing_tolerance = bool(mode)
 
@@ -31,7 +32,7 @@ class Tolerance:
             part._missing_tolerance = mode
 
 
-def set_missing_tolerance(transform: Any, mode: bool) -> Tolerance:
+def set_missing_tolerance(transform: Transform, mode: bool) -> Tolerance:
     """Call ``transform.set_missing_tolerance(mode)``, as in the ``_reset`` of a transform::
 
         def _reset(self, tensordict, tensordict_reset):
@@ -45,5 +46,4 @@ def set_missing_tolerance(transform: Any, mode: bool) -> Tolerance:
     Returns:
         A context manager that restores the previous mode.
     """
-    tolerance: Tolerance = transform.set_missing_tolerance(mode)
-    return tolerance
+    return transform.set_missing_tolerance(mode)

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 #: A name, or a tuple of names for a nested entry.
 Key: TypeAlias = "str | tuple[str, ...]"
+#: An argument for keys: a single key, several, or None for the default.
+Keys: TypeAlias = "Key | Iterable[object] | None"
 
-__all__ = ["Key", "as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
+__all__ = ["Key", "Keys", "as_key", "as_keys", "drop_empty_groups", "keys_property", "names_of", "replace_last"]
 
 
 def names_of(key: Key) -> tuple[str, ...]:
@@ -42,7 +44,7 @@ def as_key(key: object) -> Key:
     return names[0] if len(names) == 1 else tuple(names)
 
 
-def as_keys(keys: Key | Iterable[object] | None) -> list[Key]:
+def as_keys(keys: Keys) -> list[Key]:
     """Return a list of keys, of a single key (a string or a tuple) or of several."""
     if keys is None:
         return []
@@ -71,7 +73,7 @@ def drop_empty_groups(data: TensorDictBase | Composite, keys: Iterable[Key]) -> 
             del data[group]
 
 
-def keys_property(name: str, default: str | None = None, found: Callable[[Any], Any] | None = None) -> Any:
+def keys_property(name: str, default: str | None = None, found: Callable[[Any], list[Key]] | None = None) -> Any:
     """Return a property that holds a list of keys of a transform, each in its shortest form.
 
     Args:
@@ -82,15 +84,15 @@ def keys_property(name: str, default: str | None = None, found: Callable[[Any], 
 
     private = f"_{name}"
 
-    def get(self: Transform) -> Any:
-        keys = getattr(self, private)
+    def get(self: Transform) -> list[Key]:
+        keys: list[Key] | None = getattr(self, private)
         if keys is not None:
             return keys
         if found is not None:
             return found(self)
         return [] if default is None else list(getattr(self, default))
 
-    def set_(self: Transform, keys: Any) -> None:
+    def set_(self: Transform, keys: Keys) -> None:
         setattr(self, private, None if keys is None else as_keys(keys))
         self._changed()
 

@@ -17,6 +17,7 @@ from steppe.transforms.callable_transform import as_transform
 from steppe.transforms.compiled.pipeline import leaves
 from steppe.transforms.compose import Compose, in_order, joined
 from steppe.transforms.spec_hints import spec_hint
+from steppe.transforms.tolerance import Tolerance
 from steppe.transforms.transformed_steps import TransformedSteps
 from steppe.transforms.unwrapping import auto_unwrap_transformed_env
 
@@ -81,16 +82,16 @@ class TransformedEnv(TransformedSteps):
 
     def __init__(
         self,
-        base_env: Any = None,
-        *transforms: Any,
-        transform: Any = None,
+        base_env: EnvBase | None = None,
+        *transforms: object,
+        transform: object = None,
         cache_specs: bool = True,
         auto_unwrap: bool | None = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         spec_locked: bool = True,
         run_type_checks: bool = False,
         allow_done_after_reset: bool = False,
-        env: Any = None,
+        env: EnvBase | None = None,
     ) -> None:
         if (base_env is None) == (env is None):
             raise TypeError("TransformedEnv takes one environment: TransformedEnv(base_env, transform).")
@@ -108,8 +109,8 @@ class TransformedEnv(TransformedSteps):
             allow_done_after_reset=allow_done_after_reset,
         )
         self.cache_specs = cache_specs
-        given = [one for one in (*transforms, transform) if one is not None]
-        own = as_transform(given[0]) if len(given) == 1 else Compose(*given)
+        parts = [part for part in (*transforms, transform) if part is not None]
+        own = as_transform(parts[0]) if len(parts) == 1 else Compose(*parts)
         if auto_unwrap is None:
             auto_unwrap = auto_unwrap_transformed_env()
         if auto_unwrap and type(base_env) is TransformedEnv and type(self) is TransformedEnv:
@@ -125,14 +126,14 @@ class TransformedEnv(TransformedSteps):
 
     # -- transforms -----------------------------------------------------------------------------------------------
 
-    def append_transform(self, transform: Any) -> TransformedEnv:
+    def append_transform(self, transform: object) -> TransformedEnv:
         """Add a transform (or a function of a TensorDict) at the end; returns the environment."""
         transform = as_transform(transform)
         self._move_here(transform)
         self._composed().append(transform)
         return self
 
-    def insert_transform(self, index: int, transform: Any) -> TransformedEnv:
+    def insert_transform(self, index: int, transform: object) -> TransformedEnv:
         """Add a transform before the one at ``index``; returns the environment."""
         transform = as_transform(transform)
         self._move_here(transform)
@@ -154,7 +155,7 @@ class TransformedEnv(TransformedSteps):
             transform.train(mode)
         return transform
 
-    def _set_transform(self, transform: Any) -> None:
+    def _set_transform(self, transform: object) -> None:
         transform = as_transform(transform)
         old = self._modules.get("transform")
         if transform is old:
@@ -188,7 +189,7 @@ class TransformedEnv(TransformedSteps):
 
     def before(self, transform: Transform) -> TransformedEnv:
         """Return a TransformedEnv of clones of the transforms before ``transform``, on the same base environment."""
-        clones: list[Any] = []
+        clones: list[Transform] = []
         for part in in_order(self.transform):
             if part is transform:
                 break
@@ -222,13 +223,13 @@ class TransformedEnv(TransformedSteps):
         self.base_state.specs = {}
         self.specs_changed()
 
-    def assign_spec(self, kind: str, spec: Any) -> None:
+    def assign_spec(self, kind: str, spec: object) -> None:
         raise NotSupported(
             f"The specs of a TransformedEnv follow from its base and its transforms. Assign env.base_env.{kind}_spec "
             "and call env.empty_cache(), or append a transform that changes it."
         )
 
-    def spec_hint(self, key: Any) -> str:
+    def spec_hint(self, key: NestedKey) -> str:
         """Return which transform writes an entry that does not match its spec, and the method that declares it."""
         kinds = {"reward": self.reward_keys, "done": self.done_keys}
         kind = next((kind for kind, keys in kinds.items() if key in keys), "observation")
@@ -255,7 +256,7 @@ class TransformedEnv(TransformedSteps):
         return self._known_batch_size
 
     @batch_size.setter
-    def batch_size(self, value: Any) -> None:
+    def batch_size(self, value: object) -> None:
         raise NotSupported(
             "The batch size of a TransformedEnv follows from its base: assign env.base_env.batch_size and call "
             "env.empty_cache(), or append a BatchSizeTransform."
@@ -385,7 +386,7 @@ class TransformedEnv(TransformedSteps):
         """Return zeros of all data of one step, changed by the transforms."""
         return self.transform.transform_fake_tensordict(super().fake_tensordict())
 
-    def set_missing_tolerance(self, mode: bool = False) -> Any:
+    def set_missing_tolerance(self, mode: bool = False) -> Tolerance:
         """Let the transforms skip missing entries, or not; see :meth:`Transform.set_missing_tolerance`."""
         return self.transform.set_missing_tolerance(mode)
 

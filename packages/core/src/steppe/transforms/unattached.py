@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from steppe.errors import NotSupported, StateError
 
 __all__ = ["no_environment", "not_for_data"]
 
 
-def no_environment(transform: Any, does: str) -> StateError:
+def no_environment(transform: object, does: str) -> StateError:
     """Return the error for a transform that belongs to no environment.
 
     Args:
@@ -20,7 +18,7 @@ def no_environment(transform: Any, does: str) -> StateError:
     return StateError(f"{name} {does}, and belongs to none. Append it to one: env.append_transform({name}(...)).")
 
 
-def not_for_data(transform: Any, does: str) -> NotSupported:
+def not_for_data(transform: object, does: str) -> NotSupported:
     """Return the error for a transform that is called on data that comes from no environment.
 
     Args:

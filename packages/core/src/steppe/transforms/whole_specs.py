@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 
-from steppe.specs import SPEC_KINDS, Binary, Composite, Unbounded
+from steppe.specs import SPEC_KINDS, Binary, Composite, Spec, Unbounded
 from steppe.transforms.base import Transform
 from steppe.transforms.compiled.transform_hooks import EnvSpecs
 from steppe.transforms.spec_decorators import takes_leaf
@@ -89,6 +90,6 @@ class WholeSpecs(Transform):
         size, device = torch.Size(first.shape), first.device
         shape = torch.Size((*size, 1))
         flags = {name: Binary(shape=shape, dtype=torch.bool, device=device) for name in ("done", "terminated")}
-        kinds: dict[str, dict[Any, Any]] = {"reward": {"reward": Unbounded(shape, device=device)}, "done": flags}
+        kinds: dict[str, Mapping[str, Spec]] = {"reward": {"reward": Unbounded(shape, device=device)}, "done": flags}
         defaults = {kind: Composite(kinds.get(kind, {}), shape=size, device=device) for kind in SPEC_KINDS}
         return EnvSpecs(**{**defaults, **specs}, batch_size=size, device=device)

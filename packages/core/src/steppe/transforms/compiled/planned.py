@@ -1,8 +1,6 @@
-"""PlannedTransform: transforms that are written for the specs they find."""
+"""PlannedTransform: the base class of transforms that are written as hooks."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from tensordict import TensorDictBase
 
@@ -14,10 +12,10 @@ __all__ = ["PlannedTransform"]
 
 
 class PlannedTransform(WholeSpecs):
-    """A transform that is written as ``hooks`` and ``transform_specs`` alone.
+    """Base class of transforms that override only ``hooks`` and ``transform_specs``.
 
-    For what depends on the specs of the environment, such as the levels that end by themselves. Its methods ``_step``,
-    ``_reset`` and ``_inv_call`` then need an environment.
+    Use it if the functions depend on the specs of the environment, such as its levels with done entries. The methods
+    ``_step``, ``_reset`` and ``_inv_call`` then need an environment.
     """
 
     writes_done = False
@@ -49,7 +47,7 @@ class PlannedTransform(WholeSpecs):
         return tensordict if inverse is None else inverse(tensordict)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Not defined for data that comes from no environment.
+        """Raise an error: the transform needs an environment.
 
         Raises:
             NotSupported: always.
@@ -63,7 +61,7 @@ class PlannedTransform(WholeSpecs):
         super()._forget_parent()
         self._bound_hooks = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = super().__getstate__()
         state.pop("_bound_hooks", None)
         return state
