@@ -1,4 +1,4 @@
-"""What every collector offers."""
+"""DataCollectorBase: the methods that every collector has."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["DataCollectorBase"]
 
 
 class DataCollectorBase(ABC):
-    """Something to iterate over that yields batches of transitions.
+    """Iterates over batches of transitions.
 
-    A collector is its own iterator: a second loop goes on where the first one stopped. Use it as a context manager, or
-    call ``shutdown`` in the end.
+    A collector is its own iterator: a second loop continues where the first one stopped. Use it as a context manager,
+    or call ``shutdown`` in the end.
     """
 
     #: Frames in each batch that is yielded, before ``split_trajs`` and ``postproc``.
@@ -41,11 +41,11 @@ class DataCollectorBase(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """What ``load_state_dict`` needs to go on in another process."""
+        """Return what ``load_state_dict`` needs to continue in another process."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
-        """Take over what ``state_dict`` returned."""
+        """Restore what ``state_dict`` returned."""
 
     @abstractmethod
     def shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
@@ -70,7 +70,7 @@ class DataCollectorBase(ABC):
         return -(-self.total_frames // self.frames_per_batch)
 
     def __bool__(self) -> bool:
-        # Not a container: one that has nothing left to collect is still a collector.
+        # bool() would otherwise call __len__, which raises without an end and is 0 after it.
         return True
 
     def __enter__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Batches of steps, made out of an environment and what acts in it."""
+"""BatchMaker: step an environment with a policy, and collect the steps in batches."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["BatchMaker"]
 
 
 class BatchMaker:
-    """Makes batches ``[*B, T]``: each goes on where the one before stopped.
+    """Makes batches ``[*B, T]``, each of which continues where the one before stopped.
 
     Args:
         env: one environment, or a batch ``[*B]``.
         acting: the policy, or random actions.
-        agent: what the policy needs beside the data of the environment; None for a plain one.
+        agent: steps a policy that declares infos or a recurrent state; None for an ordinary policy.
         groups: the levels of the data that have done entries, the root first.
         metadata: adds metadata to the steps of a batch.
         steps: T.
-        stopped: asked after each step whether the batch is to end there; None where nobody has a say.
+        stopped: called after each step; True ends the batch there. None: batches have T steps.
 
     Attributes:
         steps: T.
-        steps_of_batch: steps of the batch that was made last.
-        ids: number the trajectories.
-        episodes: how many have ended.
+        steps_of_batch: the number of steps of the last batch.
+        ids: the numbers of the trajectories.
+        episodes: how many episodes have ended.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class BatchMaker:
         self._row_run: RowRun | None = None
         self._random = False  # whether the writer is for batches of random actions
 
-    # -- where the next batch begins ------------------------------------------------------------------------------
+    # -- the root of the next batch ------------------------------------------------------------------------------
 
     @property
     def goes_on(self) -> bool:
@@ -72,14 +72,14 @@ class BatchMaker:
         return self._root is not None or self._first is not None
 
     def forget_root(self) -> None:
-        """Let the next batch begin with a reset, also where its first step has been taken."""
+        """Let the next batch begin with a reset, even if its first step has been taken."""
         self._root = self._first = None
 
     def forget_episodes(self, begun: int) -> None:
-        """Let the next batch begin with a reset as after the construction.
+        """Let the next batch begin with a reset, as the first one did.
 
         Args:
-            begun: trajectories that have been numbered elsewhere.
+            begun: how many trajectories have numbers already; new ones continue from there.
         """
         self.ids.begun = begun
         self.ids.begin_all()
@@ -87,7 +87,7 @@ class BatchMaker:
         self._fresh = True
 
     def close(self) -> None:
-        """Let go of all data."""
+        """Release all data."""
         self.forget_root()
         self._writer = self._row_run = None
 
@@ -95,17 +95,17 @@ class BatchMaker:
         """Begin new episodes.
 
         Args:
-            index: which rows; all where None.
-            kwargs: given to ``env.reset``.
+            index: which rows; None for all.
+            kwargs: arguments of ``env.reset``.
 
         Returns:
-            The ids of the trajectories that end by it; None for all.
+            The ids of the trajectories that this ends; None for all.
         """
         first = self._first
         if first is not None:
             self._root, self._first = first[1], None
         if index is None or self._root is None:
-            self._root = None  # a reset that is interrupted leaves rows that nobody knows: the next batch begins anew
+            self._root = None  # the state of the rows is unknown if the reset is interrupted: the next batch resets
             self._root = self._begin(kwargs)
             return None
         rows = torch.zeros(self.env.batch_size, dtype=torch.bool, device=CPU)
@@ -133,13 +133,13 @@ class BatchMaker:
 
     @torch.no_grad()
     def prepare(self, random: bool) -> Composite | None:
-        """Take the first step of the next batch, unless one like it was made before, and say what a batch holds.
+        """Take the first step of the next batch, unless the layout of such a batch is known, and return the layout.
 
         Args:
             random: take random actions.
 
         Returns:
-            The spec of a whole batch; None where its data has no fixed place.
+            The spec of a whole batch; None if its data has no fixed layout.
         """
         if self._needs_first(random):
             self._take_first(self._root if self._root is not None else self._begin(), random)
@@ -160,13 +160,13 @@ class BatchMaker:
         return self._first is not None
 
     def _needs_first(self, random: bool) -> bool:
-        """Whether it is not known yet what a batch of random actions, or one of the policy's, holds."""
+        """Whether the layout of a batch of random actions, or of one of the policy, is still unknown."""
         return self._writer is None or (self._first is None and random is not self._random)
 
     def _take_first(self, root: TensorDictBase, random: bool) -> None:
-        """Take the first step of a batch, and make the place for batches that hold what it holds.
+        """Take the first step of a batch, and allocate the memory of batches with its layout.
 
-        The policy is called for it, and thus for the first time where no batch was made of its actions before.
+        This is the first call of the policy if no batch has its actions yet.
         """
         act = self._acting.in_batch(random)
         if not isinstance(act, RandomActions):
@@ -181,14 +181,14 @@ class BatchMaker:
         """Make a batch.
 
         Args:
-            random: take random actions; the policy is not called, and what it writes is left out. A first step that
-                :meth:`prepare` has taken decides for its batch.
+            random: take random actions without calling the policy; the batch lacks what the policy writes. If
+                :meth:`prepare` has taken the first step, that decides for its batch.
             anew: begin new episodes.
         """
         if anew and self._first is None:
             self._root = None
         root = self._root if self._root is not None else self._begin()
-        # What interrupts the batch leaves the environment somewhere in it: the next one then begins anew.
+        # An interrupted batch leaves the environment in an unknown state: the next batch then begins with a reset.
         self._root = None
         following = self._run(root, random)
         assert self._writer is not None
@@ -204,7 +204,7 @@ class BatchMaker:
         return declared_keys(self.env, self._acting.policy)
 
     def _run(self, root: TensorDictBase, random: bool) -> TensorDictBase:
-        """Fill the writer with the steps of one batch, and return the root of the next."""
+        """Write the steps of one batch, and return the root of the next one."""
         step = 0
         if self._needs_first(random):
             self._take_first(root, random)
@@ -241,7 +241,7 @@ class BatchMaker:
         root: TensorDictBase,
         step: int,
     ) -> tuple[int, TensorDictBase] | None:
-        """Take the steps without a TensorDict for each, where that gives the same data; None where it does not."""
+        """Take the steps on rows, without a TensorDict for each; None if the data does not allow that."""
         if self._agent is not None or not isinstance(writer, FrameWriter):
             return None
         run = self._row_run
@@ -266,7 +266,7 @@ class BatchMaker:
         return self.env.step_and_maybe_reset(root)
 
     def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
-        """Number the trajectories of a batch, and make of it what the caller gets."""
+        """Number the trajectories of a batch, and return the batch that the caller gets."""
         ends, steps = row_ends(stored.get("next"), self._groups), self.steps_of_batch
         ended = int(ends.sum())
         ids = self.ids.advance(ends[..., :steps])
@@ -281,12 +281,12 @@ class BatchMaker:
         return None if self._agent is None else self._agent.infos
 
     def _example(self, batch: TensorDictBase) -> TensorDictBase:
-        """Mark a batch that was not collected."""
+        """Add metadata to a batch of zeros."""
         ids = torch.zeros(batch.batch_size, dtype=torch.int64, device=CPU)
         return self._metadata.marked(batch, ids, self.steps_of_batch, self._acting.version, self._infos())
 
     def fake(self, random: bool) -> TensorDictBase:
-        """Zeros in the place of a batch: same entries, shapes and dtypes.
+        """Return zeros with the entries, shapes and dtypes of a batch.
 
         Args:
             random: take random actions in the first step of the first batch, if that was not taken yet.

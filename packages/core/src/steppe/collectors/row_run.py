@@ -22,22 +22,22 @@ _from_numpy = torch.from_numpy
 
 
 class RowRun:
-    """Fills batches without a TensorDict of what a step returns: only a policy gets one, of the root.
+    """Fills batches with rows, without a TensorDict for each step: only the policy gets one, of the root.
 
     Args:
         env: an environment for which :meth:`fits` holds, one or a batch ``(n,)``.
-        frames: the memory of a batch, made from a frame of this environment's and the policy's data.
+        frames: the memory of a batch, laid out for the data of this environment and the policy.
     """
 
     @staticmethod
     def fits(env: EnvBase, frames: FrameWriter) -> bool:
-        """Whether rows hold all data of a step that the frames need."""
+        """Whether the rows of the environment hold all data of a step that the frames need."""
         writer = None if env.is_closed or env.run_type_checks or env.allow_done_after_reset else env.row_writer
         if writer is None or not frames.flat or not frames.on_host or writer.layout.handed_on:
             return False
         layout = writer.layout
         done = list(layout.done_keys)
-        # Frames have no place for private entries.
+        # Private entries are not part of frames.
         roots = {key for key, _, _ in layout.observations if key in frames.tensors}
         following = {key for key, _, _ in layout.written if below_next(key) in frames.tensors}
         return (
@@ -55,12 +55,13 @@ class RowRun:
         observed = [key for key, _, _ in layout.observations]
         self.done = list(layout.done_keys)
         self.following = [_from_numpy(rows.next[key[1]][part]) for key in frames.next_keys]
-        # What has ended is reset at once, so a root is done in environments alone that say more than that in each step.
+        # Rows that have ended are reset at once, so the done entries of a root are False, unless the environment writes
+        # them in every step.
         moved = [*observed, *(self.done if layout.flags_every_step else ())]
         self.columns = [(key, rows.root[key][part], rows.next[key][part]) for key in moved]
         false = {name: torch.zeros_like(_from_numpy(rows.next[name][part])) for name in self.done}
         self.false = {} if layout.flags_every_step else false
-        # The dimension of time comes first.
+        # Views with the dimension of time first.
         arrays = {key: np.moveaxis(array, frames.dim, 0) for key, array in frames.arrays.items()}
         written = [*(key for key, _, _ in layout.written), *(self.done if layout.flags_every_step else ())]
         self.copies = [(arrays[below_next(key)], rows.next[key][part]) for key in written if below_next(key) in arrays]
@@ -77,11 +78,11 @@ class RowRun:
         first: int,
         stopped: Callable[[], bool] | None = None,
     ) -> tuple[int, TensorDictBase]:
-        """Let a policy act up to the end of the batch.
+        """Step the environment with a policy up to the end of the batch.
 
         Args:
             act: the policy.
-            root: data to begin from.
+            root: the root of the first step.
             first: the first step to write.
             stopped: called after each step; True ends the batch there.
 
@@ -122,7 +123,7 @@ class RowRun:
     def with_random_actions(
         self, actions: RandomActions, root: TensorDictBase, first: int, stopped: Callable[[], bool] | None = None
     ) -> tuple[int, TensorDictBase]:
-        """Take random actions, drawn in blocks, up to the end of the batch; see :meth:`with_policy`."""
+        """Step the environment with random actions, sampled in blocks; see :meth:`with_policy`."""
         frames, steps, layout, rows = self.frames, self.frames.steps, self.writer.layout, self.steps.rows
         batched, part = bool(self.size), self.steps.part
         for at_root, following in self.known_false:
@@ -141,7 +142,8 @@ class RowRun:
         copies, decode, step_and_reset = self.copies, self.writer.decode, loop.step_and_reset
         step, began, at_once = first, [], steps if stopped is None else 1
         while step < steps:
-            # Actions that are drawn are used: a batch that may stop takes one at a time.
+            # A batch that may be stopped samples one action at a time: all sampled actions must be used, or the
+            # data of a seed would depend on where batches stop.
             block = actions.take(min(steps - step, at_once))
             for key, values in block.items():
                 self.actions[key][step : step + len(values)] = values
@@ -177,7 +179,7 @@ class RowRun:
         return step, following_root
 
     def _write_roots(self, step: int, began: list[int]) -> None:
-        """Write the roots of a step before which rows have begun an episode."""
+        """Write the root of a step at whose beginning some rows begin an episode."""
         for array, start, after in self.roots:
             if self.size:
                 array[step] = after

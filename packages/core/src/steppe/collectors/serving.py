@@ -1,4 +1,4 @@
-"""What a worker of a collector does: it makes environments and a policy, and collects whole batches with them."""
+"""WorkerLink: a worker of a collector, which collects whole batches with environments and a policy of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from steppe.workers import ControlBlock, SubjectError, Worker
 
 __all__ = ["WorkerLink", "serve"]
 
-#: What a worker does in a call, for errors.
+#: How errors name the calls of a worker.
 _DOING = {"prepare": "the first step", "batch": "a batch"}
 
 
 def serve(worker: Worker, task: WorkerTask) -> None:
-    """Make a collector, say what it is, and collect until the caller is done."""
+    """Make a collector, report that it is ready, and collect until the caller ends the worker."""
     service = WorkerLink(worker, task)
     try:
         worker.say(service.report())
@@ -60,7 +60,7 @@ class WorkerLink:
         self._requests_served: Any = None
 
     def report(self) -> Report:
-        """Say what there is."""
+        """Return the first message to the caller."""
         collector, policy = self.collector, self.collector.policy
         fields, state = fields_of(policy), None
         if self.task.policy_factory is not None and fields:
@@ -77,7 +77,7 @@ class WorkerLink:
             AgentDeclarations.of(policy),
         )
 
-    # -- what the caller asks for ---------------------------------------------------------------------------------
+    # -- messages of the caller ---------------------------------------------------------------------------------
 
     def share(self, worker: Worker, control: ControlBlock, message: Any, fds: list[int]) -> None:
         """Take over the memory of the weights and the flags."""
@@ -85,11 +85,11 @@ class WorkerLink:
         self.flags = control.extra.cast("q")[worker.index * PER_WORKER : (worker.index + 1) * PER_WORKER]
         self.weights = SharedWeights(fields, fds[0])
         if self.task.policy is not None:
-            # What a policy refers to by name (a module-level net) was made anew here, with weights of its own.
+            # A net that the policy reads from a global variable was made again in this process, with other weights.
             self.weights.read_into(self.collector.policy, -1)
 
     def take(self, message: Any, fds: list[int]) -> None:
-        """Be given the memory where batches go."""
+        """Map the shared memory for batches, or for the data of requests."""
         if message[0] == "requests":
             self._of_requests().take(message[1], fds)
             return
@@ -109,12 +109,12 @@ class WorkerLink:
             raise SubjectError(self.worker.index, doing) from error
 
     def order(self, order: int, argument: int) -> int:
-        """Collect a batch into shared memory; returns how many steps it has."""
+        """Collect a batch into shared memory; return how many steps it has."""
         try:
             batch = self._collected(False)
             for key, target in self._row.items():
                 value = batch.get(key)
-                if value.data_ptr() != target.data_ptr():  # most frames are written there at once
+                if value.data_ptr() != target.data_ptr():  # most entries are written there step by step
                     target.copy_(value)
             return self.backend.steps_of_batch
         except Exception as error:
@@ -127,7 +127,7 @@ class WorkerLink:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the caller wishes that the work of this worker end at its next step."""
+        """Whether the caller has asked this worker to end its work at the next step."""
         return bool(self.flags[STOP])
 
     def say(self, message: Any) -> None:
@@ -135,23 +135,23 @@ class WorkerLink:
         self.worker.say(message)
 
     def pause(self, seconds: float) -> bool:
-        """Wait; returns True if the caller wishes that the work end, or has ended itself."""
+        """Wait; return True if the caller has asked the worker to stop, or has ended."""
         return self.is_stopped or self.worker.pause(seconds)
 
     def collection_stopped(self) -> bool:
-        """Whether the caller wishes that the batch end here; asked between steps."""
+        """Whether the batch is to end at this step: the collector calls this between steps."""
         self.flags[PROGRESS] += 1
         return bool(self.flags[STOP])
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> Any:
-        """Take the first step of the first batch, and say what a batch holds; None where that has no fixed place."""
+        """Take the first step of the first batch; return the spec of a batch, or None if it has no fixed layout."""
         self.take_weights()
         return self.backend.prepare()
 
     def _batch(self, random: bool) -> tuple[TensorDictBase, int]:
-        """Collect a batch that travels as a message."""
+        """Collect a batch that is sent as a message."""
         return self._collected(random).clone(), self.backend.steps_of_batch
 
     def _seed(self, seed: int | None, static_seed: bool) -> int | None:
@@ -179,7 +179,7 @@ class WorkerLink:
         return getattr(self._of_requests(), method)(*given)
 
     def _of_requests(self) -> Any:
-        """The object that serves the caller's requests in this worker."""
+        """Return the object of steppe-agents that runs the caller's requests in this worker."""
         if self._requests_served is None:
             self._requests_served = self.collector.requests.in_worker(self)
         return self._requests_served
@@ -187,20 +187,20 @@ class WorkerLink:
     # -- batches --------------------------------------------------------------------------------------------------
 
     def take_weights(self) -> None:
-        """Take over the newest weights, and say so."""
+        """Read the newest weights, and set the flag that says so."""
         assert self.weights is not None
         backend = self.backend
         backend.policy_version = self.weights.read_into(backend.policy, backend.policy_version)
         self.flags[HAS_WEIGHTS] = 1
 
     def _collected(self, random: bool) -> TensorDictBase:
-        if not self.backend.holds_first_step:  # which was made with the weights that the rest of its batch has then
+        if not self.backend.holds_first_step:  # all steps of a batch are made with the weights of its first step
             self.take_weights()
         if self.task.interruptible:
             self.flags[PROGRESS] = 0
         batch = self.collector.counted(random=random)
         ids = batch.get(("collector", "traj_ids"), None)
         if ids is not None and self.n_workers > 1:
-            # Each worker numbers its own; together they use each number once.
+            # Each worker numbers its trajectories from 0: interleaved, the numbers of all workers differ.
             batch.set(("collector", "traj_ids"), torch.where(ids < 0, ids, ids * self.n_workers + self.worker.index))
         return batch

@@ -1,4 +1,4 @@
-"""Workers that each collect batches, as the collector that leads them sees them."""
+"""WorkerGroup: the caller's side of the workers of a collector."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ __all__ = ["WorkerGroup"]
 _PRELOAD = ["steppe.collectors.serving"]
 _COLLECT = 1
 
-#: Seconds between two looks whether a worker has taken over its weights.
+#: Seconds between two checks whether a worker has read its weights.
 _LOOK = 0.0005
 
 
 class WorkerGroup:
-    """Workers with a collector each.
+    """Worker processes with a collector each.
 
-    Start-up has two phases: what a batch, or a step of a request, holds is known once the policy has acted; then all
-    workers are given one memory, where each has its row. Data without a fixed place comes as messages.
+    They start in two phases, because the layout of a batch is known only when the policy has acted: after the first
+    step, all workers get one shared memory, in which each has a row. Data without a fixed layout comes as messages.
 
     Args:
-        tasks: what each is sent.
-        source: the caller's policy, of which each has a copy; None where they make their own, or have none.
+        tasks: the arguments of each worker's collector.
+        source: the caller's policy, of which each worker has a copy; None if workers make it, or take random actions.
         num_threads: threads that torch uses in each.
-        timeout: seconds that a batch may take.
-        start_timeout: seconds until all have to be ready; None for as long as it takes.
+        timeout: seconds that a batch may take; None: no limit.
+        start_timeout: seconds that all workers may take to start; None: no limit.
         method: how processes are started, see :class:`~steppe.workers.Pool`.
 
     Attributes:
-        reports: what the workers said when they were ready.
-        weights: those that they take over.
+        reports: the first message of each worker.
+        weights: the weights in shared memory, which the workers read.
 
     Raises:
         WorkerError: a worker raised while it began, or ended.
@@ -94,7 +94,7 @@ class WorkerGroup:
             raise
 
     def _reported(self, timeout: float | None) -> list[Report]:
-        """What each worker says when it is ready."""
+        """Wait for the first message of each worker."""
         end = None if timeout is None else time.monotonic() + timeout
         reports: dict[int, Report] = {}
         while len(reports) < self.n:
@@ -108,7 +108,7 @@ class WorkerGroup:
             if left is not None and left <= 0:
                 raise WorkerTimeout(
                     f"Worker {late} has not made its environment and policy within start_timeout={timeout:g} s. "
-                    "Give it longer, or start_timeout=None for as long as it takes, where that is no mistake.",
+                    "Give it longer, or start_timeout=None for no limit, if it is not stuck.",
                     worker=late,
                 )
             self.pool.wait_any(left)
@@ -117,17 +117,18 @@ class WorkerGroup:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def check(self, user: object) -> None:
-        """Raise where the workers cannot be used any more."""
+        """Raise ClosedError if the workers were stopped, or StateError if they belong to another process."""
         if self._stopped is not None:
             raise ClosedError(f"This {type(user).__name__} was {self._stopped}: make a new one.")
         if not self.pool.is_ours:
             raise other_process(type(user).__name__, self.pool.owner)
 
     def ask(self, messages: dict[int, Any]) -> dict[int, Any]:
-        """Ask some workers something, once they have done what they are at.
+        """Call some workers and return their answers, after the batches that they are collecting.
 
         Raises:
-            WorkerError: one raised; all go on. Or one ended; all are stopped.
+            StateError: a request is running.
+            WorkerError: a worker raised, and all can be used on; or a worker ended, and all are stopped.
         """
         if self._requested:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
@@ -153,12 +154,12 @@ class WorkerGroup:
         self._stop_after(error, unless=False)
 
     def ask_all(self, *message: Any) -> list[Any]:
-        """Ask all workers the same thing."""
+        """Call all workers with the same message; return their answers in order."""
         answers = self.ask(dict.fromkeys(range(self.n), message))
         return [answers[worker] for worker in range(self.n)]
 
     def _prepare(self) -> None:
-        """Have all workers take the first step in which the policy acts, and give them memory for what it holds."""
+        """Let all workers take the first step of the policy, and give them shared memory for their batches."""
         try:
             specs = self.ask_all("prepare")
             if specs[0] is not None and all(spec == specs[0] for spec in specs):
@@ -180,15 +181,15 @@ class WorkerGroup:
 
     @property
     def at_work(self) -> set[int]:
-        """Workers that collect, or whose batch has not been taken."""
+        """The workers that collect a batch, or whose batch was not taken yet."""
         return {*self._tickets, *self._ready}
 
     def begin(self, workers: Iterable[int], *, random: bool = False) -> None:
-        """Have workers begin a batch, those that have not.
+        """Let workers begin a batch, unless they have begun one.
 
         Args:
-            workers: which.
-            random: of random actions; the policy is not called, and the batches come as messages.
+            workers: their numbers.
+            random: take random actions without calling the policy. These batches come as messages.
         """
         if self._requested:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
@@ -205,23 +206,23 @@ class WorkerGroup:
                     self._tickets[worker] = self.pool.call(worker, ("batch", random))
 
     def interrupt(self) -> None:
-        """Let the workers that collect end their batch at the next step."""
+        """End the batches that workers collect at their next step."""
         for worker in self._tickets:
             self._flags[worker * PER_WORKER + STOP] = 1
 
     def wait(self, wanted: set[int] | None = None, *, count: int = 1) -> set[int]:
-        """Wait for workers to have their batch.
+        """Wait until workers have finished their batch.
 
         Args:
-            wanted: return when these have; None: when so many have.
-            count: how many.
+            wanted: the workers to wait for; None for any ``count`` of them.
+            count: how many workers to wait for.
 
         Returns:
-            All that have one.
+            All workers that have finished a batch.
 
         Raises:
-            WorkerError: one raised, or ended; all are stopped then.
-            WorkerTimeout: one took too long.
+            WorkerError: a worker raised, or ended; all are stopped then.
+            WorkerTimeout: a worker took too long; all are stopped then.
         """
         end = None if self._timeout is None else time.monotonic() + self._timeout
         try:
@@ -243,7 +244,7 @@ class WorkerGroup:
             raise
 
     def _refuse_unexpected(self, heard: list[int]) -> None:
-        """Raise what a worker says from whom nothing is due but an error, or its end."""
+        """Raise the error or the end of a worker that has sent a message while none was due."""
         for worker in heard:
             ticket = self._tickets.get(worker)
             if ticket is None or (ticket.order is not None and not self.pool.ended(ticket)):
@@ -258,7 +259,7 @@ class WorkerGroup:
                     self._ready[worker] = (found, None) if ticket.order is not None else (found[1], found[0])
 
     def take(self, workers: list[int]) -> tuple[list[TensorDictBase], list[int]]:
-        """Take the batches of workers that have one: as they lie in shared memory, to be copied, and their steps."""
+        """Take the finished batches of workers, as views of shared memory that the caller copies, and their steps."""
         batches, steps = [], []
         for worker in workers:
             count, batch = self._ready.pop(worker)
@@ -270,14 +271,14 @@ class WorkerGroup:
         return batches, steps
 
     def take_all(self) -> TensorDictBase | None:
-        """All batches as one view of shared memory ``[workers, ...]``, or None where they lie elsewhere."""
+        """Take all batches as one view of shared memory ``[workers, ...]``; None if they came as messages."""
         if self._storage is None or any(batch is not None for _, batch in self._ready.values()):
             return None
         self._ready.clear()
         return self._storage.td
 
     def begin_anew(self) -> None:
-        """Drop the batches that are under way, and let all workers begin new episodes."""
+        """Drop the batches that workers collect, and let all workers begin new episodes."""
         self.wait({*self._tickets, *self._ready})
         self._ready.clear()
         self.ask_all("reset", {})
@@ -303,8 +304,8 @@ class WorkerGroup:
             PolicyError: they do not fit.
         """
         for worker in list(self._requested):
-            # A request that was begun has the weights of its beginning, however late its worker comes to it. Another
-            # thread may listen to the workers: nothing is read here.
+            # A request runs with the weights of the moment when the caller started it, so wait until its worker has read
+            # them. Another thread may be receiving the messages of the workers: none is received here.
             while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.ended(Ticket(worker, None)):
                 time.sleep(_LOOK)
         self.weights.write(given, attributes)
@@ -313,11 +314,11 @@ class WorkerGroup:
 
     @property
     def requested(self) -> set[int]:
-        """Workers that run a request."""
+        """The workers that run a request."""
         return self._requested
 
     def request(self, messages: dict[int, Any]) -> None:
-        """Have workers run something that they tell of piece by piece."""
+        """Start a call in workers that send several messages before they end it."""
         for worker in messages:
             if worker in self._tickets:
                 self.wait({worker})
@@ -329,14 +330,15 @@ class WorkerGroup:
                 self._requested.add(worker)
 
     def hear(self, timeout: float | None, keep: Callable[[int, Any], None]) -> None:
-        """Have what workers with a request have told kept, once one has told something.
+        """Receive the messages of workers that run a request; wait for one if none has come.
 
         Args:
             timeout: seconds to wait at most.
-            keep: called with a worker and ``(kind, ...)``, the last of kind ``"end"``. Ctrl-C comes before or after.
+            keep: called with a worker and its message ``(kind, ...)``; the last one is of kind ``"end"``. Ctrl-C cannot
+                interrupt it.
 
         Raises:
-            WorkerError: one raised, or ended; all are stopped then.
+            WorkerError: a worker raised, or ended; all are stopped then.
         """
         try:
             if not self._heard(keep) and self._requested:
@@ -363,7 +365,7 @@ class WorkerGroup:
         return found
 
     def interrupt_requests(self) -> None:
-        """Let the workers end their requests at the next step; they tell of that."""
+        """End the requests of all workers at their next step; each still sends its last message."""
         for worker in self._requested:
             self._flags[worker * PER_WORKER + STOP] = 1
 

@@ -1,4 +1,4 @@
-"""What the caller of a collector with workers and each worker send each other."""
+"""WorkerTask and Report: the messages with which the workers of a collector start."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ __all__ = ["ENTRY", "HAS_WEIGHTS", "PER_WORKER", "PROGRESS", "STOP", "Report", "
 #: The function that each worker runs.
 ENTRY = "steppe.collectors.serving:serve"
 
-#: Words that each worker has beside those of its orders: the caller's wish that it stop, the frames of this batch, and
-#: whether it has taken over the weights for its request.
+#: Flags of each worker in the control block: the caller asks it to stop, how many steps of this batch it has taken, and
+#: whether it has read the weights for its request.
 STOP, PROGRESS, HAS_WEIGHTS, PER_WORKER = 0, 1, 2, 8
 
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """What a worker is sent.
+    """The arguments of a worker's collector, as the caller sends them.
 
     Attributes:
-        create_env_fn: what a :class:`~steppe.Collector` takes.
-        policy, policy_factory: the same.
-        settings: further arguments of it.
-        interruptible: whether the caller may stop it within a batch.
+        create_env_fn, policy, policy_factory: see :class:`~steppe.Collector`.
+        settings: its other arguments.
+        interruptible: whether the caller may stop the worker within a batch.
     """
 
     create_env_fn: Any
@@ -43,16 +42,16 @@ class WorkerTask:
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker says when it is ready.
+    """A worker's first message, sent when its environment and policy are made.
 
     Attributes:
-        batch_size: that of its environment.
-        frames: in each of its batches.
-        env_info_spec: what its environment may be told.
+        batch_size: the batch size of its environment.
+        frames: the number of frames in each of its batches.
+        env_info_spec: the infos that its environment takes at a reset.
         full_done_spec: the done entries of its environment.
-        fields: the weights of its policy.
-        weights: their values, where the caller has none.
-        modules: what it has imported.
+        fields: the names, shapes and dtypes of its policy's weights.
+        weights: their values, if ``policy_factory`` made the policy; the caller has none then.
+        modules: the modules that it has imported.
         declarations: the infos, state and methods of its policy.
     """
 

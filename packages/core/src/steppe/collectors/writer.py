@@ -1,4 +1,4 @@
-"""Where the frames of a batch are kept until it is complete: in storage, or one by one where none fits."""
+"""FrameWriter and FrameList: the frames of a batch until it is complete, in one memory or as a list."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _foreach_copy = getattr(torch, "_foreach_copy_", None)
 def make_writer(
     frame: TensorDictBase, steps: int, *, declared: DeclaredKeys, dynamic: bool = False
 ) -> FrameWriter | FrameList:
-    """Make the place for batches of frames like ``frame``: data of one step, root and ``next``.
+    """Return a writer for batches of frames like ``frame``: the data of one step, root and ``next``.
 
     Args:
         frame: the first frame.
-        steps: how many there are in a batch.
-        declared: the private names that are data.
+        steps: the number of frames in a batch.
+        declared: names with an underscore that are data nevertheless.
         dynamic: shapes change from step to step.
     """
     if dynamic:
         return FrameList(frame, steps, declared)
     try:
         leaves = dict(_leaves(frame, declared))
-    except RuntimeError:  # rows of a lazy stack that cannot be read as one tensor
+    except RuntimeError:  # a lazy stack whose rows have different shapes
         return FrameList(frame, steps, declared)
     if not all(isinstance(value, torch.Tensor) for value in leaves.values()):
         return FrameList(frame, steps, declared)
@@ -57,7 +57,7 @@ def make_writer(
 def _leaves(
     data: TensorDictBase, declared: DeclaredKeys, prefix: tuple[str, ...] = (), private: bool = False
 ) -> Iterator[tuple[Any, Any]]:
-    """All leaves that are data, text and the like too."""
+    """Yield all leaves that are data, non-tensor data included."""
     for name, value in data.items():
         path, hidden = (*prefix, name), private or name[0] == "_"
         if isinstance(value, TensorDictBase) and not is_non_tensor(value):
@@ -67,10 +67,10 @@ def _leaves(
 
 
 class FrameWriter:
-    """Frames in a storage ``[*B, T]``.
+    """Writes frames to memory ``[*B, T]``.
 
-    Most root entries are the ``next`` entries of the frame before, the very same tensors: these are filled in at the
-    end, at once, and only others are written step by step.
+    Most root entries are the same tensors as the ``next`` entries of the frame before. They are copied for all steps at
+    once when the batch is complete; only the others are written step by step.
 
     Attributes:
         td: all frames as one TensorDict of views.
@@ -96,7 +96,7 @@ class FrameWriter:
         self.root_keys = [key for key in keys if key not in set(self.next_keys)]
         moved = {key: ("next", key) if isinstance(key, str) else ("next", *key) for key in self.root_keys}
         following = set(self.next_keys)
-        #: Root keys that the step before may have written, with their key under ``next``.
+        #: Root keys whose values the step before may have written, with their keys under ``next``.
         self.carried = {key: source for key, source in moved.items() if source in following}
         self._own = [key for key in self.root_keys if key not in self.carried]
         self._order = [*self.carried, *self._own, *self.next_keys]
@@ -139,17 +139,17 @@ class FrameWriter:
 
     @property
     def flat(self) -> bool:
-        """Whether no key is nested, but for ``"next"``."""
+        """Whether all groups of keys but ``"next"`` are flat."""
         return self._flat
 
     def write_values(self, step: int, carried: list[Any], root: TensorDictBase, following: list[torch.Tensor]) -> None:
-        """Copy the data of one step that is not in one TensorDict.
+        """Copy the data of one step whose root and ``next`` are not in one TensorDict.
 
         Args:
-            step: where to.
-            carried: those keys of ``carried`` that are not what the step before wrote under ``next``.
-            root: a plain TensorDict that has the entries of the root, and no others but private ones.
-            following: values of ``next_keys``.
+            step: its index.
+            carried: the keys of ``carried`` whose values differ from what the step before wrote under ``next``.
+            root: a plain TensorDict with the entries of the root; others must be private.
+            following: the values of ``next_keys``.
         """
         views = self._step_views(step)
         n = len(self.carried)
@@ -169,11 +169,11 @@ class FrameWriter:
         _copy(views[n:] + [views[i] for i in places], own + following + [level[key] for key in carried])
 
     def fill(self, values: dict[Any, torch.Tensor], first: int) -> None:
-        """Set carried root entries to values that hold from step ``first`` to the end of this batch.
+        """Set carried root entries to one value for all steps from ``first`` to the end of this batch.
 
         Args:
             values: keys of ``carried`` with values ``[*B, *S]``.
-            first: 0, or 1 where step 0 has been written.
+            first: 0, or 1 if step 0 has been written.
         """
         for key, value in values.items():
             target = self.tensors[key]
@@ -184,17 +184,17 @@ class FrameWriter:
         return torch.Size((*tensor.shape[: self.dim], *tensor.shape[self.dim + 1 :]))
 
     def begin(self) -> None:
-        """Begin a batch, also where the one before has been left in the middle."""
+        """Begin a batch, even if the one before was not completed."""
         for exceptions in self._exceptions:
             exceptions.clear()
         self._filled.clear()
         self._previous = []
 
     def write(self, frame: TensorDictBase, step: int) -> None:
-        """Copy the data of one step to its place.
+        """Copy the data of one step.
 
         Raises:
-            SpecError: it has other entries or shapes than the first step had.
+            SpecError: its entries or shapes differ from those of the first step.
         """
         views = self._step_views(step)
         root, own, following = self._values(frame)
@@ -218,7 +218,7 @@ class FrameWriter:
         self._previous = [following[i] for i in self._sources]
 
     def zeros(self) -> TensorDictBase:
-        """Zeros in the place of a batch."""
+        """Return zeros with the layout of a batch."""
         return self.td.clone().zero_()
 
     def _values(self, frame: TensorDictBase) -> tuple[list[Any], list[Any], list[Any]]:
@@ -276,15 +276,15 @@ class FrameWriter:
         return self._views[at]
 
     def root_written(self, step: int) -> None:
-        """Say that the carried root entries of a step have been written from elsewhere."""
+        """Keep the carried root entries of a step, which the caller has written to the memory itself."""
         for exceptions in self._exceptions:
             exceptions.append(step)
 
     def finish(self, written: int | None = None) -> TensorDictBase:
-        """Fill in what is not written yet, and return ``td``.
+        """Fill in the carried root entries, and return ``td``.
 
         Args:
-            written: how many steps were; those behind them become zeros.
+            written: how many steps were written; the others become zeros.
         """
         tensors, dim, steps = self.tensors, self.dim, self.steps
         for exceptions, (key, source) in zip(self._exceptions, self.carried.items(), strict=True):
@@ -311,7 +311,7 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 
 
 class FrameList:
-    """Frames with text, or of changing shapes: kept as they come and stacked, lazily where that is needed."""
+    """Keeps frames with text, or of changing shapes, as a list, and stacks them, lazily if they differ in shape."""
 
     def __init__(self, example: TensorDictBase, steps: int, declared: DeclaredKeys) -> None:
         self.dim, self._steps, self._declared = example.batch_dims, steps, declared
@@ -319,7 +319,7 @@ class FrameList:
         self._frames: list[TensorDictBase] = []
 
     def begin(self) -> None:
-        """Begin a batch, also where the one before has been left in the middle."""
+        """Begin a batch, even if the one before was not completed."""
         self._frames = []
 
     def write(self, frame: TensorDictBase, step: int) -> None:
@@ -327,7 +327,7 @@ class FrameList:
         self._frames.append(without_private(frame, self._declared).copy())
 
     def zeros(self) -> TensorDictBase:
-        """Zeros in the place of a batch, all steps like the first."""
+        """Return zeros with the layout of a batch whose steps are all like the first."""
         frame = self._example
         return frame.unsqueeze(-1).expand(*frame.batch_size, self._steps).clone().zero_()
 
