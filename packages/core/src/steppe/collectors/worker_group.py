@@ -304,8 +304,8 @@ class WorkerGroup:
             PolicyError: they do not fit.
         """
         for worker in list(self._requested):
-            # A request runs with the weights of the moment when the caller started it, so wait until its worker has read
-            # them. Another thread may be receiving the messages of the workers: none is received here.
+            # A request runs with the weights that were set when the caller started it, so wait until its worker has
+            # read them. Another thread may be receiving the messages of the workers: none is received here.
             while not self._flags[worker * PER_WORKER + HAS_WEIGHTS] and not self.pool.ended(Ticket(worker, None)):
                 time.sleep(_LOOK)
         self.weights.write(given, attributes)
