@@ -17,6 +17,7 @@ from steppe.batched.batch_layout import BatchLayout, EnvReport
 from steppe.batched.batch_writer import BatchWriter
 from steppe.batched.factories import each_of, factories_of
 from steppe.batched.ignored import IGNORED, take_ignored
+from steppe.batched.loose_entries import LooseEntries
 from steppe.batched.operations import RESET, RESET_BY_MASKS, RESET_ON_DATA, STEP, STEP_AND_RESET
 from steppe.batched.readout import is_host
 from steppe.batched.states import put_states, states_of_rows
@@ -42,7 +43,7 @@ from steppe.workers import PATIENCE, InUse, exclusive, pickled
 __all__ = ["BatchedEnv"]
 
 # What there is from the start on, and not before.
-_OF_A_START = frozenset({"_rows", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"})
+_OF_A_START = frozenset({"_rows", "_loose", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"})
 # Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
 _OF_ONE_ENV = frozenset(
     {
@@ -103,7 +104,8 @@ class BatchedEnv(EnvBase):
     # From the start on:
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
-    _rows: BatchRows | None = None  # None where data travels in messages
+    _rows: BatchRows | None = None  # None if specs differ from row to row: data then travels in messages
+    _loose: LooseEntries | None = None  # entries that storage has no place for; None if there are none
     _messages: Messages
     _layout: BatchLayout
     _on_arrays: bool
@@ -206,6 +208,8 @@ class BatchedEnv(EnvBase):
                 # Rows say what they read of the root; for others a step is a function of all of it.
                 read = [key for one in backend.reports for key in one.carried or ()] if self._on_arrays else None
                 self._rows = BatchRows(self, storage, flags, read)
+                loose = LooseEntries(self._layout.loose, self.num_workers, on_arrays=self._on_arrays)
+                self._loose = loose if any(self._layout.loose.values()) else None
         except BaseException:
             self._stop()
             raise
@@ -215,10 +219,28 @@ class BatchedEnv(EnvBase):
         """Seconds that environments may take to close."""
         return PATIENCE
 
-    def _run(self, op: int, rows: list[int] | None) -> int:
+    def _run(
+        self, op: int, rows: list[int] | None, inputs: TensorDictBase | None = None, at: list[int] | None = None
+    ) -> int:
+        """Carry out an operation on rows of storage; returns how many rows were reset.
+
+        Args:
+            op: the operation.
+            rows: which rows; None for all.
+            inputs: the data that the operation reads loose entries of, ``[n]`` or of the rows ``at``.
+            at: the rows of ``inputs``; None for all.
+        """
         self.base_state.uses.note()
+        loose = self._loose
         try:
+            if loose is not None and loose.inputs and inputs is not None:
+                changed = loose.changed_inputs(inputs, at)
+                if changed:
+                    self._backend.set_loose(changed)
             n_reset: int = self._backend.run(op, rows)
+            if loose is not None:
+                assert self._rows is not None
+                self._new_roots = loose.update(self._backend.take_loose() if self._rows.flags.loose.any() else {})
         except BaseException as error:
             self.after_error(error)
             raise
@@ -262,7 +284,7 @@ class BatchedEnv(EnvBase):
             self._finalizer = None
         if not backend.stopped:
             backend.stop(self._patience if patience is None else patience)
-        self._rows = None
+        self._rows = self._loose = None
         self.row_writer_changed()
 
     def close(self, *, raise_if_closed: bool = False) -> None:
@@ -311,8 +333,11 @@ class BatchedEnv(EnvBase):
         own.write_carried(tensordict)
         if mask is not None and self._layout.masked:
             own.storage.tensors["_step"].copy_(mask)
-        self._run(STEP, rows)
-        return self._with_written(tensordict, own.next_out.build(own.next_out.take()))
+        self._run(STEP, rows, tensordict)
+        following = own.next_out.build(own.next_out.take())
+        if self._loose is not None:
+            following = self._loose.add_next(following)
+        return self._with_written(tensordict, following)
 
     def _with_written(self, tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
         """``following`` with the recurrent state that a policy has written: environments only pass it through."""
@@ -344,15 +369,18 @@ class BatchedEnv(EnvBase):
         own.write_info(None if tensordict is None else tensordict.get("env_info", None), rows, whole=not masks)
         known = False
         if not self._on_arrays and not select_reset_only and tensordict is not None:
+            loose = self._loose
             known = any(tensordict.get(key, None) is not None for key, _, _ in own.carried)
-            if known and not own.write_carried(tensordict):
+            if known and not (own.write_carried(tensordict) and (loose is None or loose.is_complete(tensordict))):
                 _, root = self._stacked(RESET, tensordict, rows)
                 return root
         by_masks = self._layout.masked and (known or bool(masks))
         if by_masks:
             own.write_masks(masks)
-        self._run(RESET_ON_DATA if known else RESET_BY_MASKS if by_masks else RESET, rows)
-        return own.root_out.build(own.root_out.take())
+        op = RESET_ON_DATA if known else RESET_BY_MASKS if by_masks else RESET
+        self._run(op, rows, tensordict if known else None)
+        root = own.root_out.build(own.root_out.take())
+        return root if self._loose is None else self._loose.add_root(root)
 
     def _reset_arguments(self, each: Any, shared: dict[str, Any]) -> list[dict[str, Any]] | None:
         if each is None:
@@ -377,12 +405,20 @@ class BatchedEnv(EnvBase):
             following, root = self._stacked(STEP_AND_RESET, tensordict)
             tensordict.set("next", following)
             return tensordict, root
+        loose = self._loose
+        if loose is not None and loose.actions:
+            self.check_action(tensordict)
         own.write_inputs(tensordict)
-        n_reset = self._run(STEP_AND_RESET, None)
+        n_reset = self._run(STEP_AND_RESET, None, tensordict)
         flat = own.next_out.take()
-        self.put_next(tensordict, own.next_out.build(flat))
+        following = own.next_out.build(flat)
+        self.put_next(tensordict, following if loose is None else loose.add_next(following))
         root = self.step_mdp(tensordict)
-        return tensordict, write_begun(root, own.root_out.begun(flat, own.flags.was_reset)) if n_reset else root
+        if n_reset:
+            root = write_begun(root, own.root_out.begun(flat, own.flags.was_reset))
+            if loose is not None:
+                root = loose.add_root(root, keys=self._new_roots)
+        return tensordict, root
 
     @exclusive("step_at")
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
@@ -393,11 +429,17 @@ class BatchedEnv(EnvBase):
             return super().step_at(tensordict, rows)
         self.check_open("step_at")
         at = index.numpy()
+        if self._loose is not None and self._loose.actions:
+            self.check_action(tensordict, rows=index)
         own.write_inputs(tensordict, at)
         if self._layout.masked:
             own.storage.tensors["_step"][index] = True
-        self._run(STEP, at.tolist())
-        return self.put_next(tensordict, self._with_written(tensordict, own.next_out.some(at)))
+        numbers = at.tolist()
+        self._run(STEP, numbers, tensordict, numbers)
+        following = own.next_out.some(at)
+        if self._loose is not None:
+            following = self._loose.add_next(following, numbers)
+        return self.put_next(tensordict, self._with_written(tensordict, following))
 
     @exclusive("reset_at")
     def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
@@ -418,7 +460,9 @@ class BatchedEnv(EnvBase):
         if env_info is not None:
             own.write_info(env_info_values(self, env_info, rows=len(at)), at.tolist(), whole=True)
         self._run(RESET, at.tolist())
-        fresh = own.root_out.some(at)
+        fresh: TensorDictBase = own.root_out.some(at)
+        if self._loose is not None:
+            fresh = self._loose.add_root(fresh, at.tolist())
         return fresh if tensordict is None else tensordict.update(fresh)
 
     def _stacked(

@@ -11,8 +11,8 @@ from tensordict import NestedKey
 
 from steppe.envs import EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, union
-from steppe.storage import storage_problem
+from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, union
+from steppe.storage import split_loose, storage_problem
 from steppe.workers import SubjectError
 
 __all__ = ["BatchLayout", "EnvReport", "make_envs", "report"]
@@ -115,7 +115,8 @@ class BatchLayout:
         specs: the batch's specs by kind, ``[n, *size]``.
         env_info: the batch's ``env_info_spec``.
         device: where all of them are, or None.
-        row: the spec of one row of storage; None where data has no fixed place, or differs from row to row.
+        row: the spec of one row of storage; None if specs differ from row to row, or stack unequal ones.
+        loose: the specs of the entries that have no place in storage, such as text, by kind and key.
         masked: whether a row can be reset in parts, so that masks have a place in storage too.
         passed_through: states that some of them pass through, see :attr:`EnvBase.passed_through_keys`.
         action_masks: the masks of the actions of all environments.
@@ -158,12 +159,13 @@ class BatchLayout:
         done_keys = list(first.specs["done"].keys(include_nested=True, leaves_only=True))
         self.masked = bool(self.size) or not all(isinstance(key, str) for key in done_keys)
         fixed = self.alike or all(_shapes(one) == _shapes(first) for one in reports[1:])
-        row = self._row(first) if fixed else None
+        split = {kind: split_loose(spec) for kind, spec in first.specs.items()}
+        row = self._row(first, {kind: kept.to("cpu") for kind, (kept, _) in split.items()}) if fixed else None
         self.row = row if row is not None and storage_problem(row) is None else None
+        self.loose: dict[str, dict[Any, Spec]] = {kind: loose for kind, (_, loose) in split.items()}
 
-    def _row(self, one: EnvReport) -> Composite:
+    def _row(self, one: EnvReport, specs: dict[str, Composite]) -> Composite:
         size = torch.Size(self.size)
-        specs = {kind: spec.to("cpu") for kind, spec in one.specs.items()}
         root = union(*(specs[kind] for kind in ("observation", "state", "done", "action")))
         if self.masked:
             root = union(root, _masks(specs["done"]))

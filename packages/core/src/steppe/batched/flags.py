@@ -20,13 +20,14 @@ class Flags:
         active: rows that a partial command is for.
         was_reset: rows that the last step-and-reset began anew.
         informed: rows that were given an ``env_info``, which is in their storage.
+        loose: rows with a loose entry whose value the caller does not know.
     """
 
-    N = 3
+    N = 4
 
     def __init__(self, n_rows: int, memory: Any = None) -> None:
         block = np.zeros(self.nbytes(n_rows), np.bool_) if memory is None else np.frombuffer(memory, np.bool_)
-        self.active, self.was_reset, self.informed = block.reshape(self.N, n_rows)
+        self.active, self.was_reset, self.informed, self.loose = block.reshape(self.N, n_rows)
 
     @classmethod
     def nbytes(cls, n_rows: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from steppe.batched.flags import Flags
+from steppe.batched.loose_entries import LooseRows
 from steppe.batched.td_row import TensorDictRow
 from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
 from steppe.specs import below_next
@@ -45,14 +46,20 @@ class Shard:
             for row in range(part.start, part.stop)
         ]
         self.parts: list[_Looped | _OnTensorDicts]
+        #: The entries of these rows that have no place in storage; None if there are none.
+        self.loose: LooseRows | None = LooseRows(envs[0], first_row, flags.loose[part])
+        if not self.loose.values:
+            self.loose = None
         joined = type(envs[0]).join_rows(envs) if _writes_rows(envs) else None
         if joined is not None:
-            self.parts = [_Looped(joined, storage, first_row, self.progress)]
+            self.parts = [_Looped(joined, storage, first_row, self.progress, self.loose, 0)]
         else:
             self.parts = [
-                _OnTensorDicts(TensorDictRow(env, storage, row), self.progress, row - first_row)
+                _OnTensorDicts(
+                    TensorDictRow(env, storage, row, self.loose, row - first_row), self.progress, row - first_row
+                )
                 if (writer := writer_of_one(env)) is None
-                else _Looped(writer, storage, row, Progress(words, at, row))
+                else _Looped(writer, storage, row, Progress(words, at, row), self.loose, row - first_row)
                 for row, env in enumerate(envs, first_row)
             ]
         self._whole: list[tuple[Any, Any, int]] = [(part, None, first) for first, part in enumerate(self.parts)]
@@ -65,6 +72,8 @@ class Shard:
             on_data: from the state that they hold, and only what their masks name.
             by_masks: only what their masks name.
         """
+        if self.loose is not None:
+            self.loose.begin()
         try:
             for part, at, first in self._split(rows):
                 part.reset(at, self._told(at, first), on_data=on_data, by_masks=by_masks)
@@ -90,6 +99,8 @@ class Shard:
         n, doing = 0, "step"
         if reset and self._marked:
             self.was_reset[...] = self._marked = False
+        if self.loose is not None:
+            self.loose.begin()
         try:
             for part, at, first in self._whole if rows is None else self._split(rows):
                 doing = "step"
@@ -131,12 +142,23 @@ def _writes_rows(envs: list[Any]) -> bool:
 class _Looped:
     """Rows that one loop steps."""
 
-    def __init__(self, writer: RowWriter, storage: Storage, first_row: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        writer: RowWriter,
+        storage: Storage,
+        first_row: int,
+        progress: Progress,
+        loose: LooseRows | None,
+        first_loose: int,
+    ) -> None:
         part, arrays, layout = slice(first_row, first_row + writer.n), storage.arrays, writer.layout
-        root = {key: arrays[key][part] for key in layout.root_keys}
-        following = {
+        root: dict[Any, Any] = {key: arrays[key][part] for key in layout.root_keys}
+        following: dict[Any, Any] = {
             key: arrays[below_next(key)][part] for key in layout.next_spec.keys(include_nested=True, leaves_only=True)
         }
+        if loose is not None:
+            root.update((key, loose.column(key, first_loose, root=True)) for key in layout.loose)
+            following.update((key, loose.column(key, first_loose, root=False)) for key in layout.loose)
         self.loop = Loop(writer, Rows(layout, root, following), progress)
         self.decode = writer.decode
         self.actions = {key: arrays[key][part] for key in layout.action_keys}

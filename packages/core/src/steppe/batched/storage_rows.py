@@ -42,11 +42,16 @@ class BatchRows:
     def __init__(self, batch: EnvBase, storage: Storage, flags: Flags, read: list[Any] | None) -> None:
         self.storage, self.flags, self._on_arrays = storage, flags, read is not None
         carried = (*batch.state_keys, *batch.observation_keys, *batch.done_keys) if read is None else read
-        self.carried = [(key, storage.arrays.get(key), storage.tensors[key]) for key in dict.fromkeys(carried)]
+        self.carried = [
+            (key, storage.arrays.get(key), storage.tensors[key])
+            for key in dict.fromkeys(carried)
+            if key in storage.tensors
+        ]
         size = batch.batch_size
         self.actions = [
             (rule.key, rule, size + (rule.shape or ()), storage.arrays.get(rule.key), storage.tensors[rule.key])
             for rule in action_rules(batch.full_action_spec, batch.full_done_spec, batch_dims=len(size))
+            if rule.key in storage.tensors
         ]
         #: Of the only action by name: its key, dtype, shape, whether it is few numbers, array, and test of its choices.
         self._only: tuple[Any, ...] | None = None
@@ -63,9 +68,11 @@ class BatchRows:
         obs, done, reward = batch.observation_keys, batch.done_keys, batch.reward_keys
         root = union(batch.full_observation_spec, batch.full_done_spec)
         following = union(*(batch._full_spec(kind) for kind in OUTPUT_KINDS))
-        self.root_out = readout(self.storage, {key: key for key in (*obs, *done)}, root, batch.device)
-        keys = dict.fromkeys((*obs, *reward, *done))
-        self.next_out = readout(self.storage, {key: below_next(key) for key in keys}, following, batch.device)
+        fixed = self.storage.tensors
+        keys = {key: key for key in (*obs, *done) if key in fixed}
+        self.root_out = readout(self.storage, keys, root, batch.device)
+        keys = {key: below_next(key) for key in (*obs, *reward, *done) if below_next(key) in fixed}
+        self.next_out = readout(self.storage, keys, following, batch.device)
         # Of arrays, what has ended was reset, and what was reset has not ended.
         self.root_out.set_base(self.next_out, done if self._on_arrays else ())
 

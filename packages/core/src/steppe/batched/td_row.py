@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from steppe.batched.loose_entries import LooseRows
 from steppe.errors import SpecError
 from steppe.specs import below_next
 from steppe.storage import Storage, TensorDictBuilder
@@ -21,10 +22,13 @@ class TensorDictRow:
         env: the environment.
         storage: rows of root and ``("next", ...)`` leaves.
         row: the one to read and write.
+        loose: the entries without a place in storage; None if there are none.
+        loose_row: the number of the row in ``loose``.
     """
 
-    def __init__(self, env: Any, storage: Storage, row: int) -> None:
+    def __init__(self, env: Any, storage: Storage, row: int, loose: LooseRows | None, loose_row: int) -> None:
         self.env, self.row = env, row
+        self._loose, self._loose_row = loose, loose_row
         spec = storage.spec.exclude("next")
         self._build = TensorDictBuilder(spec)
         self._build_without_info = TensorDictBuilder(spec.exclude("env_info"))
@@ -35,14 +39,21 @@ class TensorDictRow:
         self._info = {key: view for key, view in root.items() if _names(key)[0] == "env_info"}
         self._inputs = [(key, view) for key, view in root.items() if _names(key)[-1] not in ("_reset", "_step")]
         obs, done, reward = env.observation_keys, env.done_keys, env.reward_keys
-        self._root_out = [(key, views[key]) for key in (*obs, *done)]
-        self._next_out = [(key, views[below_next(key)]) for key in dict.fromkeys((*obs, *reward, *done))]
+        self._root_out = [(key, views[key]) for key in (*obs, *done) if key in views]
+        self._next_out = [
+            (key, view)
+            for key in dict.fromkeys((*obs, *reward, *done))
+            if (view := views.get(below_next(key))) is not None
+        ]
         # A caller that sees something else in their place does not hand them back.
-        self._carried = [(views[key], views[below_next(key)]) for key in obs]
+        self._carried = [(views[key], views[below_next(key)]) for key in obs if key in views]
 
     def _root(self, informed: bool) -> TensorDict:
         build = self._build if informed else self._build_without_info
-        return build({key: view.clone() for key, view in self._inputs})
+        td = build({key: view.clone() for key, view in self._inputs})
+        if self._loose is not None:
+            self._loose.read(self._loose_row, td)
+        return td
 
     def step(self, *, reset: bool, partial: bool, informed: bool) -> TensorDict | None:
         """Act.
@@ -91,7 +102,7 @@ class TensorDictRow:
         for key, target in targets:
             value = data.get(key, None)
             if value is None:
-                raise SpecError(f"The entry {key!r} ({where}) is missing in what environment {self.row} returned.")
+                raise self._missing(key, where)
             if value.shape != target.shape:  # copy_ would repeat what is smaller
                 raise SpecError(
                     f"The entry {key!r} ({where}) of environment {self.row} must have shape {tuple(target.shape)}, as "
@@ -103,6 +114,13 @@ class TensorDictRow:
                     f"spec says, found {value.dtype}. Convert it in the environment."
                 )
             target.copy_(value.detach())
+        if self._loose is not None:
+            missing = self._loose.write_data(data, self._loose_row, root=where == "root")
+            if missing is not None:
+                raise self._missing(missing, where)
+
+    def _missing(self, key: Any, where: str) -> SpecError:
+        return SpecError(f"The entry {key!r} ({where}) is missing in what environment {self.row} returned.")
 
 
 def _names(key: Any) -> tuple[str, ...]:

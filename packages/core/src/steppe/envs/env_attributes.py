@@ -144,11 +144,19 @@ class EnvAttributes(SpecViews, Module):
         """Why there is no ``row_writer``; None where there is one."""
         return f"{type(self).__name__} steps on TensorDicts."
 
+    @property
+    def shard_writer(self) -> Any:
+        """What writes its row in a shard of a batch, a :class:`~steppe.envs.RowWriter`; None without one.
+
+        The ``row_writer``, or one that writes loose entries too (text, sizes that vary), for which a batch has a place.
+        """
+        return self.row_writer
+
     @classmethod
     def join_rows(cls, envs: list[Any]) -> Any:
         """Return one :class:`~steppe.envs.RowWriter` for environments of this class in a batch, or None.
 
-        Called where each of them has a ``row_writer``, all with the same specs.
+        Called where each of them has a ``shard_writer``, all with the same specs.
         """
         return None
 

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from tensordict import (
     LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
     TensorDict,
     TensorDictBase,
     is_non_tensor,
@@ -27,7 +29,8 @@ from steppe.storage import build_alike, build_td, copy_names, entries, parts_of
 __all__ = ["FlatRoots", "StepPlan", "begun", "put_next", "step_mdp", "write_begun"]
 
 
-_TENSORS = frozenset((Tensor,))
+# Values that are shared with the data of the step before, not copied: they are replaced, never written to.
+_LEAVES = frozenset((Tensor, NonTensorData, NonTensorStack))
 _from_numpy = torch.from_numpy
 
 #: Up to this many rows are copied one by one: indexing with a list costs more.
@@ -88,7 +91,7 @@ class StepPlan:
             del level[name]
         for name in self._kept:
             level[name] = root[name]
-        return level if _TENSORS.issuperset(map(type, level.values())) else None
+        return level if _LEAVES.issuperset(map(type, level.values())) else None
 
     def _choose(self, root: tuple[str, ...], following: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return which names of the root are kept, and which names of ``next`` are dropped."""
@@ -159,7 +162,7 @@ def _of_tensors(
         return None
     level = {name: value for name, value in old.items() if name not in drop_root}
     level.update([item for item in fresh.items() if item[0] not in drop_next] if drop_next else fresh)
-    return level if level and _TENSORS.issuperset(map(type, level.values())) else None
+    return level if level and _LEAVES.issuperset(map(type, level.values())) else None
 
 
 def _begins_with_tensor(group: object) -> bool:
@@ -195,7 +198,7 @@ def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDic
 
 def _is_group(value: object) -> bool:
     """Return whether a value has entries that a later step may replace: a TensorDict or tensorclass, but not text."""
-    return isinstance(value, TensorDictBase) or (is_tensorclass(value) and not is_non_tensor(value))
+    return (isinstance(value, TensorDictBase) or is_tensorclass(value)) and not is_non_tensor(value)
 
 
 def _tree(keys: list[Key]) -> _Tree:
@@ -315,7 +318,7 @@ class FlatRoots:
         if names != self._names:
             self._names, self._kept = names, tuple(name for name in names if name not in self._dropped)
         # Groups of entries must be copied for the next root, which this class does not do.
-        return level if _TENSORS.issuperset([type(level[name]) for name in self._kept]) else None
+        return level if _LEAVES.issuperset([type(level[name]) for name in self._kept]) else None
 
     def put(
         self,

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from steppe.storage.build import TensorDictBuilder, build_alike, build_td, copy_names, entries, has_plain_call, parts_of
+from steppe.storage.build import (
+    TensorDictBuilder,
+    build_alike,
+    build_td,
+    copy_names,
+    entries,
+    has_plain_call,
+    name_dims,
+    parts_of,
+)
 from steppe.storage.large_arrays import LARGE, large_array
-from steppe.storage.layout import Field, Layout, storage_problem
+from steppe.storage.layout import Field, Layout, split_loose, storage_problem
 from steppe.storage.set_array import TOLIST_LIMIT, set_array
 from steppe.storage.storage import Kind, Storage, StorageHandle
 
@@ -23,7 +32,9 @@ __all__ = [
     "entries",
     "has_plain_call",
     "large_array",
+    "name_dims",
     "parts_of",
     "set_array",
+    "split_loose",
     "storage_problem",
 ]

@@ -13,12 +13,21 @@ from typing import Any
 
 import tensordict
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 from torch.compiler import is_compiling
 
 from steppe.specs import Composite
 
-__all__ = ["TensorDictBuilder", "build_alike", "build_td", "copy_names", "entries", "has_plain_call", "parts_of"]
+__all__ = [
+    "TensorDictBuilder",
+    "build_alike",
+    "build_td",
+    "copy_names",
+    "entries",
+    "has_plain_call",
+    "name_dims",
+    "parts_of",
+]
 
 _EMPTY = torch.Size([])
 
@@ -90,6 +99,21 @@ def copy_names(source: TensorDict, target: TensorDict) -> TensorDict:
     if source._td_dim_names is not None:
         target.names = source.names
     return target
+
+
+def name_dims(td: TensorDictBase, names: list[str | None]) -> None:
+    """Name the leading dimensions of a TensorDict and of those in it.
+
+    Text keeps its own names: tensordict would visit each datum, which for a rollout takes longer than its steps.
+    """
+    every = [*names, *[None] * (td.batch_dims - len(names))]
+    if type(td) is not TensorDict:
+        td.names = every
+        return
+    object.__setattr__(td, "_td_dim_names", every)
+    for value in td._tensordict.values():
+        if is_tensor_collection(value) and not is_non_tensor(value):
+            name_dims(value, names)
 
 
 class TensorDictBuilder:

@@ -12,7 +12,7 @@ import torch
 from steppe.errors import NotSupported
 from steppe.specs import Composite, Spec, torch_to_numpy_dtype_dict
 
-__all__ = ["Field", "Layout", "storage_problem"]
+__all__ = ["Field", "Layout", "split_loose", "storage_problem"]
 
 # One cache line, so that processes that write neighbouring fields do not share a line.
 _ALIGN = 64
@@ -85,6 +85,31 @@ def storage_problem(spec: Spec) -> str | None:
         if problem is not None:
             return problem
     return None
+
+
+def split_loose(spec: Composite) -> tuple[Composite, dict[Any, Spec]]:
+    """Separate the loose entries of a spec: those without a fixed layout, such as text and tensors of varying size.
+
+    Args:
+        spec: a spec with nested entries. Stacks of unequal specs and tensorclasses in it are left as they are.
+
+    Returns:
+        The spec without its loose entries, and the specs of these by key.
+    """
+    loose: dict[Any, Spec] = {}
+    kept = spec.clone(recurse=False)
+    for name, child in spec.items():
+        if child is None or child.rows_differ:
+            continue
+        if isinstance(child, Composite):
+            part, below = split_loose(child)
+            if below and child.data_cls is None:
+                kept[name] = part
+                loose.update(((name, *((key,) if isinstance(key, str) else key)), leaf) for key, leaf in below.items())
+        elif _leaf_problem(name, child) is not None:
+            kept.pop(name)
+            loose[name] = child
+    return kept, loose
 
 
 def _leaf_problem(key: str | tuple[str, ...], leaf: Spec) -> str | None:

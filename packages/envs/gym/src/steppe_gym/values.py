@@ -96,6 +96,12 @@ class Leaf:
     @cached_property
     def write(self) -> Callable[[Any, Any], None]:
         """``write(view, value)`` copies a value into a numpy view of its row; SpecError if the shape is wrong."""
+        if not self.fixed:
+
+            def write_loose(view: Any, value: Any) -> None:
+                view[...] = self.tensor(value)
+
+            return write_loose
         key, shape, encode, space = self.key, tuple(self.spec.shape), self.encode, self.space
         if encode is not None:
 

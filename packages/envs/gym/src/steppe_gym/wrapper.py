@@ -75,6 +75,7 @@ class GymWrapper(GymLikeEnv):
     """The ids of the current backend; empty if neither library is installed."""
 
     libname = "gym"
+    writes_loose_entries = True
 
     def __init__(
         self,
@@ -305,8 +306,6 @@ class GymWrapper(GymLikeEnv):
     def rows_problem(self) -> str | None:
         if self._vector is not None:
             return "the environment of the library is a batch."
-        if not self._reader.fixed:
-            return "its observations have no fixed shape."
         if not self._convert_actions_to_numpy:
             return "it passes actions to the library as tensors (convert_actions_to_numpy=False)."
         return super().rows_problem()

@@ -311,7 +311,7 @@ class AsyncEnvPool(BatchedEnv):
         super()._open()
         self._pending.backend = self._backend
         self._data = PoolData(
-            self._rows,
+            self._rows if self._loose is None else None,  # calls of single environments pass loose entries in messages
             self._row_actions,
             resets_on_data=not self._on_arrays,
             stack=self.stack,

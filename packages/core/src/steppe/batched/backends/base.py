@@ -10,6 +10,7 @@ import torch
 
 from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
+from steppe.batched.loose_entries import Reports
 from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -56,6 +57,14 @@ class Backend(ABC):
     @abstractmethod
     def run(self, op: int, rows: list[int] | None) -> int:
         """Carry out an operation on rows of storage, None for all; returns how many were reset."""
+
+    @abstractmethod
+    def take_loose(self) -> Reports:
+        """Return the loose entries that changed since the last call, of the rows whose flag says so."""
+
+    @abstractmethod
+    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+        """Pass loose entries that the caller has changed to the environments, by row and key."""
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:
         """Return a function that decodes the only action of all rows, ``[n, *shape]``, for :meth:`step_decoded`.

@@ -12,6 +12,7 @@ from steppe.batched.backends.base import AsyncBackend, AwaitedCall, Backend, sto
 from steppe.batched.backends.in_process import CallersShard
 from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
+from steppe.batched.loose_entries import Reports
 from steppe.batched.operations import has_arguments
 from steppe.batched.turn import Turn
 from steppe.errors import WorkerError
@@ -138,6 +139,19 @@ class Processes(Backend):
             if not usable:
                 self._why = interrupted(self.pool.label, self.pool.grace)
                 self.stop(PATIENCE_AFTER_FAILURE)
+
+    def take_loose(self) -> Reports:
+        reports = {} if self._shard is None else self._shard.take_loose()
+        changed = self._flags.loose
+        messages = {w: ("take_loose",) for w, (first, end) in enumerate(self._bounds) if changed[first:end].any()}
+        for answer in self._answers(messages).values():
+            reports.update(answer)
+        return reports
+
+    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+        if self._shard is not None:
+            self._shard.set_loose(inputs)
+        self._answers({w: ("set_loose", part) for w, part in self._parts(inputs).items()})
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         try:

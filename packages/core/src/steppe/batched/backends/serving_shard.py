@@ -58,6 +58,10 @@ class _Rows:
         if kind == "rows":
             op, data = given
             return run_rows(op, self.envs, data)
+        if kind in ("take_loose", "set_loose"):
+            loose = self.shard.loose
+            assert loose is not None
+            return loose.take() if kind == "take_loose" else loose.set_inputs(*given)
         path, calls = given
         return cloudpickle.dumps(ask_rows(self.envs, path, cloudpickle.loads(calls)))
 

@@ -15,6 +15,7 @@ from steppe.batched.attributes import ask_row
 from steppe.batched.backends.base import AsyncBackend, AwaitedCall, stopped_batch
 from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
+from steppe.batched.loose_entries import Reports
 from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.turn import Turn
@@ -144,6 +145,18 @@ class Threads(AsyncBackend):
         wanted = range(len(self._envs)) if rows is None else rows
         self._all({row: self._job(row, op) for row in wanted})
         return int(self._flags.was_reset[list(wanted)].sum()) if op == STEP_AND_RESET else 0
+
+    def take_loose(self) -> Reports:
+        reports: Reports = {}
+        for shard in self._shards or ():
+            if shard.loose is not None:
+                reports.update(shard.loose.take())
+        return reports
+
+    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+        for row, values in inputs.items():
+            if self._shards is not None and (loose := self._shards[row].loose) is not None:
+                loose.set_inputs({row: values})
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
         calls = {row: self._job(row, op, given) for row, given in data.items()}

@@ -56,6 +56,9 @@ class ArrayEnv(EnvBase):
     path: ``row_writer`` is None, ``row_problem`` says why, and ``_step`` and ``_reset`` must be defined.
     """
 
+    #: Whether ``step_into`` and ``reset_into`` also write loose entries (text, sizes that vary), by
+    #: ``out[key][...] = value``. A batch then steps this environment on rows.
+    writes_loose_entries: bool = False
     _pending_seed: int | None = None
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
@@ -115,7 +118,18 @@ class ArrayEnv(EnvBase):
             problem = self.base_state.row_problem = self._find_row_problem()
         return problem  # type: ignore[no-any-return]
 
-    def _find_row_problem(self) -> str | None:
+    @property
+    def shard_writer(self) -> EnvRows | None:
+        """What writes its row in a shard of a batch: the ``row_writer``, or one that writes loose entries too."""
+        if self.row_problem is None or not self.writes_loose_entries:
+            return self.row_writer
+        writer: EnvRows | None = self.cached("shard_writer", self._make_shard_writer)
+        return writer
+
+    def _make_shard_writer(self) -> EnvRows | None:
+        return self._make_writer() if self._find_row_problem(loose=True) is None else None
+
+    def _find_row_problem(self, *, loose: bool = False) -> str | None:
         mro = type(self).__mro__
         definer = next(cls for cls in mro if "step_into" in vars(cls))
         if definer is ArrayEnv:
@@ -124,13 +138,13 @@ class ArrayEnv(EnvBase):
         for name in _TENSORDICT_METHODS:
             if name in vars(self) or any(name in vars(cls) for cls in below):
                 return f"{name} is overridden."
-        return self.rows_problem()
+        return self.rows_problem() or layout_problem(self, loose=loose)
 
     def rows_problem(self) -> str | None:
-        """Return why the data does not fit into rows of arrays, or None; a wrapper adds reasons of its own."""
+        """Return what else than its specs keeps the data out of rows of arrays, or None; a wrapper adds reasons."""
         if self.state_keys:
             return "the environment takes a state."
-        return "it is a batch itself." if self.batch_size else layout_problem(self)
+        return "it is a batch itself." if self.batch_size else None
 
     @property
     def row_writer(self) -> EnvRows | None:
@@ -153,7 +167,7 @@ class ArrayEnv(EnvBase):
     @classmethod
     def join_rows(cls, envs: list[Any]) -> RowWriter | None:
         """Return one row writer for the environments of a batch, which steps one after another."""
-        writers = [env.row_writer for env in envs]
+        writers = [env.shard_writer for env in envs]
         if None in writers or any(env.full_action_spec != envs[0].full_action_spec for env in envs[1:]):
             return None
         return EnvRows(envs, writers[0].layout)
@@ -173,6 +187,7 @@ class ArrayEnv(EnvBase):
         cache = self.base_state.cache
         if cache is not None:
             cache.pop("row_writer", None)
+            cache.pop("shard_writer", None)
             cache.pop("forced_steps", None)
 
     # -- seeds ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from steppe.envs.array.actions import ActionCodec
 from steppe.envs.data_types import Key
 from steppe.envs.done import done_groups
 from steppe.specs import Composite, union
-from steppe.storage import Layout, storage_problem
+from steppe.storage import Layout, split_loose, storage_problem
 
 __all__ = ["RowField", "RowLayout"]
 
@@ -40,6 +40,8 @@ class RowLayout:
         actions: decodes actions.
         root_spec: the spec of the root of one row: observations and done entries.
         next_spec: the spec of ``next`` of one row: observations, rewards and done entries.
+        loose: the keys of observations without a fixed layout (text, sizes that vary), which are in none of the
+            above.
         device: the device of TensorDicts made of rows: None or the CPU.
     """
 
@@ -56,6 +58,8 @@ class RowLayout:
         flags_every_step: bool = False,
         device: torch.device | None = None,
     ) -> None:
+        observation, loose = split_loose(observation)
+        self.loose: tuple[Key, ...] = tuple(loose)
         self.observations = fields_of(observation)
         known = {key for key, _, _ in self.observations}
         self.rewards = [field for field in fields_of(reward) if field[0] not in known]
@@ -107,22 +111,26 @@ def fields_of(spec: Composite) -> list[RowField]:
     return fields
 
 
-def layout_problem(env: Any) -> str | None:
+def layout_problem(env: Any, *, loose: bool = False) -> str | None:
     """Return why the data of an environment, or of each row of a batch, does not fit into rows; None if it does.
 
     Args:
         env: an object with the specs and the device of an environment.
+        loose: whether observations without a fixed layout, such as text, are allowed.
     """
     if env.base_state.auto_reset is not None:
         return "it resets itself (auto_reset=True)."
     if env.device is not None and env.device.type != "cpu":
         return f"its data is on {env.device}."
-    for kind in ("observation", "reward", "done", "action"):
-        problem = storage_problem(getattr(env, f"full_{kind}_spec"))
+    specs = {kind: getattr(env, f"full_{kind}_spec") for kind in ("observation", "reward", "done", "action")}
+    if loose:
+        specs["observation"], _ = split_loose(specs["observation"])
+    for kind in specs:
+        problem = storage_problem(specs[kind])
         if problem is not None:
             return problem
     for kind in ("observation", "reward"):
-        for field in Layout.of(getattr(env, f"full_{kind}_spec"), ()).fields:
+        for field in Layout.of(specs[kind], ()).fields:
             if field.numpy_dtype is None:
                 return f"the entry {field.key!r} has the dtype {field.dtype}, which numpy lacks."
     groups = done_groups(env.full_done_spec)

@@ -137,8 +137,8 @@ class RowWriter:
 
 
 def writer_of_one(env: Any) -> RowWriter | None:
-    """Return the row writer of an environment without a batch size; None if it has no row writer or is a batch."""
-    writer: RowWriter | None = None if env.batch_size else env.row_writer
+    """Return what writes the row of an environment in a batch; None if it has no writer or is a batch itself."""
+    writer: RowWriter | None = None if env.batch_size else env.shard_writer
     return writer
 
 
@@ -192,8 +192,8 @@ class EnvRows(RowWriter):
 
 class _BoundEnvs(BoundWriter):
     def __init__(self, writer: EnvRows, rows: Rows, progress: Progress) -> None:
-        written = [key for key, _, _ in writer.layout.written]
-        observed = [key for key, _, _ in writer.layout.observations]
+        written = [*(key for key, _, _ in writer.layout.written), *writer.layout.loose]
+        observed = [*(key for key, _, _ in writer.layout.observations), *writer.layout.loose]
         self.rows, self.envs = rows, writer.envs
         self.words, self.at, self.base = progress.words, progress.at, progress.base
         self.steppers: list[tuple[StepInto, dict[Key, Array]]] = [

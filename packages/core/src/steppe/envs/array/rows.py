@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from steppe.envs.array.row_layout import RowLayout, fields_of
 from steppe.envs.data_types import Array, Flags, Key
-from steppe.errors import SpecError
+from steppe.errors import NotSupported, SpecError
 
 __all__ = ["Arrays", "Ended", "OutRow", "Progress", "Rows"]
 
@@ -56,7 +56,13 @@ class Rows:
 
     @classmethod
     def new(cls, layout: RowLayout, n: int = 1) -> Rows:
-        """Return rows in new memory, filled with zeros."""
+        """Return rows in new memory, filled with zeros.
+
+        Raises:
+            NotSupported: the layout has loose entries, for which only a batch has a place.
+        """
+        if layout.loose:
+            raise NotSupported(f"The entries {list(layout.loose)} have no fixed layout, so they have no place in rows.")
         flags = [(name, shape, np.dtype(bool)) for name, shape in layout.done_shapes.items()]
         inputs = fields_of(layout.actions.spec) if layout.reads_root else []
         root = {key: np.zeros((n, *shape), dtype) for key, shape, dtype in [*layout.observations, *flags, *inputs]}

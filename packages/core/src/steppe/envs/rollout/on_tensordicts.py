@@ -16,7 +16,7 @@ from steppe.envs.rollout.random_actions import ActionWriter, RandomActions
 from steppe.envs.rollout.stacking import Frames
 from steppe.errors import SpecError
 from steppe.specs import CPU, StackedComposite
-from steppe.storage import build_td, entries
+from steppe.storage import build_td, entries, name_dims
 
 if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
@@ -239,9 +239,7 @@ def finish(plan: RolloutPlan, result: TensorDictBase) -> TensorDictBase:
             value = following.get(key).clone()
             value[(slice(None),) * plan.batch_dims + (-1,)] = True
             following.set(key, value)
-    names: list[str | None] = [None] * result.batch_dims
-    names[plan.batch_dims] = "time"
-    result.names = names
+    name_dims(result, [*[None] * plan.batch_dims, "time"])
     if plan.storing_device is not None and result.device != plan.storing_device:
         result = result.to(plan.storing_device)
     if plan.out is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, TensorDictBase, lazy_stack
 
 from steppe.envs.rollout.copied_frames import Columns, CopiedFrames
 from steppe.errors import NotSupported
@@ -20,6 +20,8 @@ _CHUNK = 64
 _LITTLE = 4096  # bytes of a step
 
 _NONE: Columns = {}
+# Of one environment, and of a batch.
+_TEXT = (NonTensorData, NonTensorStack)
 
 
 class Frames:
@@ -162,6 +164,8 @@ def _stack_plain(
                 except RuntimeError:  # shapes differ
                     return None
             out[name] = moved
+        elif type(head) in _TEXT:
+            out[name] = torch.stack(column, dim)
         else:
             nested = _stack_plain(column, dim, known, path)
             if nested is None:

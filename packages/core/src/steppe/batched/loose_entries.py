@@ -1,0 +1,275 @@
+"""Loose entries of a batch: text and tensors of varying size, which have no place in its storage.
+
+Each side keeps the value of every row, and only values that change are sent. Most texts stay the same for an episode,
+so that a step sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensor_collection,
+)
+
+from steppe.envs import EnvBase
+from steppe.specs import Spec
+from steppe.storage import entries, split_loose
+
+__all__ = ["LooseEntries", "LooseRows", "Reports"]
+
+#: New values of some rows: for each row those of ``next`` and those of the root, by key.
+Reports = dict[int, tuple[dict[Any, object], dict[Any, object]]]
+
+_NEXT, _ROOT = 0, 1
+# Values of these types are compared, and not sent again if they are equal. Others may have been changed in place.
+_COMPARED = (str, int, float, bool, bytes)
+_UNSET = object()
+
+
+class LooseRows:
+    """The loose entries of the environments of one process.
+
+    Args:
+        env: one of them; their specs have the same keys.
+        first_row: the row of the first environment.
+        changed: a flag for each row, set when the row has a value that the caller does not know.
+
+    Attributes:
+        root_keys, next_keys: what a reset and a step write.
+        input_keys: what a step of an environment on TensorDicts may read.
+        values: the value of each row at the root, by key.
+        reports: what the caller does not know yet, by row, counted from the first.
+    """
+
+    def __init__(self, env: EnvBase, first_row: int, changed: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        kinds = ("observation", "reward", "state", "action")
+        specs = {kind: split_loose(env._full_spec(kind))[1] for kind in kinds}
+        self.root_keys = list(specs["observation"])
+        self.next_keys = list(dict.fromkeys([*specs["observation"], *specs["reward"]]))
+        self.input_keys = list(dict.fromkeys([*specs["observation"], *specs["state"], *specs["action"]]))
+        self.first_row, self._changed = first_row, changed
+        keys = dict.fromkeys([*self.next_keys, *self.input_keys])
+        self.values: dict[Any, list[object]] = {key: [_UNSET] * len(changed) for key in keys}
+        self.reports: Reports = {}
+
+    def column(self, key: Any, row: int, *, root: bool) -> Column:
+        """Return what a row writer writes an entry to, of rows from ``row`` on."""
+        return Column(self, _ROOT if root else _NEXT, key, row)
+
+    def write(self, part: int, key: Any, row: int, value: object) -> None:
+        """Note the value that an environment has written: 0 for one of ``next``, 1 for one of the root."""
+        if isinstance(value, NonTensorData) and not value.batch_size:
+            value = value.data
+        elif isinstance(value, torch.Tensor):
+            value = value.detach().clone()  # the environment may change its own
+        column = self.values[key]
+        before = column[row]
+        if type(value) is type(before) and isinstance(value, _COMPARED) and value == before:
+            return
+        column[row] = value
+        self.reports.setdefault(row, ({}, {}))[part][key] = value
+        self._changed[row] = True
+
+    def write_data(self, data: TensorDictBase, row: int, *, root: bool) -> Any:
+        """Note the loose entries of a TensorDict; returns the key of one that is missing, or None."""
+        for key in self.root_keys if root else self.next_keys:
+            value = data.get(key, None)
+            if value is None:
+                return key
+            self.write(_ROOT if root else _NEXT, key, row, value)
+        return None
+
+    def read(self, row: int, td: TensorDictBase) -> None:
+        """Put the loose entries of the root into a TensorDict of this row."""
+        for key in self.input_keys:
+            value = self.values[key][row]
+            if value is not _UNSET:
+                td.set(key, _as_entry(value))
+
+    def begin(self) -> None:
+        """Prepare for a step: reports that were never fetched become the values that it begins with."""
+        for following, root in self.reports.values():
+            following.update(root)
+            root.clear()
+
+    def take(self) -> Reports:
+        """Return the reports by row of the batch, and forget them."""
+        reports = {self.first_row + row: report for row, report in self.reports.items()}
+        self.reports = {}
+        self._changed[...] = False
+        return reports
+
+    def set_inputs(self, inputs: dict[int, dict[Any, object]]) -> None:
+        """Take over values that the caller has changed, by row of the batch."""
+        for row, values in inputs.items():
+            for key, value in values.items():
+                self.values[key][row - self.first_row] = value
+
+
+class Column:
+    """One loose entry of some rows; ``column[row, ...][...] = value`` writes it, as in an array."""
+
+    __slots__ = ("_first", "_key", "_part", "_rows")
+
+    def __init__(self, rows: LooseRows, part: int, key: Any, first: int) -> None:
+        self._rows, self._part, self._key, self._first = rows, part, key, first
+
+    def __getitem__(self, index: tuple[Any, ...]) -> _Cell:
+        return _Cell(self._rows, self._part, self._key, self._first + index[0])
+
+
+class _Cell:
+    __slots__ = ("_key", "_part", "_row", "_rows")
+
+    def __init__(self, rows: LooseRows, part: int, key: Any, row: int) -> None:
+        self._rows, self._part, self._key, self._row = rows, part, key, row
+
+    def __setitem__(self, index: object, value: object) -> None:
+        self._rows.write(self._part, self._key, self._row, value)
+
+
+class LooseEntries:
+    """The loose entries of a batch, as its caller knows them.
+
+    Args:
+        specs: their specs of one environment, by kind and key.
+        n: how many rows the batch has.
+        on_arrays: whether all environments write rows, so that a step reads nothing but the action.
+    """
+
+    def __init__(self, specs: dict[str, dict[Any, Spec]], n: int, *, on_arrays: bool) -> None:
+        self._n = n
+        self._root_keys = list(specs["observation"])
+        self._next_keys = list(dict.fromkeys([*specs["observation"], *specs["reward"]]))
+        state = [] if on_arrays else [*specs["observation"], *specs["state"]]
+        self.actions = list(specs["action"])
+        self.inputs = list(dict.fromkeys([*state, *self.actions]))
+        self._states = [key for key in self.inputs if key not in specs["action"]]
+        every = {**specs["observation"], **specs["reward"], **specs["state"], **specs["action"]}
+        self._values: dict[Any, list[object]] = {key: [_first_value(spec)] * n for key, spec in every.items()}
+        self._known: dict[Any, list[bool]] = {key: [False] * n for key in self.inputs}
+        self._next: dict[Any, list[object]] = {}
+
+    def is_complete(self, tensordict: TensorDictBase) -> bool:
+        """Whether all loose entries that a reset to a state reads are in the data."""
+        return all(tensordict.get(key, None) is not None for key in self._states)
+
+    def changed_inputs(
+        self, tensordict: TensorDictBase, rows: Sequence[int] | None = None
+    ) -> dict[int, dict[Any, object]]:
+        """Return the inputs of a step that the environments do not have, by row.
+
+        Args:
+            tensordict: ``[n]`` data, or ``[k]`` data of ``rows``.
+            rows: which rows; all of them by default.
+        """
+        changed: dict[int, dict[Any, object]] = {}
+        for key in self.inputs:
+            column, known = self._values[key], self._known[key]
+            for i, value in enumerate(_values_of(tensordict, key)):
+                row = i if rows is None else rows[i]
+                before = column[row]
+                if value is None:
+                    continue
+                if known[row] and type(value) is type(before) and isinstance(value, _COMPARED) and value == before:
+                    continue
+                column[row], known[row] = value, True
+                changed.setdefault(row, {})[key] = value
+        return changed
+
+    def update(self, reports: Reports) -> dict[Any, None]:
+        """Take over what environments have reported; returns the keys of entries that a reset has changed."""
+        for row, (following, _) in reports.items():
+            for key, value in following.items():
+                self._set(key, row, value)
+        changed = dict.fromkeys(key for _, root in reports.values() for key in root)
+        # What follows a step, where a reset writes over it.
+        self._next = {key: list(self._values[key]) for key in changed}
+        for row, (_, root) in reports.items():
+            for key, value in root.items():
+                self._set(key, row, value)
+        return changed
+
+    def _set(self, key: Any, row: int, value: object) -> None:
+        self._values[key][row] = value
+        if key in self._known:
+            self._known[key][row] = True
+
+    def add_next(self, td: TensorDictBase, rows: Sequence[int] | None = None) -> TensorDictBase:
+        """Add the entries of ``next`` to data of all rows, or of some, after :meth:`update`."""
+        values = self._values
+        return _with(td, {key: _some(self._next.get(key, values[key]), rows) for key in self._next_keys})
+
+    def add_root(
+        self, td: TensorDictBase, rows: Sequence[int] | None = None, keys: Iterable[Any] | None = None
+    ) -> TensorDictBase:
+        """Add the entries of the root, all or some, to data of all rows, or of some."""
+        keys = self._root_keys if keys is None else keys
+        return _with(td, {key: _some(self._values[key], rows) for key in keys})
+
+
+def _some(column: list[object], rows: Sequence[int] | None) -> list[object]:
+    return column if rows is None else [column[row] for row in rows]
+
+
+def _first_value(spec: Spec) -> object:
+    """Return what stands for the value of a row that was never reset."""
+    value = spec.zero()
+    return value.data if isinstance(value, NonTensorData) and not value.batch_size else value
+
+
+def _as_entry(value: object) -> Any:
+    return value if isinstance(value, torch.Tensor) or is_tensor_collection(value) else NonTensorData(value)
+
+
+def _values_of(tensordict: TensorDictBase, key: Any) -> list[Any]:
+    """Return one entry of each row, text as it is; an empty list if the data does not have it."""
+    if isinstance(tensordict, LazyStackedTensorDict):
+        rows = [row.get(key, None) for row in tensordict.unbind(0)]
+    else:
+        entry: Any = tensordict.get(key, None)
+        rows = [] if entry is None else list(entry.unbind(0))
+    values = [row.data if isinstance(row, NonTensorData) and not row.batch_size else row for row in rows]
+    return values
+
+
+def _with(td: TensorDictBase, columns: dict[Any, list[object]]) -> TensorDictBase:
+    """Add entries to a TensorDict; a lazy stack of its rows is returned where one differs in shape from row to row."""
+    ragged: dict[Any, list[object]] = {}
+    for key, column in columns.items():
+        stacked = _stacked(column)
+        if stacked is None:
+            ragged[key] = column
+        else:
+            if type(td) is TensorDict and type(key) is str and td.device is None:
+                entries(td)[key] = stacked
+            else:
+                td.set(key, stacked)
+    if not ragged:
+        return td
+    rows = list(td.unbind(0))
+    for i, row in enumerate(rows):
+        for key, column in ragged.items():
+            row.set(key, _as_entry(column[i]))
+    return LazyStackedTensorDict.lazy_stack(rows, 0)
+
+
+def _stacked(column: list[object]) -> Any:
+    """Stack one entry of all rows; None where shapes differ."""
+    rows: Any = column
+    if all(type(value) is str for value in column):
+        return NonTensorStack.from_list(rows)
+    rows = [_as_entry(value) for value in column]
+    try:
+        return torch.stack(rows, 0)
+    except (RuntimeError, ValueError):
+        return None
