@@ -34,121 +34,115 @@ _OF_WORKERS: dict[str, Any] = {
 
 
 class Collector(BatchLoop):
-    """Collects batches of transitions and answers requests, in this process or in worker processes.
+    """Runs a policy in environments, and yields batches of transitions.
 
-    Each batch goes on where the one before stopped: episodes run over the border, rows that end begin anew. Data is
-    collected without gradients.
+    Each batch continues where the one before stopped: episodes may span several batches, and rows whose episode has
+    ended are reset. Data is collected without gradients.
 
-    The policy is called exactly once for each step, on data from the environment, and never to try it out: what it
-    writes is known from its first call, which raises PolicyError where the policy does not fit.
+    The policy is called exactly once for each step, on data from the environment only. What it writes is known from its
+    first call, which raises PolicyError if the policy does not fit the environment.
 
-    A batch is ``[T]`` for one environment and ``[*B, T]`` for a batch of them, the last dimension named ``"time"``. It
-    holds what a rollout holds, and
+    A batch is ``[T]`` for one environment and ``[*B, T]`` for a batch of them. The last dimension is named ``"time"``.
+    It has the entries of a rollout, and
 
-    * ``("collector", "traj_ids")`` ``[*B, T]`` int64: the trajectory of each frame, numbered in the order in which
-      they begin; no number is used twice.
-    * ``("collector", "policy_version")`` ``[*B, T]`` int64: how often the policy had been updated.
+    * ``("collector", "traj_ids")`` ``[*B, T]`` int64: the number of the trajectory of each frame. Trajectories are
+      numbered in the order in which they begin, and no number is used twice.
+    * ``("collector", "policy_version")`` ``[*B, T]`` int64: how many times the policy had been updated.
 
     Entries whose name begins with an underscore are left out, unless a spec or the policy's ``out_keys`` declare them.
-    Of an :class:`~steppe.Agent` there are ``"is_init"``, where it remembers something, and ``("agent_info", ...)``: its
-    own default, which it is told in all rows.
+    An :class:`~steppe.Agent` adds ``"is_init"`` if it keeps a state, and ``("agent_info", ...)``, its default info.
 
-    With ``replay_buffer`` batches go there, and None is yielded for each.
-
-    With ``num_workers`` each worker process has environments and a copy of the policy. Batches are then ``[rows, T]``:
+    With ``num_workers``, each worker process has environments and a copy of the policy. Batches are then ``[rows, T]``:
     the environments of the first worker, then those of the second, and so on. :class:`MultiSyncDataCollector` and
-    :class:`MultiaSyncDataCollector` are the same with other batches.
+    :class:`MultiaSyncDataCollector` combine the batches of workers in other ways.
 
     Args:
-        create_env_fn: an environment, a function that makes one, or an id such as ``"gym:Pendulum-v1"``. The collector
-            closes it in ``shutdown``.
-        policy: what :func:`~steppe.envs.as_policy` takes; None for random actions. These are the ones that a rollout
-            of the same environment and seed has.
-        policy_factory: makes the policy, in place of ``policy``.
-        frames_per_batch: transitions in a batch, over all rows; rounded up to whole steps, with a warning. Requests
+        create_env_fn: an environment, a function that makes one, or an id such as ``"gym:Pendulum-v1"``; with workers
+            also a list with one entry for each worker. ``shutdown`` closes the environment.
+        policy: a policy as in :func:`~steppe.envs.as_policy`; None for random actions, which are those of a rollout of
+            the same environment and seed.
+        policy_factory: a function that makes the policy, instead of ``policy``; with workers also a list.
+        frames_per_batch: frames in a batch, over all rows; rounded up to whole steps, with a warning. Requests
             (``execute``) need none.
-        total_frames: when to stop; rounded up to whole batches, with a warning. None or negative for no end.
-        seed: given to ``set_seed``.
-        seeds: one for each worker, as a list; or a seed by another name.
-        policy_seeds: seeds what the policy draws, and nothing else: torch's random numbers after ``seed`` has, and the
-            policy's own through its ``seed(number)`` where it has that. One, or a list with one for each worker.
-        num_workers: how many processes collect, each with what ``create_env_fn`` makes; 0 for this one. If
-            ``create_env_fn`` is a list with one entry for each worker, their number is that of the entries.
+        total_frames: frames to collect in all; rounded up to whole batches, with a warning. None or negative: no end.
+        seed: the argument of ``set_seed``.
+        seeds: a list with a seed for each worker; or another name of ``seed``.
+        policy_seeds: seeds only the random numbers of the policy: those of torch, after ``seed`` was set, and those of
+            ``policy.seed(number)`` if the policy has that method. A number, or a list with one for each worker.
+        num_workers: number of worker processes; 0: collect in this process.
         create_env_kwargs: keyword arguments for the function or id.
-        max_frames_per_traj: truncate episodes after this many steps, with a StepCounter; not where 0 or negative.
+        max_frames_per_traj: truncate episodes after this many steps, with a StepCounter; None, 0 or negative: do not.
         init_random_frames: take random actions until this many frames are collected, in whole batches. The policy is
-            not called for these: they hold the data of the environment and the actions, and nothing else that the
-            policy writes later.
+            not called for these frames, and they lack the other entries that it writes.
         reset_at_each_iter: begin new episodes with each batch.
-        reset_when_done: for compatibility; rows that end are always reset.
+        reset_when_done: must be True: rows whose episode has ended are always reset.
         split_trajs: yield trajectories, see :func:`~steppe.collectors.split_trajectories`.
-        exploration_type: in force while the policy acts.
-        return_same_td: yield the storage itself, whose content the next batch replaces, instead of a copy.
-        set_truncated: mark the last frame of each row as truncated and done in what is yielded.
-        device: default of the three that follow.
-        storing_device: where batches are moved to.
-        env_device: where the environment is moved to.
-        policy_device: where a copy of the policy acts. ``update_policy_weights_`` brings it up to date.
-        postproc: called with each batch; what it returns is yielded. A module is moved to ``storing_device``.
-        trust_policy: the policy takes and returns a TensorDict; skip the adapter, and let through what the policy
-            raises in its first call, as in all others.
-        replay_buffer: its ``extend`` is called with each batch, and None is yielded. ``init_random_frames`` are then
-            counted by its ``write_count``.
-        extend_buffer: False calls ``replay_buffer.add`` with each step of a batch instead, without ``postproc``.
-        trajs_per_batch: yield this many whole trajectories: episodes are held back until they have ended, those that
-            run at the end are left out, and ``frames_per_batch`` says how many frames are collected between two looks.
-            With ``replay_buffer`` each goes there as it ends, ``[frames]``.
-        trajs_per_write: how many trajectories go to the buffer in one call; all that there are where None.
-        traj_format: ``"padded"``, ``[trajectories, longest]`` with ``("collector", "mask")``, or ``"cat"``,
-            ``[frames]``, one after the other. None is ``"padded"``.
-        track_traj_ids: False leaves ``("collector", "traj_ids")`` out.
-        track_policy_version: write ``"policy_version"`` at the root and below ``"next"`` too.
-        compact_obs: leave out what a step observes, below ``"next"``, which is the root of the step after it.
-        compile_policy: compile what acts: True, or keyword arguments of ``torch.compile``.
-        cudagraph_policy: record what acts as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
-        auto_register_policy_transforms: append to the environment what the policy needs, see
+        exploration_type: the exploration type during the calls of the policy.
+        return_same_td: yield the same memory each time, which the next batch overwrites, instead of a copy.
+        set_truncated: mark the last frame of each row of a batch as truncated and done.
+        device: default of ``storing_device``, ``env_device`` and ``policy_device``.
+        storing_device: the device of the batches.
+        env_device: the device of the environment.
+        policy_device: the device of a copy of the policy, which ``update_policy_weights_`` updates.
+        postproc: a function of a batch; its result is yielded. A module is moved to ``storing_device``.
+        trust_policy: the policy takes and returns a TensorDict: skip the adapter and the checks of its first call.
+        replay_buffer: extend this buffer with each batch, and yield None. ``init_random_frames`` are then counted by
+            its ``write_count``.
+        extend_buffer: False: call ``replay_buffer.add`` with each step of a batch, without ``postproc``.
+        trajs_per_batch: yield this many whole trajectories. Unfinished trajectories are held back, and dropped at the
+            end. ``frames_per_batch`` is the number of frames collected at a time. With ``replay_buffer``, each
+            trajectory ``[frames]`` is written when it ends.
+        trajs_per_write: how many trajectories are written to the buffer in one call; None: all that have ended.
+        traj_format: ``"padded"`` (also None): ``[trajectories, longest]`` with ``("collector", "mask")``; or ``"cat"``:
+            ``[frames]``, one trajectory after the other.
+        track_traj_ids: False: leave ``("collector", "traj_ids")`` out.
+        track_policy_version: also write ``"policy_version"`` at the root and below ``"next"``.
+        compact_obs: leave out the observations below ``"next"``, which equal the root of the next step.
+        compile_policy: compile the policy: True, or keyword arguments of ``torch.compile``.
+        cudagraph_policy: record the policy as CUDA graphs: True, or keyword arguments of ``CudaGraphModule``.
+        auto_register_policy_transforms: append the transforms that the policy needs to the environment, see
             :func:`~steppe.transforms.transforms_for_policy`.
+        interruptor: an object whose method ``collection_stopped()`` is called between steps. True ends the batch, after
+            at least one step. Missing frames are zeros, with ``traj_ids`` -1 and False in ``("collector", "mask")``.
         progress_bar: show a live line with frames and frames per second.
-        max_steps: of requests: truncate a row after so many steps.
-        auto_reset: of requests: slices begin anew in place where an episode ends, instead of leaving the lane.
-        slot_len: of requests with workers: steps in a slot of shared memory, through which data comes back; longer
-            episodes take several. 100 where None.
-        num_slots: of requests with workers: how many slots there are, at least one for each environment; two for each
-            where None. Workers wait where all are full, until the caller looks at the job.
-        compact: of requests: call the policy with the rows that are at work, and no others. False calls it with all
-            lanes, for policies whose rows look at each other; ``("collector", "mask")`` says which are at work.
-        start_timeout: of workers: seconds that they may take to make their environments and policies, which may
-            compile and download the first time; None for as long as it takes.
-        start_method: of workers: how processes are started; see :class:`~steppe.ParallelEnv`.
-        batch_timeout: of workers: seconds that a batch may take; None to wait as long as it takes.
-        num_sub_threads: of workers: threads that torch uses in each.
-        num_threads: of workers: ignored with a warning; the caller's process keeps its number of threads.
-        update_at_each_batch: of workers: take over the weights of ``policy`` with every batch, without a call of
-            ``update_policy_weights_``. Each time counts the policy version up, before
-            :class:`MultiSyncDataCollector` begins a batch (its first one has version 1), and after
-            :class:`MultiaSyncDataCollector` has received one (each worker's first one has version 0).
-        preemptive_threshold: of workers in lockstep: the part of them, 0 to 1, that must have their batch: then the
-            others end theirs at their next step. Frames that they have not collected are False in
-            ``("collector", "mask")``, with ``traj_ids`` -1 and zeros.
-        cat_results: of :class:`MultiSyncDataCollector`: how the batches of workers are put together.
-        devices: older name of ``device`` for workers. ``device``, ``env_device``, ``policy_device``,
-            ``create_env_kwargs`` and ``policy_factory`` may be lists with one entry for each worker.
-        store_agent_state: keep the agent's state: in requests of the ``"first"`` step of a row, of ``"all"``, or
-            ``"none"``; in batches of ``"all"`` steps, or not.
-        interruptor: an object with ``collection_stopped()``, which is asked between steps: where it says True the batch
-            ends, with at least one step. Its other frames are marked False in ``("collector", "mask")``, with
-            ``traj_ids`` -1 and zeros.
-        pre_collect_hook: called before each batch.
-        post_collect_hook: called with each batch, after ``postproc``.
-        **others: arguments of TorchRL's collectors that only choose how are taken with a warning; those of collectors
-            that are not built are refused where they ask for something.
+        max_steps: requests: truncate a row after this many steps.
+        auto_reset: requests: a slice continues with a new episode when one ends, instead of leaving the lane.
+        compact: requests: call the policy only with the rows that run. False: call it with all lanes, for policies in
+            which rows depend on each other; ``("collector", "mask")`` tells the rows that run.
+        slot_len: requests with workers: steps in a slot of the shared memory that transports the data; longer episodes
+            take several slots. None: 100.
+        num_slots: requests with workers: number of slots, at least one for each environment; None: two for each.
+            Workers wait while all slots are full, until the caller reads the job.
+        start_timeout: workers: seconds that they may take to make environments and policies; None: no limit. The first
+            time this may include compilation and downloads.
+        start_method: workers: how processes are started, see :class:`~steppe.ParallelEnv`.
+        batch_timeout: workers: seconds that a batch may take; None: no limit.
+        num_threads: workers: ignored with a warning; the caller's process keeps its number of threads.
+        num_sub_threads: workers: number of threads of torch in each.
+        update_at_each_batch: workers: update the weights with every batch, without a call of
+            ``update_policy_weights_``. This counts the policy version up before :class:`MultiSyncDataCollector` begins a
+            batch (its first batch has version 1), and after :class:`MultiaSyncDataCollector` has received one (the first
+            batch of each worker has version 0).
+        preemptive_threshold: workers in lockstep: fraction of the workers, 0 to 1, that must have finished their batch;
+            then the others end theirs at the next step. Missing frames are zeros, with ``traj_ids`` -1 and False in
+            ``("collector", "mask")``.
+        cat_results: how :class:`MultiSyncDataCollector` combines the batches of its workers.
+        devices: older name of ``device``. With workers, ``device``, ``env_device``, ``policy_device`` and
+            ``create_env_kwargs`` may be lists with one entry for each worker.
+        store_agent_state: keep the state of an agent: in requests at the ``"first"`` step of a row, at ``"all"``, or
+            ``"none"``; in batches only ``"all"`` keeps it.
+        pre_collect_hook: a function that is called before each batch.
+        post_collect_hook: a function of each batch, called after ``postproc``.
+        **others: arguments of TorchRL's collectors without an effect here are ignored with a warning; those for
+            features that are missing are refused.
 
     Raises:
-        SpecError: a number of frames is none, or the environment does not fit ``max_frames_per_traj`` or
+        SpecError: a number of frames is invalid, or the environment does not fit ``max_frames_per_traj`` or
             ``set_truncated``.
         PolicyError: the policy cannot be called on the environment's data.
-        NotSupported: an argument that has no meaning yet.
-        TypeError: an argument that does not exist, or two that contradict each other.
+        WorkerError: a worker could not make its environment or policy.
+        NotSupported: an argument asks for a missing feature.
+        TypeError: an argument does not exist, or two contradict each other.
     """
 
     def __init__(
