@@ -120,9 +120,9 @@ class Collector(BatchLoop):
         num_threads: workers: ignored with a warning; the caller's process keeps its number of threads.
         num_sub_threads: workers: number of threads of torch in each.
         update_at_each_batch: workers: update the weights with every batch, without a call of
-            ``update_policy_weights_``. This counts the policy version up before :class:`MultiSyncDataCollector` begins a
-            batch (its first batch has version 1), and after :class:`MultiaSyncDataCollector` has received one (the first
-            batch of each worker has version 0).
+            ``update_policy_weights_``. This counts the policy version up before :class:`MultiSyncDataCollector` begins
+            a batch (its first batch has version 1), and after :class:`MultiaSyncDataCollector` has received one (the
+            first batch of each worker has version 0).
         preemptive_threshold: workers in lockstep: fraction of the workers, 0 to 1, that must have finished their batch;
             then the others end theirs at the next step. Missing frames are zeros, with ``traj_ids`` -1 and False in
             ``("collector", "mask")``.
