@@ -32,45 +32,45 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
     A subclass assigns ``observation_spec``, ``action_spec``, ``reward_spec`` and ``done_spec`` (shapes include
     ``batch_size``) and writes three methods:
 
-    * ``_reset(tensordict) -> TensorDict``: the first data of an episode: observations, optionally done entries, no
-      reward. ``tensordict`` is None or what ``reset`` was given; after the end of an episode, when the next one begins
-      by itself, it holds masks and ``env_info`` alone, so that no state of the last one is taken over. Where it holds a
-      mask ``"_reset"`` (``[*B, 1]``, one for each done level), only rows that are True have to be reset; what is
-      returned for the others is dropped. A class that says ``_supports_set_state = True`` takes ``set_state`` too, see
+    * ``_reset(tensordict) -> TensorDict``: return the first data of an episode: observations, optionally done entries,
+      no reward. ``tensordict`` is None or the argument of ``reset``. In automatic resets, after the end of an episode,
+      it holds masks and ``env_info`` alone, so that no state of the last episode is used. If it holds a mask
+      ``"_reset"`` (``[*B, 1]``, one for each done level), only rows that are True have to be reset; the data that is
+      returned for other rows is dropped. A class with ``_supports_set_state = True`` takes ``set_state`` too, see
       ``reset``.
-    * ``_step(tensordict) -> TensorDict``: observations, reward and done entries after the action in ``tensordict``. A
-      new TensorDict, not the one it was given. ``done`` may be left out where ``terminated`` is given, and the other
-      way round. Rewards and done entries take the shapes of their specs, where they have as many elements, and all of
-      it their dtypes, where those are floating or hold the same values.
-    * ``_set_seed(seed) -> None``: seed the generator. The seed holds from the next reset on.
+    * ``_step(tensordict) -> TensorDict``: return observations, reward and done entries after the action in
+      ``tensordict``, in a new TensorDict. ``done`` may be left out if ``terminated`` is there, and the other way round.
+      Rewards and done entries are reshaped to their specs if the number of elements matches. All entries are cast to
+      the dtypes of their specs if those are floating or hold the same values.
+    * ``_set_seed(seed) -> None``: seed the generator. The seed takes effect in the next reset.
 
-    What happens at the edges:
+    Edge cases:
 
-    * ``step`` after the episode has ended is the environment's choice; reset first.
-    * ``reset`` forgets the running episode. ``reset(td)`` writes into ``td`` and returns it, masks removed.
-    * data given to ``step`` and ``reset`` has the batch size of the environment, unless it is not ``batch_locked``.
-    * a tensor that the environment returned is never changed by it afterwards.
+    * ``step`` after the end of an episode is undefined unless the environment defines it; reset first.
+    * ``reset`` drops the current episode. ``reset(td)`` writes into ``td`` and returns it without masks.
+    * data passed to ``step`` and ``reset`` has the batch size of the environment, unless it is not ``batch_locked``.
+    * the environment never changes a tensor after it has returned it.
 
     Args:
-        device: where inputs and outputs are, or None to claim nothing.
+        device: the device of inputs and outputs; None if the data has no fixed device.
         batch_size: leading dimensions of all data.
         run_type_checks: check every step against the specs, not only the first, and refuse data of another dtype.
         allow_done_after_reset: accept an episode that has ended when it begins.
-        spec_locked: lock the specs when the outermost ``__init__`` has ended; until then they can be edited in place.
+        spec_locked: lock the specs at the end of the outermost ``__init__``; until then they can be edited in place.
         auto_reset: the environment resets itself in ``_step``: where done is True, the observations that ``_step``
-            returns are the first of the next episode. They become the next root, and no reset is asked for.
-        auto_reset_replace: put NaN (-1 for whole numbers, False for bool) where the last observation of such an episode
-            would be; False leaves the first observation of the next episode there.
+            returns are the first of the next episode. They become the next root, and ``_reset`` is not called.
+        auto_reset_replace: put NaN (-1 for whole numbers, False for bool) in the place of the last observation of such
+            an episode; False leaves the first observation of the next episode there.
         compile: True, or a dict of arguments, calls :meth:`compile` at the end.
-        policy: a module that will act. What it needs of an environment is appended: an ``InitTracker``, and the primers
-            that its parts offer (``make_tensordict_primer()``), where the environment lacks them. What is returned then
-            is a :class:`~steppe.transforms.TransformedEnv`.
+        policy: a module that will act. The transforms that it needs are appended if they are missing: an
+            ``InitTracker``, and the primers of its parts (``make_tensordict_primer()``). The result then is a
+            :class:`~steppe.transforms.TransformedEnv`.
 
-    Every class takes ``spec_locked``, ``auto_reset``, ``auto_reset_replace``, ``compile`` and ``policy``, also where
-    its ``__init__`` has no such arguments.
+    Every class takes ``spec_locked``, ``auto_reset``, ``auto_reset_replace``, ``compile`` and ``policy``, even if its
+    ``__init__`` does not.
     """
 
-    #: What this class keeps of the environment.
+    #: The state that this class keeps.
     base_state: BaseState
 
     def __init__(
@@ -118,7 +118,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         policy: Any = None,
         compile: bool | dict[str, Any] | None = None,
     ) -> Any:
-        """What comes after the outermost ``__init__``; the arguments are those that it did not name."""
+        """Finish the construction, after the outermost ``__init__``; takes the arguments that it does not name."""
         state = self.base_state
         if not state.initialized:
             raise StateError(
@@ -149,7 +149,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         self.base_state.auto_reset = AutoResetMemory(replace=replace) if wanted else None
 
     def _prepared_for(self, policy: Any) -> Any:
-        """This environment with the transforms that a policy needs, or itself where it has all of them."""
+        """Return this environment with the transforms that a policy needs, or itself if it has all of them."""
         from steppe.transforms import transforms_for_policy
 
         env: Any = self
@@ -182,12 +182,12 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
 
         Args:
             max_steps: how many steps at most.
-            policy: see :func:`~steppe.envs.as_policy`; what it returns is added to the root. By default random
-                actions, drawn in blocks from the generator that ``set_seed`` seeds, the same in every class, so that
-                one seed gives one data set; without a seed they follow torch's global generator.
+            policy: see :func:`~steppe.envs.as_policy`; its output is added to the root. By default random actions,
+                drawn in blocks from the generator that ``set_seed`` seeds, in the same way in every class, so that a
+                seed always gives the same data; without a seed they follow torch's global generator.
             callback: called as ``callback(env, td)`` after each step.
-            actions: actions to play instead of a policy: an iterable with one entry for each step. Where it has a
-                length, that limits ``max_steps``.
+            actions: actions to replay instead of a policy: an iterable with one entry for each step. Its length, if it
+                has one, limits ``max_steps``.
             auto_reset: reset first. False needs ``tensordict``, whose rows that have ended are reset.
             auto_cast_to_device: move data to the policy's device and back.
             break_when_any_done: stop when a row has ended (default). False: reset it and go on.
@@ -197,15 +197,15 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             set_truncated: mark the last step as truncated.
             out: where to write the result.
             trust_policy: the policy takes and returns a TensorDict; skip the adapter.
-            storing_device: where the result is kept.
-            set_state: how the first reset takes ``tensordict``; see :meth:`reset`.
+            storing_device: the device of the result.
+            set_state: passed to the first reset; see :meth:`reset`.
 
         Returns:
             Data of batch size ``[*B, T]``, last dimension named ``"time"``, ``T <= max_steps``.
 
         Raises:
             TypeError: both ``break_when_any_done`` and ``break_when_all_done``.
-            PolicyError, ActionError: the policy does not fit.
+            PolicyError, ActionError: the policy does not fit the environment.
         """
         plan = plan_rollout(
             self,
@@ -236,14 +236,14 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
             uses.note_run()
         return finish_rollout(plan, result)
 
-    # -- specs found out from data ---------------------------------------------------------------------------------
+    # -- specs inferred from data ----------------------------------------------------------------------------------
 
     def settle_reward_spec(self, tensordict: TensorDictBase | None = None) -> None:
-        """Find out, where nobody has declared a reward, whether there is one, by a reset and a step.
+        """Find out whether the environment has a reward, by a reset and a step, if ``reward_spec`` was not assigned.
 
         An environment that assigns no ``reward_spec`` has a reward at ``"reward"``, unless its first step returns none.
-        Who lays out data before the first step calls this. Random states are left as they were, except those of the
-        environment's own that nothing can save; where it cannot be stepped, nothing is found out.
+        Code that lays out data before the first step calls this method. Random states are restored, except those of the
+        environment itself that cannot be saved. If the environment cannot be stepped, nothing changes.
 
         Args:
             tensordict: data to reset from.
@@ -267,17 +267,17 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         observation_key: Any = None,
         reward_key: Any = "reward",
     ) -> EnvBase:
-        """Replace all specs by those of the data of two steps; for an environment whose specs nobody has written.
+        """Replace all specs by specs inferred from the data of two steps, for an environment without specs.
 
-        What data does not show is left open: leaves are Unbounded (NonTensor for what is no tensor), actions too, and
-        sizes that differ between the steps are dynamic.
+        Data does not show domains: leaves are Unbounded (NonTensor for values that are not tensors), actions too. Sizes
+        that differ between the two steps are dynamic.
 
         Args:
             policy: takes a TensorDict and returns it with the action.
             tensordict: data to reset from; its entries become the state spec.
             action_key: one key or a list of keys that the policy writes.
-            done_key: one key or a list of keys; by default whatever is called done, terminated or truncated.
-            observation_key: one key or a list of keys; by default all that ``_step`` returns beside reward and done.
+            done_key: one key or a list of keys; by default all entries called done, terminated or truncated.
+            observation_key: one key or a list of keys; by default all other entries that ``_step`` returns.
             reward_key: one key or a list of keys.
 
         Returns:
@@ -298,7 +298,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         return self
 
     def check_env_specs(self, *args: Any, **kwargs: Any) -> None:
-        """Hold a few random steps against the specs; see :func:`~steppe.envs.check_env_specs`."""
+        """Compare the data of a few random steps with the specs; see :func:`~steppe.envs.check_env_specs`."""
         from steppe.envs.checks.spec_check import check_env_specs
 
         check_env_specs(self, *args, **kwargs)
@@ -306,22 +306,22 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
     # -- life -----------------------------------------------------------------------------------------------------
 
     def append_transform(self, transform: Any) -> Any:
-        """Return a :class:`~steppe.transforms.TransformedEnv` of this environment with ``transform`` in it."""
+        """Return a :class:`~steppe.transforms.TransformedEnv` of this environment with ``transform``."""
         from steppe.transforms import TransformedEnv
 
         return TransformedEnv(self, transform)
 
     def check_in_batch(self) -> None:
-        """Refuse to be inside a batch, where the environment cannot work there; called by the batch that made it."""
+        """Raise an error if the environment does not work inside a batch; called by the batch that made it."""
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        """Release what the environment holds. Calling it again does nothing.
+        """Release the resources of the environment. A second call does nothing.
 
         Args:
-            raise_if_closed: raise where it is closed already.
+            raise_if_closed: raise an error if it is closed already.
 
         Raises:
-            ClosedError: it is closed already and ``raise_if_closed`` is set.
+            ClosedError: it is closed already, and ``raise_if_closed`` is set.
         """
         if self.is_closed and raise_if_closed:
             raise ClosedError(f"{type(self).__name__} is closed already.")
@@ -330,30 +330,30 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close(raise_if_closed=False)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Not a function: an environment that is called was meant to be a factory."""
+        """Raise an error: an environment was passed where a function that makes one is needed."""
         raise NotSupported(
             f"{type(self).__name__} is an environment, not a factory, and cannot be called. "
             "Pass a function that makes one: ParallelEnv(4, lambda: make())."
         )
 
     def compile(self, warmup: int | None = None, **kwargs: Any) -> Any:
-        """Let ``_step`` be compiled by ``torch.compile``, for an environment of tensor operations.
+        """Compile ``_step`` with ``torch.compile``, for environments of tensor operations.
 
         Copies and pickles of the environment are not compiled.
 
         Args:
-            warmup: how many steps to take before that as they are.
+            warmup: how many steps to run uncompiled first.
             **kwargs: for ``torch.compile``: ``backend``, ``mode``, ``fullgraph``, ...
 
         Returns:
             The environment itself.
 
-        Where the steps do not go through ``_step``, those of an array environment and of a batch, nothing is compiled,
-        and one warning says why.
+        If steps do not go through ``_step`` (array environments and batches), nothing is compiled, and one warning says
+        why.
         """
         compile_step(self, EnvBase, warmup, kwargs)
         return self
@@ -364,7 +364,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         return self
 
     def empty_cache(self) -> None:
-        """Forget what was derived from the specs."""
+        """Clear everything that was derived from the specs."""
         self.specs_changed()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -388,7 +388,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         """Change how the workers of a :class:`~steppe.batched.ParallelEnv` run, before they start.
 
         Raises:
-            NotSupported: there are no workers.
+            NotSupported: the environment has no workers.
         """
         raise NotSupported(
             f"{type(self).__name__} has no workers to configure. Give {sorted(kwargs) or 'such arguments'} to "
@@ -407,14 +407,14 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         to_numpy: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Let ``gymnasium.make(id)`` (or gym's) make environments of this class.
+        """Register this class in gymnasium (or gym), so that ``gymnasium.make(id)`` makes it.
 
         >>> PendulumEnv.register_gym("Swing-v0", max_episode_steps=200)  # doctest: +SKIP
 
         Args:
-            id: what the library's ``make`` will know it by.
-            entry_point: what makes the environment instead of this class: an id of steppe's, or a callable.
-            transform: appended to the environment, a clone for each.
+            id: the id in the library.
+            entry_point: makes the environment instead of this class: an id of steppe, or a callable.
+            transform: appended to the environment; each environment gets a clone.
             to_numpy: give observations as numpy arrays instead of tensors.
             **kwargs: ``backend``, ``info_keys``, ``max_episode_steps``, ``reward_threshold``, ``nondeterministic``,
                 ``order_enforce``, ``autoreset``, ``disable_env_checker`` and ``apply_api_compatibility``, see

@@ -1,8 +1,8 @@
 """``done``, ``terminated``, ``truncated``: completing them, and the reset mask of each level.
 
-Every level of the data that has a done entry ends by itself: the root, or a group of agents. At every level
-``done = terminated | truncated``, and the mask that resets it is ``"_reset"`` beside it. A mask at one level overrides
-those below it.
+Every level of the data with a done entry ends by itself: the root, or a group of agents. At every level
+``done = terminated | truncated``, and its reset mask is the entry ``"_reset"`` of the same level. A mask overrides the
+masks at levels below it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class DoneGroup:
 
     Attributes:
         prefix: keys of the level, ``()`` for the root.
-        names: which of done, terminated, truncated it has.
+        names: which of done, terminated and truncated the level has.
     """
 
     prefix: tuple[str, ...]
     names: tuple[str, ...]
 
     def key(self, name: str) -> Any:
-        """The key of ``name`` at this level."""
+        """Return the key of ``name`` at this level."""
         return (*self.prefix, name) if self.prefix else name
 
     @property
@@ -79,9 +79,9 @@ def done_groups(spec: Composite, prefix: tuple[str, ...] = ()) -> list[DoneGroup
 
 
 def complete_done_spec(spec: Composite) -> Composite:
-    """Return a copy in which every level has ``done`` and ``terminated`` (``truncated`` stays optional).
+    """Return a copy in which every level has ``done`` and ``terminated``; ``truncated`` stays optional.
 
-    An empty spec gets the three entries at its root.
+    If the spec is empty, its root gets all three entries.
     """
     if spec.is_empty():
         leaf = Categorical(2, shape=(*spec.shape, 1), dtype=torch.bool, device=spec.device)
@@ -101,19 +101,19 @@ def complete_done_spec(spec: Composite) -> Composite:
 
 
 def is_complete_done_spec(spec: Composite) -> bool:
-    """Tell whether every level that has done entries has ``done`` and ``terminated``, and some level has them."""
+    """Return whether every level with done entries has ``done`` and ``terminated``, and there is such a level."""
     groups = done_groups(spec)
     return bool(groups) and all({"done", "terminated"} <= set(group.names) for group in groups)
 
 
 def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Composite) -> None:
-    """Write the done entries that an environment left out, from those that it gave.
+    """Write the done entries that an environment left out, derived from those that it returned.
 
-    Only ``done``: it is taken as ``terminated``. ``terminated`` or ``truncated`` without ``done``: their union.
-    Nothing at all: False.
+    If only ``done`` is there, ``terminated`` is a copy of it. If ``done`` is missing, it is the union of the other two.
+    Without any done entry, all are False.
 
     Raises:
-        SpecError: only ``done`` and ``truncated`` are given, so what ``terminated`` is cannot be known.
+        SpecError: only ``done`` and ``truncated`` are there, so that ``terminated`` is unknown.
     """
     for group in groups:
         if not group.prefix and type(tensordict) is TensorDict:
@@ -135,11 +135,11 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
         if terminated is None and done is not None:
             terminated = done.clone()
         elif done is None and (terminated is not None or truncated is not None):
-            given = [value for value in (terminated, truncated) if value is not None]
-            done = given[0] | given[1] if len(given) == 2 else given[0].clone()
-        found = {"done": done, "terminated": terminated, "truncated": truncated}
+            flags = [value for value in (terminated, truncated) if value is not None]
+            done = flags[0] | flags[1] if len(flags) == 2 else flags[0].clone()
+        completed = {"done": done, "terminated": terminated, "truncated": truncated}
         for name in missing:
-            value = found[name]
+            value = completed[name]
             if value is None:
                 leaf = spec[group.key(name)]
                 shape, device = leaf.shape, leaf.device
@@ -155,7 +155,7 @@ def complete_done(tensordict: TensorDictBase, groups: list[DoneGroup], spec: Com
 
 
 def _complete_terminated(level: dict[str, Any], names: tuple[str, ...]) -> bool:
-    """The most frequent case, 3 times faster: what an environment gives is ``terminated`` alone."""
+    """Complete a level with ``terminated`` alone, the common case, 3 times faster; return False for other levels."""
     terminated = level.get("terminated")
     if terminated is None or "done" in level or "truncated" in level:
         return False
@@ -166,9 +166,9 @@ def _complete_terminated(level: dict[str, Any], names: tuple[str, ...]) -> bool:
 
 
 def reset_mask(tensordict: TensorDictBase, group: DoneGroup) -> torch.Tensor | None:
-    """Return the mask that a level is reset with, or None where it is reset whole.
+    """Return the mask of a level, or None if all rows of the level are reset.
 
-    A mask above overrides: it is returned for the levels below it, expanded by the caller where shapes differ.
+    A mask at a level above overrides it; the caller expands that mask if shapes differ.
     """
     for depth in range(len(group.prefix) + 1):
         key = (*group.prefix[:depth], "_reset") if depth else "_reset"

@@ -1,4 +1,4 @@
-"""What an environment says of itself beside its specs: batch size, device, settings, and how its data looks."""
+"""EnvAttributes: the attributes of an environment beside its specs, such as batch size and device."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["EnvAttributes"]
 
 
 class EnvAttributes(SpecViews, Module):
-    """The attributes of :class:`~steppe.envs.EnvBase`; it is no environment by itself."""
+    """The attributes of :class:`~steppe.envs.EnvBase`. Not an environment by itself."""
 
-    #: Whether data must have exactly the environment's batch size. False for functions of their input.
+    #: Whether data must have exactly the environment's batch size. False: it may have any.
     _batch_locked: bool = True
-    #: Whether its ``_step`` and ``_reset`` are those of other environments.
+    #: Whether ``_step`` and ``_reset`` step and reset other environments.
     steps_others: bool = False
     #: Whether it is a batch that makes its environments itself: ``update_kwargs`` changes the arguments it makes them
     #: with, until it has started.
     makes_its_envs: bool = False
-    #: Whether ``step_mdp`` may change the data of the step that it is given.
+    #: Whether ``step_mdp`` may change its argument.
     edits_frames: bool = False
-    #: Whether ``_reset`` takes a keyword ``set_state``, and begins at the state in its data where that is True.
+    #: Whether ``_reset`` takes a keyword ``set_state``; if that is True, it begins at the state in its data.
     _supports_set_state: bool = False
-    #: Whether batch size, device and specs are there to be read. False for a batch that has not been started, where
-    #: reading one of them makes its environments.
+    #: Whether batch size, device and specs are known. False for a batch that has not been started: reading one of them
+    #: makes its environments.
     _is_described: bool = True
 
     @property
     def batch_size(self) -> torch.Size:
-        """Leading dimensions of all data and of every spec. Assigning expands specs that had no batch."""
+        """Leading dimensions of all data and of every spec. Assigning it changes the specs too."""
         return self.base_state.batch_size
 
     @batch_size.setter
@@ -55,29 +55,29 @@ class EnvAttributes(SpecViews, Module):
 
     @property
     def batch_dims(self) -> int:
-        """How many batch dimensions there are."""
+        """The number of batch dimensions."""
         return len(self.batch_size)
 
     ndim = batch_dims
 
     def ndimension(self) -> int:
-        """The same as ``batch_dims``."""
+        """Return ``batch_dims``."""
         return len(self.batch_size)
 
     def numel(self) -> int:
-        """How many environments the batch holds; 1 without a batch."""
+        """Return the number of environments in the batch; 1 without a batch."""
         return self.batch_size.numel()
 
     @property
     def batch_locked(self) -> bool:
-        """Whether data must have the environment's batch size. False: any batch size (with one of its own: that)."""
+        """Whether data must have the environment's batch size. False: any, if the environment has no batch size."""
         return self._batch_locked
 
     @batch_locked.setter
     def batch_locked(self, value: bool) -> None:
         if isinstance(getattr(type(self), "_batch_locked", None), property):
             raise NotSupported(
-                f"{type(self).__name__}.batch_locked is that of its base: assign env.base_env.batch_locked."
+                f"{type(self).__name__}.batch_locked is read from its base: assign env.base_env.batch_locked."
             )
         self._batch_locked = bool(value)
         self.specs_changed()
@@ -89,7 +89,7 @@ class EnvAttributes(SpecViews, Module):
 
     @property
     def device(self) -> torch.device | None:
-        """Where inputs and outputs are, or None. Change it with ``to``."""
+        """The device of inputs and outputs, or None. Change it with ``to``."""
         return self.base_state.device
 
     @device.setter
@@ -132,21 +132,21 @@ class EnvAttributes(SpecViews, Module):
 
     @property
     def row_writer(self) -> Any:
-        """What writes the data of its steps into rows of arrays, a :class:`~steppe.envs.RowWriter`; None without one.
+        """The :class:`~steppe.envs.RowWriter` that writes the data of steps into rows of arrays, or None.
 
-        Rollouts, batches and collectors step through it where there is one, and on TensorDicts otherwise;
-        ``row_problem`` says why there is none.
+        Rollouts, batches and collectors step through it. Without one they step on TensorDicts, and ``row_problem`` says
+        why.
         """
         return None
 
     @property
     def row_problem(self) -> str | None:
-        """Why there is no ``row_writer``; None where there is one."""
+        """Why the environment has no ``row_writer``; None if it has one."""
         return f"{type(self).__name__} steps on TensorDicts."
 
     @property
     def shard_writer(self) -> Any:
-        """What writes its row in a shard of a batch, a :class:`~steppe.envs.RowWriter`; None without one.
+        """The :class:`~steppe.envs.RowWriter` of its row in a shard of a batch, or None.
 
         The ``row_writer``, or one that writes loose entries too (text, sizes that vary), for which a batch has a place.
         """
@@ -156,13 +156,13 @@ class EnvAttributes(SpecViews, Module):
     def join_rows(cls, envs: list[Any]) -> Any:
         """Return one :class:`~steppe.envs.RowWriter` for environments of this class in a batch, or None.
 
-        Called where each of them has a ``shard_writer``, all with the same specs.
+        A batch calls it if each of them has a ``shard_writer`` and all have the same specs.
         """
         return None
 
     @property
     def env_info_spec(self) -> Composite:
-        """What ``reset(env_info=...)`` may be given for each row. Empty by default."""
+        """The values that ``reset(env_info=...)`` takes for each row. Empty by default."""
         spec = self.base_state.env_info_spec
         return spec if spec is not None else Composite({}, shape=self.batch_size)
 
@@ -172,7 +172,7 @@ class EnvAttributes(SpecViews, Module):
 
     @property
     def has_dynamic_specs(self) -> bool:
-        """Whether some entry has a size that is only known at run time (``-1``)."""
+        """Whether some entry has a dynamic size (``-1``)."""
         return bool(
             self.cached(
                 "dynamic",
@@ -188,7 +188,7 @@ class EnvAttributes(SpecViews, Module):
     def passed_through_keys(self) -> tuple[Any, ...]:
         """Keys of states that a step copies from the root to ``next``, unless a policy has written them there.
 
-        The environment computes nothing from them: a primer added them for a recurrent policy, for example.
+        The environment does not use them: a primer has added them for a recurrent policy, for example.
         """
         return ()
 
@@ -198,7 +198,7 @@ class EnvAttributes(SpecViews, Module):
         return self.cached("groups", lambda: done_groups(self.full_done_spec))
 
     def to(self, device: Any) -> Any:  # type: ignore[override]
-        """Move specs, parameters and the data to come to ``device``; returns the environment."""
+        """Move the environment to ``device``: its specs, its parameters and the data of later steps; return it."""
         device = torch.device(device)
         if device == self.device:
             return self
@@ -208,7 +208,7 @@ class EnvAttributes(SpecViews, Module):
         return self
 
     def fake_tensordict(self) -> TensorDictBase:
-        """Zeros of everything that one step holds, root and ``next``: what buffers are made from."""
+        """Return zeros for all entries of one step, root and ``next``, from which buffers are made."""
         root: TensorDictBase = self.full_observation_spec.zero()
         for spec in (self.full_done_spec, self.full_state_spec, self.full_action_spec):
             root.update(spec.zero())
@@ -218,15 +218,15 @@ class EnvAttributes(SpecViews, Module):
         return root
 
     def spec_hint(self, key: NestedKey) -> str:
-        """What errors add about an entry that is not as its spec says: whose it is, where the environment knows more.
+        """Return what errors add about an entry that does not fit its spec: which transform wrote it, for example.
 
         Args:
-            key: of the entry, without ``"next"``.
+            key: the key of the entry, without ``"next"``.
         """
         return ""
 
     def add_truncated_keys(self) -> Any:
-        """Add a ``truncated`` entry at each done level that lacks one; returns the environment."""
+        """Add a ``truncated`` entry at each done level that lacks one, and return the environment."""
         spec = self.full_done_spec.clone()
         for group in done_groups(spec):
             if "truncated" not in group.names:
@@ -235,12 +235,12 @@ class EnvAttributes(SpecViews, Module):
         return self
 
     def check_open(self, what: str) -> None:
-        """Raise ClosedError where the environment is closed; ``what`` was called, for errors."""
+        """Raise a ClosedError if the environment is closed; ``what`` is the method that was called."""
         if self.base_state.is_closed:
             raise ClosedError(f"{type(self).__name__}.{what} was called after close(): make a new environment.")
 
     def check_batch(self, tensordict: TensorDictBase, what: str) -> None:
-        """Raise SpecError where data does not have the environment's batch size; ``what`` was called, for errors."""
+        """Raise a SpecError if data does not have the environment's batch size; ``what`` is the method called."""
         if not isinstance(tensordict, TensorDictBase):
             steps = what.startswith("step")
             taken = "a TensorDict with the action" if steps else "a TensorDict"
@@ -257,7 +257,7 @@ class EnvAttributes(SpecViews, Module):
         )
 
     def register_collector(self, collector: Any) -> None:
-        """Remember, weakly, the collector that steps this environment, for transforms that ask it something."""
+        """Keep a weak reference to the collector that steps this environment, for transforms that need it."""
         self.base_state.collector = weakref.ref(collector)
 
     @property
@@ -268,7 +268,7 @@ class EnvAttributes(SpecViews, Module):
 
 
 def _rebatched(spec: Composite, old: torch.Size, new: torch.Size) -> Composite:
-    """A spec with another batch size."""
+    """Return a spec with another batch size."""
     for _ in old:
         spec = spec[0]
     return spec.expand(torch.Size((*new, *spec.shape)))

@@ -1,4 +1,4 @@
-"""``reset(env_info=...)``: values for a reset, held against what an environment declares to take."""
+"""``reset(env_info=...)``: the values of a reset, checked against ``env_info_spec``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["env_info_values", "native_info"]
 def env_info_values(
     env: EnvAttributes, given: Mapping[str, Any], *, rows: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return what a reset is given as tensors of the dtypes of ``env.env_info_spec``.
+    """Return the values of a reset as tensors of the dtypes of ``env.env_info_spec``.
 
     Args:
         env: the environment.
         given: a value for each key of its ``env_info_spec``.
-        rows: how many rows of the batch the values are for, where not for all of them.
+        rows: for how many rows of the batch the values are; all by default.
 
     Raises:
         SpecError: a key is missing or unknown, a value has another shape, or the environment takes none.
@@ -66,7 +66,7 @@ def _wrong_names(env: EnvAttributes, given: Mapping[str, Any], names: list[str])
 
 
 def native_info(info: TensorDictBase | None) -> dict[str, Any] | None:
-    """One row of env_info as Python numbers and lists."""
+    """Return one row of env_info as Python numbers and lists."""
     if info is None:
         return None
     return {str(key): value.tolist() if isinstance(value, torch.Tensor) else value for key, value in info.items()}

@@ -1,4 +1,4 @@
-"""What surrounds the ``__init__`` of an environment: arguments that every class takes, and what is done at its end."""
+"""EnvMeta: the metaclass of environments, which adds arguments to every class and finishes the construction."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from steppe.errors import SpecError
 
 __all__ = ["EnvMeta", "check_takes_one"]
 
-#: Taken by every class, also where its ``__init__`` neither names them nor hands further keywords on.
+#: Taken by every class, even if its ``__init__`` neither names them nor passes further keywords on.
 _FOR_ALL = frozenset({"spec_locked", "auto_reset", "auto_reset_replace", "policy", "compile"})
 
-#: What authors write, and what it is given in one place.
-_GIVEN = {
+#: Signatures of the methods that authors write.
+_SIGNATURES = {
     "_reset": "def _reset(self, tensordict, **kwargs)",
     "_step": "def _step(self, tensordict)",
     "_set_seed": "def _set_seed(self, seed)",
@@ -25,21 +25,21 @@ _GIVEN = {
 class EnvMeta(ABCMeta):
     """The metaclass of :class:`~steppe.envs.EnvBase`.
 
-    It makes an environment, and when the outermost ``__init__`` has ended calls ``_finish_construction``, which locks
-    the specs: until then a class and those below it can edit them in place. Copies and pickles of an environment do not
-    come this way; they are as locked as what they were made from.
+    At the end of the outermost ``__init__`` it calls ``_finish_construction``, which locks the specs: until then a
+    class and its subclasses can edit them in place. Copies and pickles of an environment are not made by the metaclass;
+    their specs are locked if those of the original are.
 
-    It is an ABCMeta, so that an environment can be an abstract class as well.
+    It is an ABCMeta, so that an environment can also be an abstract class.
 
     Raises:
-        SpecError: when an environment is made whose ``_reset`` or ``_step`` has no parameter for the data. Its class
-            may be defined, because a subclass may write the method anew. ``set_seed`` says the same of ``_set_seed``.
+        SpecError: an environment is made whose ``_reset`` or ``_step`` has no parameter for the data. Defining the
+            class raises no error, because a subclass may override the method. ``set_seed`` checks ``_set_seed``.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
         locked = namespace.get("batch_locked")
         if isinstance(locked, bool):
-            # As an attribute it would hide the property, which all checks would go past.
+            # A class attribute would hide the property, which all checks read.
             namespace = {**namespace, "_batch_locked": locked}
             del namespace["batch_locked"]
         return super().__new__(mcs, name, bases, namespace, **kwargs)
@@ -56,13 +56,13 @@ class EnvMeta(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """What ``inspect.signature`` and ``help`` show: that of ``__init__``."""
+        """The signature of ``__init__``, for ``inspect.signature`` and ``help``."""
         _self, *others = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
         return inspect.Signature(others)
 
 
 def check_takes_one(owner: type, name: str) -> None:
-    """Raise a SpecError where a method that authors write has no parameter for the one thing that it is given.
+    """Raise a SpecError if a method that authors write has no parameter for its argument.
 
     Args:
         owner: the class of the environment.
@@ -76,12 +76,12 @@ def check_takes_one(owner: type, name: str) -> None:
     code = function.__code__
     if code.co_argcount <= bound and not code.co_flags & inspect.CO_VARARGS:
         raise SpecError(
-            f"{owner.__name__}.{name}{inspect.signature(function)} has no parameter for what it is given: write "
-            f"{_GIVEN[name]}."
+            f"{owner.__name__}.{name}{inspect.signature(function)} has no parameter for its argument: write "
+            f"{_SIGNATURES[name]}."
         )
 
 
 def _taken(cls: type, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Take out of ``kwargs`` what every class takes, except what the ``__init__`` of this one names itself."""
+    """Remove from ``kwargs`` the arguments that every class takes, unless ``__init__`` names them, and return them."""
     own = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
     return {name: kwargs.pop(name) for name in _FOR_ALL if name in kwargs and name not in own}

@@ -1,4 +1,4 @@
-"""Reset and step: what happens around the ``_reset`` and ``_step`` that an environment defines."""
+"""ResetAndStep: ``reset`` and ``step`` around the ``_reset`` and ``_step`` of an environment."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["ResetAndStep"]
 
 
 class ResetAndStep(EnvAttributes):
-    """How :class:`~steppe.envs.EnvBase` begins episodes and acts; it is no environment by itself.
+    """Resets and steps of :class:`~steppe.envs.EnvBase`. Not an environment by itself.
 
-    Actions are checked, done entries completed, the first reset and step held against the specs, and the masks
-    ``"_reset"`` and ``"_step"`` kept.
+    They check actions, complete done entries, compare the first reset and step with the specs, and apply the masks
+    ``"_reset"`` and ``"_step"``.
     """
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -50,28 +50,28 @@ class ResetAndStep(EnvAttributes):
         """Begin an episode.
 
         Args:
-            tensordict: data to reset in place. Where it holds ``"_reset"`` masks (``[*B, 1]`` or ``[*B]`` bool, one for
+            tensordict: data to reset in place. If it holds ``"_reset"`` masks (``[*B, 1]`` or ``[*B]`` bool, one for
                 each done level), rows that are False keep their values. A mask at the root overrides nested ones.
-            env_info: values for each row that the environment may read, a dict or TensorDict that fits
+            env_info: values for each row that the environment may read: a dict or TensorDict that fits
                 ``env_info_spec``.
-            set_state: True begins at the state in ``tensordict``, without drawing a new one; False draws one whatever
-                ``tensordict`` holds. None, the default, leaves it to the environment.
-            **kwargs: handed to ``_reset``. Wrappers hand them on to the library: ``env.reset(options={...})``. Of a
-                batch, ``batch.reset(list_of_kwargs=[...])`` gives each environment its own. A seed is given with
-                :meth:`set_seed`.
+            set_state: True begins at the state in ``tensordict``; False draws a new state even if ``tensordict`` holds
+                one. None, the default, leaves the choice to the environment.
+            **kwargs: passed to ``_reset``. Wrappers pass them to the library: ``env.reset(options={...})``. A batch
+                takes separate ones for each environment: ``batch.reset(list_of_kwargs=[...])``. Use :meth:`set_seed`
+                for seeds.
 
         Returns:
             ``tensordict``, or a new TensorDict, with observations and done entries; no reward.
 
         Raises:
-            NotSupported: ``set_state=True``, and the environment cannot be put into a state.
-            SpecError: the data does not have the environment's batch size, ``_reset`` returned something else than
-                its specs say, or a row has ended right after its reset.
+            NotSupported: ``set_state=True``, and the environment cannot be set to a state.
+            SpecError: the data does not have the environment's batch size, the data of ``_reset`` does not fit the
+                specs, or a row has ended right after its reset.
             ClosedError: the environment is closed.
         """
         self.check_open("reset")
         self.base_state.uses.note()
-        # At a reset that nobody asked for, TorchRL's name for what its environments are shown.
+        # TorchRL passes this flag on automatic resets, too.
         masks_alone = kwargs.pop("select_reset_only", False)
         if tensordict is None and env_info is None and set_state is None and not kwargs:
             rows = self.row_steps
@@ -100,7 +100,7 @@ class ResetAndStep(EnvAttributes):
         return self.settle_reset(given, fresh, masks)
 
     def _without_state(self, given: TensorDictBase, kwargs: dict[str, Any]) -> tuple[TensorDictBase, dict[str, Any]]:
-        """What ``_reset`` gets when an episode begins because another one has ended, and with which arguments."""
+        """Return the data and the arguments of ``_reset`` in an automatic reset: no state of the last episode."""
         if self.steps_others:
             return given, {**kwargs, "select_reset_only": True}
         shown = given.select(*self.reset_keys, "env_info", strict=False)
@@ -109,7 +109,13 @@ class ResetAndStep(EnvAttributes):
     def settle_reset(
         self, given: TensorDictBase | None, fresh: TensorDictBase, masks: dict[Any, torch.Tensor] | None = None
     ) -> TensorDictBase:
-        """Check what a reset gave and write it into ``given`` where the masks in it (by default) are True."""
+        """Check the result of ``_reset``, and write it into ``given`` where the masks are True.
+
+        Args:
+            given: the data that is reset, or None.
+            fresh: the result of ``_reset``.
+            masks: by level; by default those in ``given``.
+        """
         groups = self.done_groups
         if masks is None:
             masks = requested_masks(given, groups) if given is not None else {}
@@ -146,22 +152,23 @@ class ResetAndStep(EnvAttributes):
     # -- step ---------------------------------------------------------------------------------------------------------
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Act once.
+        """Take one step.
 
         Args:
-            tensordict: data with the action, of the shape of ``action_spec``, and the state where the environment has
-                one. An action of another dtype is converted, in ``tensordict`` too, if that loses nothing. A mask
-                ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values, or 0 where the
-                data has none. Entries of ``"next"`` that the environment does not write are kept.
+            tensordict: data with the action, of the shape of ``action_spec``, and with the state if the environment has
+                one. An action of another dtype is converted, in ``tensordict`` too, if no information is lost. A mask
+                ``"_step"`` (``[*B]`` bool) steps some rows only: the others get their previous values, or 0 if the data
+                has none. Entries of ``"next"`` that the environment does not write are kept.
 
         Returns:
-            ``tensordict`` itself, with the outcome under ``"next"``.
+            ``tensordict`` itself, with the results under ``"next"``.
 
         Raises:
-            ActionError: the action is missing, of the wrong shape, of a dtype whose values the spec's does not hold, or
-                chooses what is not there: a one-hot row without a single 1, a category out of range. Bounds of
-                continuous actions are left to the environment.
-            SpecError: the data does not have the environment's batch size, or what ``_step`` returned does not fit.
+            ActionError: the action is missing, has the wrong shape or a dtype that cannot be converted without loss, or
+                is not a valid choice: a one-hot row without exactly one 1, a category out of range. The environment
+                handles the bounds of continuous actions.
+            SpecError: the data does not have the environment's batch size, or the data of ``_step`` does not fit the
+                specs.
             ClosedError: the environment is closed.
         """
         rows = self._plain_rows(tensordict)
@@ -187,13 +194,13 @@ class ResetAndStep(EnvAttributes):
             raise SpecError(f"{type(self).__name__}._step must return a new TensorDict, not the one it was given.")
         state = self.base_state
         if "reward" in state.undeclared:
-            # The first step settles whether an environment that has declared no reward has one.
+            # The first step shows whether an environment that has declared no reward has one.
             state.undeclared.discard("reward")
             if isinstance(following, TensorDictBase) and following.get("reward", None) is None:
                 self.assign_spec("reward", Composite({}, shape=self.batch_size))
         first = "step" not in state.validated
         if first:
-            expectation = self._expectation  # this step may have shown that there is no reward
+            expectation = self._expectation  # made anew if this step has shown that the environment has no reward
         expectation.complete(following)
         expectation.adjust(following, "step", first=first, casts=not self.run_type_checks)
         if first:
@@ -206,20 +213,20 @@ class ResetAndStep(EnvAttributes):
         return following
 
     def _find_extra_outputs(self, following: TensorDictBase) -> None:
-        """Note which entries a step returns that no spec describes: they are no part of the next root."""
+        """Note which entries of a step no spec describes: the next root does not get them."""
         known = {*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys, *self.action_keys}
-        found = following.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
-        extra = {key for key in found if key not in known}
+        keys = following.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+        extra = {key for key in keys if key not in known}
         if extra != self.base_state.extra_outputs:
             self.base_state.extra_outputs = extra
             (self.base_state.cache or {}).pop("step_plan", None)
             self.row_writer_changed()
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Act once, and reset the rows that ended.
+        """Take one step, and reset the rows that ended.
 
         Returns:
-            Two TensorDicts: ``tensordict`` with ``"next"`` (the true outcome, last observations included), and the root
+            Two TensorDicts: ``tensordict`` with ``"next"`` (the true results, last observations included), and the root
             of the next step, in which rows that ended hold the first data of a new episode.
         """
         rows = self._plain_rows(tensordict)
@@ -229,7 +236,7 @@ class ResetAndStep(EnvAttributes):
         return self._step_and_maybe_reset(tensordict)
 
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Do what ``step_and_maybe_reset`` does, on TensorDicts."""
+        """Run ``step_and_maybe_reset`` on TensorDicts."""
         tensordict = self.step(tensordict)
         return tensordict, self.maybe_reset(self.step_mdp(tensordict))
 
@@ -240,13 +247,13 @@ class ResetAndStep(EnvAttributes):
         return tensordict
 
     def any_done(self, tensordict: TensorDictBase) -> bool:
-        """Tell whether some row has ended; writes the masks ``"_reset"`` (a copy of done) into ``tensordict`` if so."""
+        """Return whether some row has ended; if so, write ``"_reset"`` masks (copies of done) into ``tensordict``."""
         return any_done(tensordict, self.done_groups, write_masks=True)
 
     def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         """Return the root of the next step: observations, state and done entries of ``next``, other entries kept.
 
-        The reward is left behind unless it is part of the state, and so is what the environment returns without a spec.
+        The reward is dropped unless it is part of the state, and so are entries of ``next`` without a spec.
 
         Args:
             next_tensordict: data with ``"next"``. Its tensors are those of the result too.
@@ -255,7 +262,7 @@ class ResetAndStep(EnvAttributes):
 
     @property
     def keeps_step_plan(self) -> bool:
-        """Whether ``step_mdp`` does what ``step_plan`` says, and nothing else."""
+        """Whether ``step_mdp`` is not overridden, so that it does what ``step_plan`` says."""
         return type(self).step_mdp is ResetAndStep.step_mdp
 
     @property
@@ -269,13 +276,13 @@ class ResetAndStep(EnvAttributes):
         drop_next = [*rewards, *self.base_state.extra_outputs]
         return StepPlan(drop_root=rewards + list(self.done_keys), drop_next=drop_next)
 
-    # -- which way a step takes ---------------------------------------------------------------------------------------
+    # -- the code path of a step --------------------------------------------------------------------------------------
 
-    # A step goes through rows where the row writer is numpy alone, and on TensorDicts otherwise.
+    # A step goes through rows if the row writer runs no torch code, and through TensorDicts otherwise.
 
     @property
     def row_steps(self) -> RowSteps | None:
-        """Steps on TensorDicts that go through rows; None where there is no row writer of that kind."""
+        """Steps on TensorDicts that go through rows; None if there is no row writer, or it runs torch code."""
         rows: Any = self.base_state.row_steps
         if rows is Unknown:
             writer = self.row_writer
@@ -286,7 +293,7 @@ class ResetAndStep(EnvAttributes):
         return rows  # type: ignore[no-any-return]
 
     def _plain_rows(self, tensordict: TensorDictBase) -> RowSteps | None:
-        """What makes a step of all there is in ``tensordict``; None where a step is more than that."""
+        """Return the RowSteps for a step of this data; None if it has a mask, or must be checked against the specs."""
         state = self.base_state
         rows: Any = state.row_steps
         if rows is Unknown:
@@ -296,13 +303,13 @@ class ResetAndStep(EnvAttributes):
         level, batch_size, _, _ = parts_of(tensordict)
         if batch_size != rows.batch_size or "_step" in level or state.is_closed or state.run_type_checks:
             return None
-        # A batch comes from a library as it is: its first step is held against the specs.
+        # Data of a batch is not checked row by row as it is written, so its first step is compared with the specs.
         if batch_size and "step" not in state.validated:
             return None
         return rows  # type: ignore[no-any-return]
 
     def row_writer_changed(self) -> None:
-        """Look up the row writer anew; call it if something other than the specs decides whether there is one."""
+        """Clear what was derived from the row writer; call it if the row writer depends on more than the specs."""
         state = self.base_state
         state.row_steps = state.row_problem = Unknown
         state.idle_loop = None
@@ -311,7 +318,7 @@ class ResetAndStep(EnvAttributes):
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
-        """Act in some rows of the batch.
+        """Step some rows of the batch.
 
         Args:
             tensordict: ``[k]`` data with the actions of those rows.
@@ -319,7 +326,7 @@ class ResetAndStep(EnvAttributes):
                 slice.
 
         Returns:
-            ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not touched.
+            ``tensordict`` with ``"next"``, batch size ``[k]``. Other rows are not stepped.
         """
         return step_at(self, tensordict, rows)
 
@@ -337,44 +344,44 @@ class ResetAndStep(EnvAttributes):
         return reset_at(self, tensordict, rows, env_info=env_info)
 
     def checked_rows(self, rows: Any, what: str) -> torch.Tensor:
-        """Rows of the batch as ``[k]`` int64; ``what`` was called with them, for errors."""
+        """Return rows of the batch as ``[k]`` int64, checked; ``what`` is the method called, for errors."""
         return check_rows(self, rows, what)
 
     def note_use(self) -> None:
-        """Note a use of the environment, for collectors that would otherwise join its episodes over it.
+        """Note a use of the environment, so that a collector does not join the episodes before and after it.
 
-        ``reset`` and ``step`` do so. A class whose own ``step_and_maybe_reset`` calls neither calls this.
+        ``reset`` and ``step`` do so. A class whose own ``step_and_maybe_reset`` calls neither must call this method.
         """
         self.base_state.uses.note()
 
     # -- for environments that are made of others ---------------------------------------------------------------------
 
     def unstepped(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What ``next`` holds where no row is stepped: the values of the root, and rewards of 0."""
+        """Return the ``next`` of rows that are not stepped: the values of the root, and rewards of 0."""
         return skipped_next(self, tensordict)
 
     def requested_masks(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
-        """The ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
+        """Return the ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
         return requested_masks(tensordict, self.done_groups)
 
     @staticmethod
     def put_next(tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-        """Put ``following`` under ``"next"``, with the entries there that it does not have; returns ``tensordict``."""
+        """Put ``following`` under ``"next"``, keep the other entries there, and return ``tensordict``."""
         return put_next(tensordict, following)
 
     def is_validated(self, what: str) -> bool:
-        """Whether the data of a first ``"step"`` or ``"reset"`` has been held against the specs."""
+        """Return whether the data of the first ``"step"`` or ``"reset"`` has been compared with the specs."""
         return what in self.base_state.validated
 
     def check_action(self, tensordict: TensorDictBase, *, rows: Any = None) -> None:
-        """Hold the actions in ``tensordict`` against their specs; one whose dtype is another is converted there.
+        """Compare the actions in ``tensordict`` with their specs, and convert those of another dtype there.
 
         Args:
-            tensordict: data with the actions; where it has a mask ``"_step"``, only rows that are True count.
-            rows: ``[k]``, the rows of the batch that the data is of, where it is not of all.
+            tensordict: data with the actions. If it has a mask ``"_step"``, only rows that are True are checked.
+            rows: ``[k]``, the rows of the batch to which the data belongs; all by default.
 
         Raises:
-            ActionError: one is missing, or does not fit.
+            ActionError: an action is missing or does not fit.
         """
         self._expectation.check_action(tensordict, rows=rows)
 
@@ -393,7 +400,7 @@ class ResetAndStep(EnvAttributes):
 
 
 def _misnamed(env: ResetAndStep, name: str) -> str:
-    """A hint where a class defines the method that users call instead of the one that environments write."""
+    """Return a hint if a class defines the method that users call instead of the one that authors write."""
     if getattr(type(env), name) is getattr(ResetAndStep, name):
         return ""
     return f" It defines {name}: call that _{name}, and let it return a TensorDict; {name} itself comes with EnvBase."

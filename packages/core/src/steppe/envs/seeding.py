@@ -1,4 +1,4 @@
-"""The chain of seeds, which gives each environment of a batch its own, and random states that are kept."""
+"""The chain of seeds, which gives each environment of a batch its own seed, and saved random states."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def next_seed(seed: int) -> int:
 
 @contextmanager
 def random_state_kept(env: EnvBase) -> Iterator[None]:
-    """Leave the random states of torch, numpy, Python and the environment's random actions as they were."""
+    """Restore the random states of torch, numpy, Python and the environment's random actions at the end."""
     generator = env.base_state.generator
     mine = generator.get_state() if generator is not None else None
     python, numpy = random.getstate(), np.random.get_state()

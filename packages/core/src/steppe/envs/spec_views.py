@@ -1,4 +1,4 @@
-"""The specs of an environment: full Composites, their short forms, their key lists and their lock."""
+"""SpecViews: the specs of an environment, their short forms, key lists and lock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _full(kind: str) -> property:
 
 
 def _short(kind: str) -> property:
-    """A leaf for kinds whose key is known beforehand; observations and states always need their keys."""
+    """Return the property of the short form: a leaf, except for observations and states, which need their keys."""
 
     def get(self: SpecViews) -> Spec:
         spec = self._full_spec(kind)
@@ -48,7 +48,7 @@ def _short(kind: str) -> property:
         get.__doc__ = f"The same as ``full_{kind}_spec``, a Composite."
     else:
         get.__doc__ = (
-            f"The only {kind} leaf where it sits at the key {kind!r}, otherwise the full Composite. "
+            f"The {kind} leaf if it is the only one and its key is {kind!r}, otherwise the full Composite. "
             f"Assigning takes a leaf (put at {kind!r}) or a Composite."
         )
     return property(get, set_)
@@ -102,7 +102,7 @@ def _key(kind: str) -> property:
             raise KeyError(f"{kind}_key: this environment has {len(keys)} {kind} keys, {keys}. Use {kind}_keys.")
         return keys[0]
 
-    get.__doc__ = f"The only {kind} key. Raises KeyError where there are several."
+    get.__doc__ = f"The only {kind} key. Raises a KeyError if there are several."
     return property(get)
 
 
@@ -113,11 +113,11 @@ def _single_leaf(kind: str, spec: Composite) -> Spec:
 
 
 class SpecViews:
-    """Mixin of :class:`~steppe.envs.EnvBase`: everything about its specs.
+    """The specs of :class:`~steppe.envs.EnvBase`. Not an environment by itself.
 
-    Specs can be edited in place (``self.observation_spec["x"] = ...``) until the outermost ``__init__`` has ended. Then
-    they are locked, unless the environment was made with ``spec_locked=False``: a locked Composite refuses to be edited
-    in place, because key lists and plans are derived from it once. Assign a new one instead.
+    Specs can be edited in place (``self.observation_spec["x"] = ...``) until the end of the outermost ``__init__``.
+    Then they are locked, unless the environment was made with ``spec_locked=False``: a locked Composite cannot be
+    edited in place, because key lists and plans are derived from it once. Assign a new one instead.
     """
 
     base_state: BaseState
@@ -158,7 +158,7 @@ class SpecViews:
 
     @property
     def done_key(self) -> Any:
-        """The only key whose last part is ``"done"``. Raises KeyError where there are several groups."""
+        """The only key whose last part is ``"done"``. Raises a KeyError if there are several groups."""
         keys = [key for key in self.done_keys if (key if isinstance(key, str) else key[-1]) == "done"]
         if len(keys) != 1:
             raise KeyError(f"done_key: this environment has {len(keys)} done keys, {keys}. Use done_keys.")
@@ -166,7 +166,7 @@ class SpecViews:
 
     @property
     def done_keys_groups(self) -> list[list[Any]]:
-        """Done keys, a list for each level that ends by itself (root first)."""
+        """Done keys: a list for each level that ends by itself, the root first."""
         return self.cached("done_groups", lambda: [list(group.keys) for group in done_groups(self.full_done_spec)])
 
     @property
@@ -174,7 +174,7 @@ class SpecViews:
         """The mask that resets each done level: same prefix, last part ``"_reset"``."""
         return self.cached("reset_keys", lambda: [group.reset_key for group in done_groups(self.full_done_spec)])
 
-    # Where a subclass computes its specs from another environment, these two are what it overrides.
+    # A subclass that computes its specs from another environment overrides the next two methods.
     def _full_spec(self, kind: str) -> Composite:
         specs = self.base_state.specs
         if kind not in specs:
@@ -203,7 +203,7 @@ class SpecViews:
         elif tuple(spec.shape) != tuple(batch_size) and len(spec.shape) == 0:
             spec = Composite(dict(spec.items()), shape=batch_size, device=spec.device)
         self._check_spec(kind, spec)
-        # The caller's spec stays theirs: it is not locked, and later edits of it change nothing here.
+        # The copy is locked, and not the caller's spec; later edits of the caller's spec change nothing here.
         spec = complete_done_spec(spec) if kind == "done" else spec.clone()
         state = self.base_state
         device = state.device
@@ -216,7 +216,7 @@ class SpecViews:
         self.specs_changed()
 
     def _assign_specs_again(self, change: Callable[[Composite], Composite] | None = None) -> None:
-        """Assign what there is, changed: batch size or device may be others now."""
+        """Assign all specs again after batch size or device have changed, with ``change`` applied to each."""
         undeclared = set(self.base_state.undeclared)
         for kind, spec in list(self.base_state.specs.items()):
             self.assign_spec(kind, spec if change is None else change(spec))
@@ -224,7 +224,7 @@ class SpecViews:
         self.specs_changed()
 
     def _check_spec(self, kind: str, spec: Composite) -> None:
-        """Refuse specs whose shapes do not begin with the batch size, and done entries that have another name."""
+        """Raise a SpecError if a shape does not begin with the batch size, or a done entry has another name."""
         batch_size = self.batch_size
         if tuple(spec.shape[: len(batch_size)]) != tuple(batch_size):
             raise SpecError(
@@ -241,18 +241,18 @@ class SpecViews:
                 )
             if kind in ("reward", "done") and len(leaf.shape) == len(batch_size):
                 raise SpecError(
-                    f"The {kind} entry {key!r} needs a last dimension of its own: shape {(*batch_size, 1)}, "
+                    f"The {kind} entry {key!r} needs a last dimension beside the batch: shape {(*batch_size, 1)}, "
                     f"found {tuple(leaf.shape)}."
                 )
         if kind == "done":
             done_groups(spec)
 
     def settle_specs(self) -> None:
-        """Check and lock the specs as they are at the end of ``__init__``, however they were edited there."""
+        """Check and lock the specs at the end of ``__init__``, where they may have been edited in place."""
         specs = self.base_state.specs
         for kind in list(specs):
             if kind in self.base_state.undeclared and specs[kind].is_empty():
-                del specs[kind]  # it was looked at, no more
+                del specs[kind]  # it was read, but not assigned
                 continue
             self._check_spec(kind, specs[kind])
             if kind == "done" and not is_complete_done_spec(specs[kind]):
@@ -262,19 +262,19 @@ class SpecViews:
         self.specs_changed()
 
     def specs_changed(self) -> None:
-        """Forget everything derived from specs. While they may be edited in place, nothing is kept at all."""
+        """Clear everything that was derived from the specs. While they may be edited in place, nothing is cached."""
         self.base_state.cache = {} if self.base_state.constructed else None
 
     def cached(self, name: str, make: Callable[[], _T]) -> _T:
-        """What ``make`` returns, made once until the specs change."""
+        """Return the result of ``make``, which is called again only after the specs have changed."""
         cache = self.base_state.cache
         if cache is None:
             return make()
         if name in cache:
-            found: _T = cache[name]
-            return found
+            result: _T = cache[name]
+            return result
         value = make()
-        # Whoever reads a spec that nobody has assigned makes it, which begins a new cache.
+        # Reading a spec that was never assigned makes a default, which replaces the cache.
         if self.base_state.cache is not None:
             self.base_state.cache[name] = value
         return value
@@ -284,7 +284,7 @@ class SpecViews:
 
     @property
     def specs(self) -> Composite:
-        """``input_spec`` and ``output_spec`` in one Composite: all that a buffer needs to know of an environment."""
+        """``input_spec`` and ``output_spec`` in one Composite, from which buffers are made."""
         return Composite({"input_spec": self.input_spec, "output_spec": self.output_spec}, shape=self.batch_size)
 
     def _unpack(self, spec: Composite, kinds: tuple[str, ...]) -> None:
@@ -297,7 +297,7 @@ class SpecViews:
 
     @property
     def is_spec_locked(self) -> bool:
-        """Whether the specs refuse to be edited in place; False until the outermost ``__init__`` has ended."""
+        """Whether the specs cannot be edited in place; False until the end of the outermost ``__init__``."""
         return self.base_state.constructed and self.base_state.spec_locked
 
     @is_spec_locked.setter
@@ -305,7 +305,7 @@ class SpecViews:
         self.set_spec_lock_(mode)
 
     def set_spec_lock_(self, mode: bool = True) -> Any:
-        """Lock or unlock all specs; returns the environment. Either forgets what was derived from them.
+        """Lock or unlock all specs, clear everything that was derived from them, and return the environment.
 
         Inside ``__init__`` it decides whether they are locked at its end.
         """
@@ -316,7 +316,7 @@ class SpecViews:
         return self
 
     def _check_disjoint(self) -> None:
-        """Refuse a key that two of the specs claim. Runs once, when the environment is first used."""
+        """Raise a SpecError if two specs have the same key. Runs once, when the environment is first used."""
         for kinds in (OUTPUT_KINDS, INPUT_KINDS):
             seen: dict[Any, str] = {}
             for kind in kinds:
@@ -331,12 +331,12 @@ class SpecViews:
 def _underscored(kind: str) -> property:
     def refuse(self: SpecViews, spec: Any) -> None:
         raise AttributeError(
-            f"_{kind}_spec is no spec of {type(self).__name__}, and would be ignored: assign self.{kind}_spec."
+            f"_{kind}_spec is not a spec of {type(self).__name__} and would be ignored: assign self.{kind}_spec."
         )
 
     return property(None, refuse)
 
 
-# Not in the class body, where a method of a subclass that has such a name would seem to override it.
+# Set after the class body, so that a method of that name in a subclass is not reported as an override.
 for _kind in SPEC_KINDS:
     setattr(SpecViews, f"_{_kind}_spec", _underscored(_kind))

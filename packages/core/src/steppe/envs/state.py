@@ -1,4 +1,4 @@
-"""What EnvBase keeps of an environment, in one typed object."""
+"""BaseState: the state of an EnvBase, in one typed object."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _thread = threading.get_ident
 
 
 class Unknown:
-    """Stands for what has not been worked out yet, where None is an answer. The class itself is the value."""
+    """Marks a value that has not been worked out yet, if None is a valid value. The class itself is the mark."""
 
 
 class Uses:
-    """Counts how often the user of an environment changed, for whoever continues an episode and must find it intact.
+    """Counts how often the user of an environment changed, so that collectors notice that others have stepped it.
 
     A user is a thread, or an object that has claimed the environment: a collector claims it after each batch. Any use
-    after that, in the same thread too, is a change. Environments that step the same simulator share one counter: a
+    after that, even in the same thread, is a change. Environments that step the same simulator share one counter: a
     :class:`~steppe.transforms.TransformedEnv` and its base, a batch and its views.
 
     Attributes:
         user: the thread that used the environment last, or the object that has claimed it.
-        changes: how often ``user`` became another one.
-        runs: who steps the environment in a loop at the moment, which notes its use at the beginning and the end only.
+        changes: how often ``user`` has changed.
+        runs: the loops that step the environment at the moment. A loop notes its use only when it begins and ends.
     """
 
     __slots__ = ("changes", "runs", "user")
@@ -56,45 +56,45 @@ class Uses:
             self.changes += 1
 
     def note_run(self) -> None:
-        """Note the beginning or the end of a loop of steps; one inside the loop of another user is a change."""
+        """Note the beginning or the end of a loop of steps; a loop inside another loop is a change."""
         self.note()
         if self.runs:
             self.changes += 1
 
     def claim(self, user: object) -> int:
-        """Let any use from now on count as a change, and return the count."""
+        """Count any use from now on as a change, and return the count."""
         self.user = user
         return self.changes
 
 
-# What a copy works out for itself, or must not share with what it was made from.
+# Attributes that a copy works out for itself, or must not share with the original.
 _NOT_COPIED = ("cache", "row_steps", "row_problem", "changes", "idle_loop", "collector", "uses")
 
 
 @dataclass(slots=True)
 class BaseState:
-    """The attributes of :class:`~steppe.envs.EnvBase`, at ``env.base_state``; there before any ``__init__`` runs.
+    """The attributes of :class:`~steppe.envs.EnvBase`, at ``env.base_state``; made before any ``__init__`` runs.
 
-    An attribute of an ``nn.Module`` takes a microsecond to set and a property 40 ns to read; what each step needs is
-    read and written here. Copies and pickles of an environment have a state of their own.
+    Setting an attribute of an ``nn.Module`` takes a microsecond, and reading a property 40 ns; so each step reads and
+    writes the attributes of this object. Copies and pickles of an environment have their own state.
 
     Attributes:
         initialized: whether ``EnvBase.__init__`` has run.
         constructed: whether the outermost ``__init__`` has ended.
-        specs: the Composite of each kind, as far as they were assigned or asked for.
-        undeclared: kinds that nobody has assigned.
-        cache: what was derived from the specs; None while they may be edited in place.
-        validated: ``"reset"`` and ``"step"``, once the data of a first one was held against the specs.
+        specs: the Composite of each kind, if it was assigned or read.
+        undeclared: the kinds in ``specs`` that were read, but never assigned.
+        cache: values derived from the specs; None while the specs may be edited in place.
+        validated: ``"reset"`` and ``"step"``, once the data of the first one was compared with the specs.
         extra_outputs: keys that a step returns and no spec describes.
-        generator: of random actions; None where they follow torch's global one.
-        action_masks: which entry of the root is the mask of which action.
+        generator: the generator of random actions; None if they follow torch's global one.
+        action_masks: the key of the mask of each action whose mask is an entry of the root.
         auto_reset: the memory of an environment that resets itself inside ``_step``.
-        row_steps: steps on TensorDicts that go through rows; None where there are none.
-        row_problem: why an array environment has no row writer; None where it has one.
-        changes: how often the specs, or the row writer, have changed.
-        idle_loop: the rows of the last rollout, prepared for the next one.
+        row_steps: steps on TensorDicts that go through rows; None if there is no row writer for them.
+        row_problem: why an array environment has no row writer; None if it has one.
+        changes: how often the specs or the row writer have changed.
+        idle_loop: the rows of the last rollout, bound to the row writer, which the next rollout uses again.
         collector: the collector that steps the environment.
-        uses: who has used the environment last.
+        uses: counts changes of the user of the environment.
     """
 
     initialized: bool = False
@@ -122,7 +122,7 @@ class BaseState:
     uses: Uses = field(default_factory=Uses)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_COPIED}
+        state = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_COPIED}
         for name in ("specs", "undeclared", "validated", "auto_reset"):
             state[name] = copy.copy(state[name])
         if self.generator is not None:

@@ -1,4 +1,4 @@
-"""Where data is not what a spec says, entry by entry, each with a likely cause."""
+"""Compare data with its specs, entry by entry, and name a likely cause of each disagreement."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Finding:
-    """One disagreement. Two of the same kind at the same key count as one, whatever their texts say.
+    """One disagreement. Two of the same kind at the same key are equal, even if their texts differ.
 
     Attributes:
         kind: ``"missing"``, ``"extra"``, ``"type"``, ``"dtype"``, ``"shape"``, ``"device"``, ``"domain"``, ...
-        key: where, or None.
-        text: key, what was expected, what was found, what to do.
+        key: the key of the entry, or None.
+        text: the key, the expected value, the value found, and what to do.
     """
 
     kind: str
@@ -54,10 +54,10 @@ def compare(
     """Yield every disagreement between data and its spec.
 
     Args:
-        spec: what the data should be. Further batch dimensions in front are allowed in the data.
+        spec: the spec of the data. The data may have further batch dimensions in front.
         data: data of one reset or step.
         prefix: put in front of the keys in the texts.
-        spare: keys that may be in the data without a spec; None allows any.
+        spare: keys that the data may have without a spec; None allows all.
         what: the method that returned the data: ``"reset"``, ``"step"`` or ``"action"``.
         domains: also check that values are in their domains, bounds for example.
     """
@@ -201,5 +201,5 @@ def _at(path: Path) -> str:
 
 
 def _finding(kind: str, path: Path, said: str) -> Finding:
-    """What is said of the entry at a path."""
+    """Return a finding about the entry at a path."""
     return Finding(kind, path, f"{_at(path)} {said}")

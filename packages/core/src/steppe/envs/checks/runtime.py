@@ -1,4 +1,4 @@
-"""What the specs promise of one step, and the checks that hold data against it."""
+"""Checks of the data of steps: the action in each step, everything else in the first one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Expectation", "check_reset_done", "validate"]
 class Expectation:
     """Shapes and dtypes of an environment's data, read from its specs once.
 
-    Shapes are those behind the batch, so that environments which take any batch size are checked too.
+    Shapes are without the batch dimensions, so that environments that take any batch size are checked too.
     """
 
     def __init__(self, env: EnvAttributes) -> None:
@@ -36,11 +36,11 @@ class Expectation:
         self.observations = self._leaves(env, env.full_observation_spec)
         self.rewards = self._leaves(env, env.full_reward_spec)
         self.dones = self._leaves(env, env.full_done_spec)
-        # What is not quite as the specs say, and is made so at each reset and step: found at the first of them.
+        # Entries to reshape or cast in each reset and step, worked out in the first one.
         self._adjustments: dict[str, list[tuple[Any, torch.Size | None, torch.dtype | None]]] = {}
         self._adjusts = not env.steps_others
         self._strict = False
-        # Environments that return all their done entries need no completing: one set operation for each level tells.
+        # One set operation for each level shows whether all done entries are there, and none must be added.
         self._done_levels = [(group.prefix, frozenset(group.names)) for group in self.groups]
 
     def _leaves(self, env: EnvAttributes, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
@@ -55,22 +55,22 @@ class Expectation:
         return found
 
     def check_action(self, tensordict: TensorDictBase, *, acting: Any = None, rows: Any = None) -> None:
-        """Refuse data whose action is missing or does not fit; convert in it what has another dtype.
+        """Check the actions in ``tensordict``, and convert those of another dtype there.
 
         Args:
-            tensordict: data with the actions. Where it has a mask ``"_step"``, only rows that are True count.
-            acting: the same mask, where the data does not have it.
-            rows: ``[k]``, the rows of the batch that the data is of, where it is not of all.
+            tensordict: data with the actions. If it has a mask ``"_step"``, only rows that are True are checked.
+            acting: the mask, if the data does not have it.
+            rows: ``[k]``, the rows of the batch to which the data belongs; all by default.
 
         Raises:
-            ActionError: naming the key, what is expected and what was found.
+            ActionError: an action is missing or does not fit; with its key, the expected value and the one found.
         """
         lead = tensordict.batch_size
         for rule in self.actions:
             key = rule.key
             try:
                 value = _entry(tensordict, key)
-            except RuntimeError:  # it is there, in rows that cannot be read as one tensor; each row's own check follows
+            except RuntimeError:  # rows of a lazy stack with different shapes: each row is checked when it is stepped
                 continue
             if value is None:
                 raise missing_action(tensordict, key)
@@ -86,7 +86,7 @@ class Expectation:
 
     @contextmanager
     def strictly(self) -> Iterator[None]:
-        """Leave dtypes as they are meanwhile, for a check of what an environment returns."""
+        """Do not cast data inside the ``with`` block, to check the dtypes that an environment returns."""
         saved, self._adjustments, self._strict = self._adjustments, {}, True
         try:
             yield
@@ -94,16 +94,16 @@ class Expectation:
             self._adjustments, self._strict = saved, False
 
     def adjust(self, data: TensorDictBase, what: str, *, first: bool, casts: bool) -> None:
-        """Make the data of a reset or step what the specs say, in place, where that loses nothing.
+        """Reshape and cast the data of a reset or step to the specs, in place, if no information is lost.
 
-        Done entries take the shape of their spec, as rewards do: an environment returns ``done=True``. Numbers take the
-        dtype of their spec where that is floating, or holds all values of theirs.
+        Done entries are reshaped to their specs, as rewards are, so that an environment may return ``done=True``.
+        Values are cast to the dtype of their spec if that is floating, or holds all values of their dtype.
 
         Args:
-            data: what the environment returned.
+            data: the data that the environment returned.
             what: ``"reset"`` or ``"step"``.
-            first: whether it is the first of its kind, which shows what there is to do for all.
-            casts: whether dtypes are made those of the specs.
+            first: whether it is the first reset or step, which shows what has to be done in all of them.
+            casts: whether to cast.
         """
         if first or self._strict:
             self._adjustments[what] = self._found_adjustments(data, what, casts and not self._strict)
@@ -116,7 +116,7 @@ class Expectation:
     def _found_adjustments(
         self, data: TensorDictBase, what: str, casts: bool
     ) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
-        found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
+        adjustments: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
         leaves = [*self.observations, *self.dones, *(self.rewards if what == "step" else [])]
         for key, shape, dtype in leaves if self._adjusts else []:
             try:
@@ -130,11 +130,11 @@ class Expectation:
             reshaped = reshaped and value.numel() == (data.batch_size + shape).numel()
             cast = casts and value.dtype is not dtype and _holds(dtype, value.dtype)
             if reshaped or cast:
-                found.append((key, shape if reshaped else None, dtype if cast else None))
-        return found
+                adjustments.append((key, shape if reshaped else None, dtype if cast else None))
+        return adjustments
 
     def complete(self, following: TensorDictBase) -> None:
-        """Fill in done entries and give rewards the shape of their spec."""
+        """Complete the done entries, and reshape rewards to their specs."""
         if not isinstance(following, TensorDictBase):
             raise SpecError(
                 f"{self.name}._step must return a TensorDict, found {type(following).__name__}. Write: return "
@@ -159,7 +159,7 @@ class Expectation:
 
 
 def _entry(data: TensorDictBase, key: Any) -> Any:
-    """``data.get(key, None)``, in a tenth of the time where plain TensorDicts hold a tensor there."""
+    """Return ``data.get(key, None)``, in a tenth of the time for a tensor in TensorDicts."""
     if type(data) is not TensorDict:
         return data.get(key, None)
     if type(key) is str:
@@ -173,7 +173,7 @@ def _entry(data: TensorDictBase, key: Any) -> Any:
 
 
 def _has_all(data: TensorDictBase, prefix: tuple[str, ...], names: frozenset[str]) -> bool:
-    """Whether plain TensorDicts lead to a level that has these entries."""
+    """Return whether the level at ``prefix`` is a TensorDict with these entries."""
     level: Any = data
     for name in prefix:
         if type(level) is not TensorDict:
@@ -220,10 +220,10 @@ def validate(env: EnvAttributes, data: TensorDictBase, given: TensorDictBase | N
 
 
 def check_reset_done(fresh: TensorDictBase, groups: list[DoneGroup], masks: dict[Any, torch.Tensor], name: str) -> None:
-    """Refuse a reset after which a row has ended.
+    """Raise a SpecError if a row has ended right after its reset.
 
     Raises:
-        SpecError: naming the entry and the way to allow it.
+        SpecError: a done entry is True; the text says how to allow that.
     """
     for group in groups:
         mask = masks.get(group.prefix)

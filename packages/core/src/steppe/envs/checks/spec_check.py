@@ -1,4 +1,4 @@
-"""check_env_specs: all disagreements between an environment's specs and its data, at once."""
+"""check_env_specs: list all disagreements between an environment's specs and its data."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def check_env_specs(
     *,
     steps: int = 3,
 ) -> None:
-    """Hold a few random steps against the specs of an environment.
+    """Compare the data of a few random steps with the specs of an environment.
 
-    Of an array environment it also finds what ``reset_into`` and ``step_into`` leave unwritten, and what is lost when
-    numpy casts a value into its row. Such an environment is reset and stepped a few times more for that.
+    For an array environment it also finds entries that ``reset_into`` and ``step_into`` do not write, and values that
+    change when numpy casts them into their row. Such an environment is reset and stepped a few times more.
 
-    Buffers, batches and collectors are laid out from specs, so this must pass before an environment goes into one.
+    Buffers, batches and collectors are laid out from specs, so this must pass before an environment is used in one.
 
     Args:
-        env: the environment; it is reset and stepped. The random states of torch, numpy and Python, and that of the
-            environment's random actions, are left as they were. Its own generator is not, as nothing can save it.
-        return_contiguous: also try to stack the steps into one TensorDict; by default where no size is dynamic.
+        env: the environment; it is reset and stepped. The random states of torch, numpy, Python and the environment's
+            random actions are restored at the end. The generator of the environment itself cannot be.
+        return_contiguous: also try to stack the steps into one TensorDict; by default if no size is dynamic.
         check_dtype: compare dtypes too.
         seed: seed for the environment and the random actions during the check.
         tensordict: data to reset from, for environments that take a state. It is not changed.
-        break_when_any_done: False goes on after the end of an episode, which checks resets after ends too (default);
+        break_when_any_done: False continues after the end of an episode, which also checks automatic resets (default);
             True stops there; ``"both"`` does both.
-        steps: how many steps at most.
+        steps: maximum number of steps.
 
     Raises:
-        SpecError: listing every disagreement with its key, what was expected, what was found, and a likely cause.
+        SpecError: listing every disagreement with its key, the expected value, the value found, and a likely cause.
     """
     modes = [True, False] if break_when_any_done == "both" else [bool(break_when_any_done)]
     found: dict[Finding, str] = {}
@@ -60,9 +60,9 @@ def check_env_specs(
     with random_state_kept(env), _validation_left_out(env):
         for where, finding in _written(env, steps):
             found.setdefault(finding, where)
-        # What is said of a row that was not written, or lost something, would only mislead.
+        # Further findings about a row that was not written, or was cast, would only mislead.
         explained = {finding.key for finding in found}
-        # It would stop there again.
+        # An environment that raised an error would raise it again.
         stopped = any(finding.kind == "stopped" for finding in found)
         for stop_at_done in [] if stopped else modes:
             if seed is not None:
@@ -85,7 +85,7 @@ def check_env_specs(
 
 
 def _written(env: EnvBase, steps: int) -> Iterator[tuple[str, Finding]]:
-    """What is wrong with the rows that an array environment writes, also one with transforms behind it."""
+    """Check the rows that an array environment writes, also if it has transforms."""
     while (base := env._modules.get("base_env")) is not None:
         env = base  # type: ignore[assignment]
     writer = None if env.is_closed else env.row_writer
@@ -104,7 +104,7 @@ def _said(env: EnvBase, finding: Finding) -> str:
 def _episode(
     env: EnvBase, start: TensorDictBase | None, steps: int, stop_at_done: bool, frames: list[TensorDictBase]
 ) -> Iterator[tuple[str, Finding]]:
-    """Reset and step at random; yield what does not fit and where it was seen first. Frames are left in ``frames``."""
+    """Reset and step at random; yield each finding with the call that returned the data. Append to ``frames``."""
     root_spec, next_spec = spec_of_data(env, "reset"), spec_of_data(env, "step")
     carried = set(env.state_keys) | set(env.action_keys)
     if start is not None:
@@ -146,7 +146,7 @@ def _episode(
 
 
 def _noted(data: Any, where: str, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any, torch.Tensor, torch.Tensor]]:
-    """The tensors of what was returned, each with a copy of what it holds now."""
+    """Yield the tensors of returned data, each with a copy of its current values."""
     if isinstance(data, LazyStackedTensorDict):
         for row in data.unbind(data.stack_dim):
             yield from _noted(row, where, path)
@@ -160,7 +160,7 @@ def _noted(data: Any, where: str, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
-    """The tensors that hold something else than when they were returned."""
+    """Yield a finding for each tensor that has changed since it was returned."""
     for where, key, now, then in returned:
         one, other = now.detach(), then
         if one.is_floating_point():
@@ -174,7 +174,7 @@ def _changed(returned: list[Any]) -> Iterator[tuple[str, Finding]]:
 
 
 def _is_lazy(env: EnvBase) -> bool:
-    """Whether some data cannot be stacked by nature: rows that differ, or values that are no tensors."""
+    """Return whether the data cannot be stacked: rows differ, or values are not tensors."""
 
     def lazy(data: Any) -> bool:
         if is_non_tensor(data) or isinstance(data, LazyStackedTensorDict):
@@ -186,9 +186,9 @@ def _is_lazy(env: EnvBase) -> bool:
 
 @contextmanager
 def _validation_left_out(env: EnvBase) -> Iterator[None]:
-    """The first reset and step of an environment are checked by itself, which would stop at the first of them."""
+    """Turn off the environment's own check of its first reset and step, which would raise at the first finding."""
     for kind in SPEC_KINDS:
-        env._full_spec(kind)  # specs that are made at their first use start the validation anew
+        env._full_spec(kind)  # default specs are made when they are first read, which turns the check on again
     state = env.base_state
     before, checks = state.validated, state.run_type_checks
     state.validated, state.run_type_checks = {"reset", "step"}, False

@@ -1,7 +1,7 @@
-"""What an array environment writes into its rows, and what it leaves out: for ``check_env_specs``.
+"""Find what array environments do not write into their rows, or write wrongly, for ``check_env_specs``.
 
-Numpy casts and repeats silently whatever it is given. Here rows hold a random pattern before each reset and step, so
-that what was not written is found; and they look at each value that is written, for what a cast has lost of it.
+Numpy casts and repeats values without an error. Here rows are filled with a random pattern before each reset and step,
+which shows what is not written, and each value that is written is compared with what the row keeps of it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from steppe.storage import TensorDictBuilder
 
 __all__ = ["watch_rows"]
 
-#: How often a reset or step is tried again, because an entry held the pattern: a byte does so by chance.
+#: How often a reset or step is repeated if an entry still holds the pattern: a written byte equals it by chance.
 _TRIES = 5
 
 
 def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, Finding]]:
-    """Reset and step an environment at random, and yield what is wrong with what it writes, and where it was seen.
+    """Reset and step an environment at random, and yield each finding with the call in which it was seen.
 
     Args:
         env: an array environment.
-        layout: of its row.
-        steps: how many steps to take at least.
+        layout: the layout of its row.
+        steps: minimum number of steps.
     """
     flags: list[Finding] = []
     root, following = _Notes(layout.observations), _Notes(layout.written)
@@ -43,7 +43,7 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     rows = Rows(
         layout, {**root.arrays, **done}, {**following.arrays, **{name: flag.copy() for name, flag in done.items()}}
     )
-    loop = Loop(EnvRows([RecordingProxy(env, lambda found: flags.extend(_flags(found)))], layout), rows)
+    loop = Loop(EnvRows([RecordingProxy(env, lambda result: flags.extend(_flags(result)))], layout), rows)
     for _ in range(_TRIES):
         with root.watching():
             loop.reset((0,))
@@ -55,7 +55,8 @@ def watch_rows(env: Any, layout: RowLayout, steps: int) -> Iterator[tuple[str, F
     seen = rows.root
     for step in range(1, steps + _TRIES + 1):
         data = build({key: torch.from_numpy(np.array(seen[key][0])) for key in layout.root_keys})
-        # Views of a part refer to the array that has the memory, so it is given arrays of their own.
+        # A view refers to the array that owns the memory. Copies own theirs, so that a view of an action that the
+        # environment keeps is counted as a reference to that action.
         actions = [_owned(one) for one in layout.actions.decode(layout.actions.rows_of(env.rand_action(data)))]
         held = _references(actions)
         with following.watching():
@@ -87,38 +88,38 @@ def _owned(action: Any) -> Any:
 
 
 def _references(actions: list[Any]) -> list[int]:
-    """How many there are to each array of an action."""
+    """Return the number of references to each array of an action."""
     arrays = [value for one in actions for value in (one.values() if isinstance(one, dict) else [one])]
     return [sys.getrefcount(array) for array in arrays if isinstance(array, np.ndarray)]
 
 
-def _flags(found: Any) -> Iterator[Finding]:
-    """What is wrong with what ``step_into`` returned, where Python could take it for two flags."""
+def _flags(result: Any) -> Iterator[Finding]:
+    """Check the type of the flags that ``step_into`` returned."""
     try:
-        values = tuple(found)
+        values = tuple(result)
     except TypeError:
-        return  # the loop says so
+        return  # the row writer raises an error
     if len(values) == 2 and not all(isinstance(value, bool | np.bool_) for value in values):
         yield Finding(
             "flags",
             "step_into",
-            f"step_into must return two bools, terminated and truncated, found {found!r}: write "
+            f"step_into must return two bools, terminated and truncated, found {result!r}: write "
             "return bool(terminated), bool(truncated).",
         )
 
 
 class _Notes:
-    """Rows of some entries, and what was noticed of each.
+    """Rows of some entries, and what was noticed about each entry.
 
     Args:
         fields: the entries.
     """
 
     def __init__(self, fields: list[RowField]) -> None:
-        #: What was wrong with values that were written.
+        #: What was wrong with the values that were written.
         self.findings: list[Finding] = []
         self.arrays: dict[Key, Any] = {}
-        #: Elements that have held the pattern after each call so far.
+        #: Elements that still held the pattern after each call so far.
         self.suspects: dict[Key, Array] = {}
         self._random = np.random.default_rng(0)
         self._called = False
@@ -129,7 +130,7 @@ class _Notes:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Fill the rows with a new pattern first, and see afterwards what of it is left."""
+        """Fill the rows with a new pattern, and find afterwards where it was not overwritten."""
         plain = {key: _bytes(array.view(np.ndarray)) for key, array in self.arrays.items()}
         patterns = {key: self._pattern(array.view(np.ndarray)) for key, array in self.arrays.items()}
         for key, pattern in patterns.items():
@@ -142,7 +143,7 @@ class _Notes:
         self.suspects = {key: held for key, held in left.items() if held.any()}
 
     def _pattern(self, array: Array) -> Array:
-        """Random bytes ``[n, itemsize]`` that no value has, where there are such; NaN for floating-point numbers."""
+        """Return random bytes ``[n, itemsize]`` that are no valid value if possible: NaN for floating-point numbers."""
         if array.dtype.kind == "b":
             return np.full(_bytes(array).shape, 0xAA, np.uint8)
         pattern: Array = self._random.integers(1, 255, _bytes(array).shape, np.uint8)
@@ -153,42 +154,40 @@ class _Notes:
         return pattern
 
     def unwritten(self, method: str) -> Iterator[Finding]:
-        """What was left of every pattern."""
+        """Yield a finding for each entry that kept every pattern."""
         for key, held in self.suspects.items():
             row = self.arrays[key][0]
             if held.all():
                 how = f"out[{key!r}][0] = value" if row.shape == (1,) else f"out[{key!r}][...] = value"
-                text = (
-                    f"{key!r} is not written by {method}: write {how} each time, what is there before may be anything."
-                )
+                text = f"{key!r} is not written by {method}: write {how} each time, the old content is arbitrary."
             else:
                 first = tuple(int(i) for i in np.unravel_index(int(held.argmax()), row.shape))
                 text = (
                     f"{key!r} is not written as a whole by {method}: {int(held.sum())} of {held.size} values are left "
-                    f"out, the first at {first}. Write all of it each time, what is there before may be anything."
+                    f"out, the first at {first}. Write all of it each time, the old content is arbitrary."
                 )
             yield Finding("unwritten", key, text)
 
 
 def _bytes(array: Array) -> Array:
-    """The memory of an array as ``[size, itemsize]``."""
+    """Return the memory of an array as bytes ``[size, itemsize]``."""
     return array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
 
 
 class _Watch:
-    """Holds what is written into one entry against what its row then keeps.
+    """Compares the values that are written into one entry with what its row then holds.
 
     Args:
-        key: the entry.
+        key: the key of the entry.
         memory: its rows, ``[1, *shape]``.
-        findings: where to note what is lost.
+        findings: where to append findings.
     """
 
     def __init__(self, key: Key, memory: Array, findings: list[Finding]) -> None:
         self.key, self.memory, self.findings = key, memory, findings
 
     def look(self, target: Any, value: Any) -> None:
-        """Note what is wrong with ``value``, which was written into ``target``, a part of the row."""
+        """Check ``value``, which was written into ``target``, a part of the row."""
         try:
             given = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         except (TypeError, ValueError):
@@ -213,7 +212,7 @@ class _Watch:
             )
 
     def refusal(self, error: Exception) -> SpecError:
-        """The error of a value that numpy does not put into this row."""
+        """Return the error of a value that numpy cannot write into this row."""
         row = self.memory[0]
         return SpecError(
             f"{self.key!r}, of shape {row.shape} and dtype {_torch_name(row)}, does not take what is written into it: "
@@ -227,7 +226,7 @@ class _Watch:
 
 
 def _lost(given: Array, kept: Array) -> tuple[Any, Any] | None:
-    """The first value that a cast has changed, and what became of it. Floating-point numbers may be rounded."""
+    """Return the first value that a cast has changed, and the result. Floating-point numbers may be rounded."""
     if given.dtype.kind not in "biufc":
         return (given.ravel()[0], kept.ravel()[0].item()) if kept.size else None
     if given.dtype == kept.dtype or not kept.size:
@@ -250,7 +249,7 @@ def _lost(given: Array, kept: Array) -> tuple[Any, Any] | None:
 
 
 def _torch_name(array: Array) -> str:
-    """The torch dtype of an array, or nothing."""
+    """Return the name of the torch dtype of an array, or an empty string."""
     try:
         return str(torch.from_numpy(np.empty(0, array.dtype)).dtype)
     except TypeError:
@@ -258,7 +257,7 @@ def _torch_name(array: Array) -> str:
 
 
 class _Watched(np.ndarray[Any, Any]):
-    """A row, or a part of one, that shows its watch what is written into it."""
+    """A row, or a part of one, that passes each value written into it to its watch."""
 
     watch: _Watch | None = None
 

@@ -1,4 +1,4 @@
-"""Masks of a partial reset, and what a reset leaves of the data it was given."""
+"""Masks of a partial reset, and merging the result of a reset into the data."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["asked_state", "clear_masks", "merge_reset", "requested_masks"]
 
 
 def asked_state(env: EnvAttributes, tensordict: TensorDictBase | None, *, set_state: bool) -> dict[str, Any]:
-    """Return what ``_reset`` is told of ``set_state``: nothing where the environment does not know of it.
+    """Return the argument ``set_state`` of ``_reset``, or no arguments if the environment does not support it.
 
     Raises:
-        NotSupported: the environment cannot be put into a state, and is asked to.
-        TypeError: there is no data to take the state from.
+        NotSupported: ``set_state`` is True, and the environment does not support it.
+        TypeError: ``set_state`` is True, and there is no data with a state.
     """
     if not env.supports_set_state:
         if set_state:
@@ -39,12 +39,12 @@ def asked_state(env: EnvAttributes, tensordict: TensorDictBase | None, *, set_st
 
 
 def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict[Any, torch.Tensor]:
-    """Return the masks in ``tensordict`` that decide, by the prefix of their level. Empty: everything is reset.
+    """Return the masks in ``tensordict`` by the prefix of their level; an empty dict resets everything.
 
-    Levels without a mask of their own or above are reset whole, which a mask elsewhere cannot prevent.
+    A level without a mask at it or above it is reset in all rows, whatever masks other levels have.
 
     Raises:
-        SpecError: a mask is not bool, or stands at a level that has no done entry.
+        SpecError: a mask is not bool, or is at a level without done entries.
     """
     masks: dict[Any, torch.Tensor] = {}
     _refuse_stray_masks(tensordict, groups)
@@ -65,15 +65,15 @@ def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict
 
 
 def _refuse_stray_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> None:
-    """A mask at a level that does not end by itself would be passed over, and everything be reset."""
+    """Raise a SpecError for a mask at a level that does not end by itself: it would be ignored, and all rows reset."""
     if type(tensordict) is TensorDict and not any(
         isinstance(value, TensorDictBase) for value in entries(tensordict).values()
     ):
-        found = {"_reset"} & entries(tensordict).keys()
+        masks: set[Any] = {"_reset"} & entries(tensordict).keys()
     else:
         keys = tensordict.keys(include_nested=True, leaves_only=True)
-        found = {key for key in keys if (key[-1] if isinstance(key, tuple) else key) == "_reset" and key[0] != "next"}
-    stray = found - {group.reset_key for group in groups}
+        masks = {key for key in keys if (key[-1] if isinstance(key, tuple) else key) == "_reset" and key[0] != "next"}
+    stray = masks - {group.reset_key for group in groups}
     if stray:
         raise SpecError(
             f"There is a mask at {min(stray, key=str)!r}, a level without done entries, which cannot be reset by "
@@ -95,10 +95,10 @@ def merge_reset(
 ) -> TensorDictBase:
     """Write ``fresh`` into ``tensordict`` where the masks are True (everywhere without masks), and drop the masks.
 
-    Entries that belong to no level with a mask are reset in the rows in which some mask is True.
+    Entries outside of levels with a mask are reset in the rows in which some mask is True.
 
     Returns:
-        ``tensordict``, or, where rows have got different shapes, which it cannot hold, a lazy stack of them.
+        ``tensordict``, or a lazy stack if rows have different shapes afterwards, which ``tensordict`` cannot hold.
     """
     clear_masks(tensordict, groups)
     clear_masks(fresh, groups)
@@ -123,7 +123,7 @@ def _updated(tensordict: TensorDictBase, merged: TensorDictBase) -> TensorDictBa
 
 
 def _rows(mask: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
-    """Bring a mask ``[*B, 1]`` to the batch ``[*B]`` of its level."""
+    """Return a mask ``[*B, 1]`` in the batch size ``[*B]`` of its level."""
     if mask.ndim > tensordict.batch_dims and mask.shape[-1] == 1:
         return mask.squeeze(-1)
     return mask
@@ -136,19 +136,19 @@ def _merge_level(
     masks: dict[Any, torch.Tensor],
     rows: torch.Tensor,
 ) -> None:
-    """Merge where only nested levels have masks: what belongs to none of them is reset with its row."""
-    own = []
+    """Merge if only nested levels have masks: entries outside of these levels are reset with their row."""
+    outside = []
     for name in list(fresh.keys()):
         value = fresh.get(name)
         path = (*prefix, name)
         old = target.get(name, None)
         if not isinstance(value, TensorDictBase) or is_non_tensor(value):
-            own.append(name)
+            outside.append(name)
         elif old is None:
             target.set(name, value)
         elif path in masks:
             old.update(merge_rows(_rows(masks[path], old), value, old))
         else:
             _merge_level(old, value, path, masks, rows)
-    if own:
-        target.update(merge_rows(rows, fresh.select(*own), target))
+    if outside:
+        target.update(merge_rows(rows, fresh.select(*outside), target))

@@ -1,4 +1,4 @@
-"""Partial steps: the ``"_step"`` mask, and what a row holds that was not stepped."""
+"""Partial steps: the ``"_step"`` mask, and the data of rows that are not stepped."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["merge_rows", "partial_step", "skipped_next", "step_mask"]
 
 
 def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
-    """Return a step mask in the shape of the data, ``[*B]`` bool; a trailing dimension of 1 is allowed.
+    """Return a step mask in the batch size of the data, ``[*B]`` bool; a trailing dimension of 1 is removed.
 
     Raises:
-        SpecError: it has another shape.
+        SpecError: the mask has another shape.
     """
     shape = tensordict.batch_size
     if mask.shape == shape:
@@ -31,7 +31,7 @@ def step_mask(tensordict: TensorDictBase, mask: torch.Tensor) -> torch.Tensor:
 
 
 def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
-    """Return the ``next`` of a step in which the rows act whose ``mask``, ``[*B]`` bool, is True."""
+    """Return the ``next`` of a step in which only the rows are stepped whose ``mask``, ``[*B]`` bool, is True."""
     if not bool(mask.any()):
         return skipped_next(env, tensordict)
     if bool(mask.all()):
@@ -53,7 +53,7 @@ def partial_step(env: ResetAndStep, tensordict: TensorDictBase, mask: torch.Tens
 
 
 def skipped_next(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBase:
-    """Return the ``next`` of rows that are not stepped: previous values where the root has them, otherwise 0."""
+    """Return the ``next`` of rows that are not stepped: the values of the root if it has them, otherwise 0."""
     lead = tensordict.batch_size[: tensordict.batch_dims - len(env.batch_size)]
     following = tensordict.empty()
     for spec, keys in (
@@ -78,7 +78,7 @@ def skipped_next(env: ResetAndStep, tensordict: TensorDictBase) -> TensorDictBas
 
 
 def _known(zero: Any, data: Any) -> Any:
-    """``zero`` with the values that ``data`` has; rows that differ are filled one by one."""
+    """Return ``zero`` with the values that ``data`` has; lazy stacks are filled row by row."""
     for stack in (zero, data):
         if isinstance(stack, LazyStackedTensorDict):
             dim = stack.stack_dim
@@ -99,13 +99,13 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
 
     Args:
         mask: ``[*B]`` bool.
-        new: data of batch size ``[*B, ...]``; its keys are those of the result.
-        old: data that may lack keys; 0 is put there.
+        new: data of batch size ``[*B, ...]``, whose keys the result has.
+        old: data that may lack keys, for which the result gets 0.
 
     Returns:
-        Data like ``new``; a lazy stack where rows have different shapes.
+        Data like ``new``; a lazy stack if rows have different shapes.
     """
-    if is_non_tensor(new):  # before lazy stacks, which a stack of non-tensors is too
+    if is_non_tensor(new):  # tested first, because a stack of non-tensors is a lazy stack too
         return _merge_non_tensors(mask, new, old)
     for stack in (new, old):
         if isinstance(stack, LazyStackedTensorDict):
@@ -131,7 +131,7 @@ def merge_rows(mask: torch.Tensor, new: Any, old: Any) -> Any:
 
 
 def _merge_parts(mask: torch.Tensor, new: Any, old: Any, dim: int) -> Any:
-    """The same for data whose parts along a dimension differ, part by part."""
+    """Merge data whose parts along a dimension differ, part by part."""
     parts = new.unbind(dim)
     before = old.unbind(dim) if old.batch_size[: dim + 1] == new.batch_size[: dim + 1] else [{}] * len(parts)
     masks = mask.unbind(dim) if dim < mask.ndim else [mask] * len(parts)
@@ -139,7 +139,7 @@ def _merge_parts(mask: torch.Tensor, new: Any, old: Any, dim: int) -> Any:
 
 
 def _merge_non_tensors(mask: torch.Tensor, new: Any, old: Any) -> Any:
-    """The same for what is no tensor, row by row: ``torch.where`` would keep one value for all."""
+    """Merge non-tensor data row by row: ``torch.where`` would keep one value for all rows."""
     if bool(mask.all()):
         return new
     if not bool(mask.any()):
