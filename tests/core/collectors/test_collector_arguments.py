@@ -219,7 +219,7 @@ def test_a_policy_that_does_not_fit_names_what_it_was_given() -> None:
     with pytest.raises(PolicyError, match=r"TensorDictModule does not act .* be multiplied.*'observation' \[1\]"):
         next(collector)
     misspelt = TensorDictModule(torch.nn.Linear(1, 3), ["observatoin"], ["action"])
-    with pytest.raises(PolicyError, match=r"'observatoin'.* are not there: did you mean 'observation'"):
+    with pytest.raises(PolicyError, match=r"'observatoin'.* are missing: did you mean 'observation'"):
         next(Collector(env, misspelt, frames_per_batch=4))
     assert not env.is_closed
 

@@ -182,7 +182,7 @@ def test_random_actions_follow_an_unlocked_batch():
 
 def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
     policy = RandomPolicy()
-    with pytest.raises(PolicyError, match="knows no actions"):
+    with pytest.raises(PolicyError, match="has no action spec"):
         policy(TensorDict())
 
     assert CountingEnv().rollout(2, policy)["action"].shape == (2, 3)
@@ -209,7 +209,7 @@ def test_what_a_policy_raises_says_what_it_was_called_with_and_misses(make):
     (note,) = caught.value.__notes__
     assert note.startswith("in the policy TensorDictModule, which was called with ")
     assert "'observation' [" in note
-    assert note.endswith("its in_keys ['observatoin'] are not there: did you mean 'observation'?")
+    assert note.endswith("its in_keys ['observatoin'] are missing: did you mean 'observation'?")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors of older Pythons take no notes")

@@ -57,7 +57,7 @@ def test_a_shape_that_does_not_start_with_the_batch_size_is_refused(kind):
 
 
 def test_a_reward_needs_a_dimension_of_its_own():
-    with pytest.raises(SpecError, match=r"last dimension of its own: shape \(4, 1\), found \(4,\)"):
+    with pytest.raises(SpecError, match=r"last dimension beside the batch: shape \(4, 1\), found \(4,\)"):
         Bare(batch_size=(4,)).reward_spec = Unbounded((4,))
 
 

@@ -1,4 +1,4 @@
-"""Groups of agents: which agents' data is stacked under one key."""
+"""Groups of agents, whose data is stacked under one key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steppe.errors import SpecError
 
 __all__ = ["GroupMap", "MarlGroupMapType", "check_marl_grouping", "group_agents", "group_agents_by_name"]
 
-#: What environments of several agents take as ``group_map``; None for what the library's agents are called.
+#: The argument ``group_map`` of environments with several agents; None groups agents by their names in the library.
 GroupMap = Union["MarlGroupMapType", "dict[str, list[str]]", None]
 
 _NUMBERED = re.compile(r"(.+)_\d+")
@@ -30,7 +30,7 @@ class MarlGroupMapType(Enum):
             agent_names: names of all agents, in their order.
 
         Raises:
-            SpecError: there is no agent, or two have one name.
+            SpecError: the list is empty, or two agents have the same name.
         """
         if not agent_names or len(set(agent_names)) != len(agent_names):
             raise SpecError(f"Agents need names that differ, at least one, found {agent_names}.")
@@ -46,8 +46,8 @@ def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
         agent_names: names of all agents, in their order.
 
     Returns:
-        ``{name: [agents]}`` in the order of the first of each, with ``"agents"`` in place of ``"agent"`` where there is
-        no other group; ``{"agents": [all]}`` where an agent is called otherwise.
+        ``{name: [agents]}`` in the order of the first agent of each group. A single group ``"agent"`` is called
+        ``"agents"``. If the name of an agent has another form, all agents are in one group ``"agents"``.
     """
     names = list(agent_names)
     matches = [_NUMBERED.fullmatch(name) for name in names]
@@ -60,7 +60,7 @@ def group_agents_by_name(agent_names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def group_agents(group_map: GroupMap, agent_names: Iterable[str]) -> dict[str, list[str]]:
-    """The groups that a user's ``group_map`` asks for, checked.
+    """Return the groups for a user's ``group_map``, checked.
 
     Args:
         group_map: ``{group: [agents]}``, a :class:`MarlGroupMapType`, or None for :func:`group_agents_by_name`.

@@ -1,4 +1,4 @@
-"""Environments that reset themselves inside ``_step``."""
+"""AutoResetMemory: for environments that reset themselves inside ``_step``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["AutoResetMemory", "blank", "blanked", "observed"]
 
 
 def blank(value: torch.Tensor) -> torch.Tensor:
-    """A tensor like ``value`` that says "not known": NaN, -1 for whole numbers (0 for unsigned), False for bool."""
+    """Return a tensor like ``value`` of unknown values: NaN, -1 for whole numbers (0 for unsigned), False for bool."""
     if value.is_floating_point():
         return torch.full_like(value, float("nan"))
     if value.dtype is torch.bool or not value.dtype.is_signed:
@@ -27,10 +27,10 @@ def blank(value: torch.Tensor) -> torch.Tensor:
 
 
 class AutoResetMemory:
-    """Holds the first observations of the next episode between ``_step``, which found them, and the next root.
+    """Keeps the first observations of the next episode, which ``_step`` has returned, for the next root.
 
     Args:
-        replace: put :func:`blank` values where the last observation of an episode would be.
+        replace: put :func:`blank` values in the place of the last observation of an episode.
     """
 
     def __init__(self, *, replace: bool = True) -> None:
@@ -38,7 +38,7 @@ class AutoResetMemory:
         self.pending: TensorDictBase | None = None
 
     def keep(self, following: TensorDictBase, env: ResetAndStep) -> TensorDictBase:
-        """Take the observations of rows that ended out of ``following``, which is what ``_step`` returned."""
+        """Keep the observations of rows that ended in ``following``, the result of ``_step``, and blank them there."""
         done = rows_ended(following, env.done_groups)
         self.pending = None
         if not bool(done.any()):
@@ -48,21 +48,21 @@ class AutoResetMemory:
         return following.update(blanked(seen, done, blank)) if self.replace else following
 
     def take(self, tensordict: Any, env: ResetAndStep) -> TensorDictBase:
-        """Return the kept observations as what a reset of the ended rows gives."""
+        """Return the kept observations as the result of a reset of the rows that ended."""
         assert self.pending is not None
         fresh, self.pending = self.pending, None
         return fresh.update(env.full_done_spec.zero())
 
 
 def observed(following: TensorDictBase, spec: Composite, others: list[Any]) -> TensorDictBase:
-    """The observations of ``following``, which also holds the keys ``others``."""
-    if contains_lazy_spec(spec):  # rows that differ: there are keys that not all of them have
+    """Return the observations of ``following``, which also holds the keys ``others``."""
+    if contains_lazy_spec(spec):  # rows differ, and not all of them have all keys
         return following.exclude(*others)
     return following.select(*spec.keys(include_nested=True, leaves_only=True))
 
 
 def blanked(data: Any, rows: torch.Tensor, fill: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """New data with ``fill(value)`` for each tensor of ``data`` in ``rows``, ``[*B]`` bool."""
+    """Return new data, with ``fill(value)`` for each tensor of ``data`` in ``rows``, ``[*B]`` bool."""
     if isinstance(data, LazyStackedTensorDict):
         dim = data.stack_dim
         parts = data.unbind(dim)

@@ -1,4 +1,4 @@
-"""``auto_specs_``: specs read off two steps of an environment that has none yet."""
+"""``auto_specs_``: infer the specs of an environment from the data of two steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def infer_specs(
     observation_key: Any,
     reward_key: Any,
 ) -> None:
-    """Reset, act twice, and assign the specs that the data has; see :meth:`EnvBase.auto_specs_`."""
+    """Reset, take two steps, and assign specs inferred from the data; see :meth:`EnvBase.auto_specs_`."""
     start = env._reset(tensordict)
     given = set(_keys(tensordict)) if tensordict is not None else set()
     actions, rewards = _as_list(action_key), _as_list(reward_key)
@@ -66,7 +66,7 @@ def infer_specs(
 
 
 def _specs(samples: list[TensorDictBase], keys: list[NestedKey] | None = None) -> Composite:
-    """The spec of several samples; sizes that differ among them become -1."""
+    """Return the spec of several samples; sizes that differ among them become -1."""
     samples = [sample if keys is None else sample.select(*keys, strict=False) for sample in samples]
     specs = make_composite_from_td(samples[-1], unsqueeze_null_shapes=False)
     for key, leaf in specs.items(include_nested=True, leaves_only=True):

@@ -1,4 +1,4 @@
-"""Compiling what an environment computes in a step."""
+"""Compile the ``_step`` of an environment with ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ __all__ = ["compile_step", "forget_compiled_step"]
 
 
 class _CompiledStep:
-    """Calls ``_step`` as it is for the first ``warmup`` times, and compiled from then on."""
+    """Calls ``_step`` uncompiled ``warmup`` times, and compiled from then on."""
 
     def __init__(self, step: Callable[[TensorDictBase], TensorDictBase], warmup: int, options: dict[str, Any]) -> None:
-        self.plain = step
+        self.uncompiled = step
         self.compiled = torch.compile(step, **options)
-        self.left = warmup
+        self.remaining = warmup
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        if self.left > 0:
-            self.left -= 1
-            return self.plain(tensordict)
+        if self.remaining > 0:
+            self.remaining -= 1
+            return self.uncompiled(tensordict)
         return self.compiled(tensordict)
 
 
 def compile_step(env: EnvBase, base: type[EnvBase], warmup: int | None, options: dict[str, Any]) -> None:
-    """Let ``env._step`` be compiled, in place of what was compiled before.
+    """Compile ``env._step``, replacing an earlier compilation.
 
-    Where its steps do not go through ``_step``, nothing is compiled, and one warning says why.
+    If steps do not go through ``_step``, nothing is compiled, and one warning says why.
     """
     forget_compiled_step(vars(env))
-    instead = None
+    reason = None
     if env.steps_others and type(env)._step_and_maybe_reset is not base._step_and_maybe_reset:
-        instead = "it steps other environments, each of which can be compiled where it is made: make().compile()"
+        reason = "it steps other environments, each of which can be compiled where it is made: make().compile()"
     elif env.row_writer is not None:
-        instead = "it steps through numpy arrays, and there is nothing to compile"
-    if instead is not None:
-        ignored_argument(type(env).__name__, "compile()", instead, kind="method")
+        reason = "it steps through numpy arrays, and there is nothing to compile"
+    if reason is not None:
+        ignored_argument(type(env).__name__, "compile()", reason, kind="method")
         return
     vars(env)["_step"] = _CompiledStep(env._step, warmup or 0, options)
 
 
 def forget_compiled_step(state: dict[str, Any]) -> None:
-    """Take the compiled step out of the attributes of an environment."""
+    """Remove the compiled step from the attributes of an environment."""
     if isinstance(state.get("_step"), _CompiledStep):
         del state["_step"]

@@ -20,20 +20,20 @@ __all__ = ["DreamerEnv"]
 
 
 class DreamerEnv(ModelBasedEnvBase):
-    """The imagined environment of Dreamer: its observation is the latent pair of ``state`` and ``belief``.
+    """The imagined environment of Dreamer, whose observations are the latents ``state`` and ``belief``.
 
-    ``state`` (the stochastic part, ``prior_shape``) and ``belief`` (the deterministic part, ``belief_shape``) are
-    observations and state at once: a step makes the next pair of this pair and the action. An episode begins at
-    ``reset(td)`` with the latents in ``td`` (of encoded real data), or at zeros where there are none.
+    ``state`` (the stochastic part, ``prior_shape``) and ``belief`` (the deterministic part, ``belief_shape``) are both
+    observations and state: a step computes the next latents from the current ones and the action. ``reset(td)`` begins
+    an episode at the latents in ``td`` (of encoded real data), or at zeros if ``td`` has none.
 
     Args:
         world_model: a TensorDictModule from ``state``, ``belief`` and ``action`` to ``state``, ``belief``, ``reward``,
-            and ``terminated`` where it predicts ends.
+            and ``terminated`` if it predicts the end of episodes.
         prior_shape: shape of ``state`` behind the batch.
         belief_shape: shape of ``belief`` behind the batch.
         obs_decoder: a TensorDictModule from the latents to observations, for :meth:`decode_obs`.
         device: see :class:`~steppe.envs.EnvBase`.
-        batch_size: see :class:`~steppe.envs.EnvBase`. Without one, data of any batch size is taken.
+        batch_size: see :class:`~steppe.envs.EnvBase`. By default data may have any batch size.
         **kwargs: for :class:`~steppe.envs.EnvBase`.
     """
 
@@ -63,9 +63,9 @@ class DreamerEnv(ModelBasedEnvBase):
         self.state_spec = latents()
 
     def set_specs_from_env(self, env: EnvBase) -> DreamerEnv:
-        """Take over action, reward and done of the real environment, a batch of its own left out; returns this one.
+        """Copy the action, reward and done specs of the real environment, without its batch size; return this one.
 
-        The real observations are not part of the imagination, which has latents in their place.
+        The observations of the real environment are replaced by latents.
         """
         for kind in ("reward", "done", "action"):
             spec = getattr(env, f"full_{kind}_spec_unbatched").expand(self.batch_size)
@@ -85,11 +85,11 @@ class DreamerEnv(ModelBasedEnvBase):
         return fresh
 
     def decode_obs(self, tensordict: TensorDictBase, compute_latents: bool = False) -> TensorDictBase:
-        """Write the observations that the latents in ``tensordict`` stand for, and return it.
+        """Decode the latents in ``tensordict`` to observations, write these there, and return it.
 
         Args:
             tensordict: data with ``state`` and ``belief``.
-            compute_latents: take them through the world model first.
+            compute_latents: call the world model first.
 
         Raises:
             SpecError: the environment was made without ``obs_decoder``.

@@ -26,21 +26,21 @@ __all__ = ["GymLikeEnv"]
 class GymLikeEnv(LibraryWrapper, ArrayEnv):
     """Base of wrappers around an object ``_env`` with ``reset()`` and ``step(action)``.
 
-    The tensordict path calls, for each step, :meth:`read_action`, ``_env.step``, :meth:`_output_transform`,
-    :meth:`read_reward`, :meth:`read_done` and :meth:`read_obs`; override any of them. A subclass that also defines
-    ``step_into`` and ``reset_into`` has the array path, until one of these methods is overridden below it.
+    On TensorDicts, each step calls :meth:`read_action`, ``_env.step``, :meth:`_output_transform`, :meth:`read_reward`,
+    :meth:`read_done` and :meth:`read_obs`; override any of them. A subclass that also defines ``step_into`` and
+    ``reset_into`` is stepped through rows, unless a subclass of it overrides one of these methods.
 
-    Attributes that the class lacks are looked up on ``_env``.
+    Attributes that the class does not have are looked up on ``_env``.
 
-    A subclass hands the library's environment to ``__init__`` and assigns its specs. Or it is written as TorchRL's
-    wrappers are, with :meth:`_build_env`, which makes it, and :meth:`_make_specs`: ``__init__`` then calls, in this
-    order, ``_check_kwargs(kwargs)``, ``_build_env(**kwargs)``, ``_make_specs(env)`` and ``_init_env()``.
+    A subclass passes the library's environment to ``__init__`` and assigns its specs. Or it follows TorchRL's wrappers:
+    it defines :meth:`_build_env`, which makes the environment, and :meth:`_make_specs`; ``__init__`` then calls
+    ``_check_kwargs(kwargs)``, ``_build_env(**kwargs)``, ``_make_specs(env)`` and ``_init_env()``, in this order.
 
     Args:
-        env: the library's environment; for a class with ``_build_env`` one of its keyword arguments.
-        frame_skip: how many times an action is repeated; rewards are summed, and a step that ends stops it.
-        **kwargs: for :class:`~steppe.envs.EnvBase`; of a class with ``_build_env`` all others are for that, except
-            ``convert_actions_to_numpy``: False gives the library's ``step`` the action as it is in the data.
+        env: the library's environment; in a class with ``_build_env`` a keyword argument of that method.
+        frame_skip: how many times an action is repeated; rewards are summed, and the end of an episode stops it.
+        **kwargs: for :class:`~steppe.envs.EnvBase`. In a class with ``_build_env`` all others are for that method,
+            except ``convert_actions_to_numpy``: False passes the action to the library's ``step`` unconverted.
     """
 
     def __init__(self, env: Any = None, *, frame_skip: int | None = None, **kwargs: Any) -> None:
@@ -70,23 +70,23 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         self._init_env()
 
     def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
-        """Refuse keyword arguments that are wrong, before :meth:`_build_env` gets them."""
+        """Raise an error for wrong keyword arguments, before :meth:`_build_env` is called."""
 
     def _build_env(self, **kwargs: Any) -> Any:
         """Make the library's environment and return it."""
         raise NotSupported(f"{type(self).__name__} does not define _build_env(**kwargs).")
 
     def _make_specs(self, env: Any) -> None:
-        """Assign the specs that the library's environment has."""
+        """Assign the specs of the library's environment."""
 
     def _init_env(self) -> Any:
-        """Do what comes between the specs and the first reset."""
+        """Initialize the environment after its specs are assigned and before the first reset."""
 
     @property
     def wrapper_frame_skip(self) -> int:
-        """How often the wrapper repeats an action: ``frame_skip`` times, or 1 where that is left to the library.
+        """How often the wrapper repeats an action: ``frame_skip`` by default, 1 if the library repeats actions.
 
-        A subclass whose library repeats actions sets it to 1; None makes it ``frame_skip`` again.
+        A subclass whose library repeats actions sets it to 1; None restores the default.
         """
         return self.frame_skip if self._wrapper_frame_skip is None else self._wrapper_frame_skip
 
@@ -95,7 +95,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         self._wrapper_frame_skip = value
 
     def fast_encoding(self, mode: bool = True) -> None:
-        """Do nothing but say so, once: what TorchRL prepares here is compiled from the specs anyway."""
+        """Warn once that this method of TorchRL does nothing here: conversions are always compiled from the specs."""
         ignored_argument(
             type(self).__name__, "fast_encoding()", "how data is encoded is compiled from the specs", kind="method"
         )
@@ -108,11 +108,11 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         Args:
             info_dict_reader: a callable ``(info, tensordict) -> tensordict`` with an ``info_spec``; a list of keys; or
                 None for all keys that hold numbers.
-            ignore_private: leave out keys that begin with an underscore.
+            ignore_private: skip keys that begin with an underscore.
 
         Returns:
-            The environment. Its observation spec gains the reader's ``info_spec``. A reader that is not a
-            :class:`default_info_dict_reader` takes the environment off the array path.
+            The environment, with the ``info_spec`` of the reader in its observation spec. With a reader that is not a
+            :class:`default_info_dict_reader`, steps go through TensorDicts instead of rows.
         """
         reader = info_dict_reader
         if reader is None or isinstance(reader, (list, tuple)):
@@ -141,10 +141,10 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return self
 
     def auto_register_info_dict(self, ignore_private: bool = True, *, info_dict_reader: Any = None) -> GymLikeEnv:
-        """Find out what the info dict holds by taking a few steps, and add all of it that is numbers.
+        """Take a few steps to find the keys of the info dict that hold numbers, and add them to the observations.
 
         Args:
-            ignore_private: leave out keys that begin with an underscore.
+            ignore_private: skip keys that begin with an underscore.
             info_dict_reader: see :meth:`set_info_dict_reader`.
 
         Returns:
@@ -153,8 +153,8 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return self.set_info_dict_reader(info_dict_reader, ignore_private)
 
     def _sample_infos(self) -> list[Mapping[str, Any]]:
-        """Infos of one reset and a few steps, to learn shapes and dtypes from."""
-        found = [self._reset_output_transform(self._env_reset(None, None))[1]]
+        """Return the infos of one reset and a few steps, which show shapes and dtypes."""
+        infos = [self._reset_output_transform(self._env_reset(None, None))[1]]
         for _ in range(3):
             sample = self.full_action_spec.rand()
             action = sample[self.action_keys[0]] if len(self.action_keys) == 1 else sample
@@ -164,11 +164,11 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
                 action = action.to_dict()
             outputs = self._env_step(action)
             _, _, terminated, truncated, done, info = self._output_transform(outputs)
-            found.append(info)
+            infos.append(info)
             if self.read_done(terminated=terminated, truncated=truncated, done=done)[-1]:
                 break
         self._env_reset(None, None)
-        return [info for info in found if info is not None]
+        return [info for info in infos if info is not None]
 
     def rows_problem(self) -> str | None:
         for reader in self.info_dict_reader:
@@ -176,16 +176,16 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
                 return f"the info reader {type(reader).__name__} takes a TensorDict."
         return super().rows_problem()
 
-    # -- the tensordict path --------------------------------------------------------------------------------------
+    # -- on TensorDicts -------------------------------------------------------------------------------------------
 
     def read_action(self, action: Any) -> Any:
-        """Turn the action in the data into the one that the library takes."""
+        """Return the library action for the action in the data."""
         if isinstance(action, TensorDictBase):
             return self._codec.from_tensordict(action)
         return self._codec.decoders[self.action_key].one(action)
 
     def read_obs(self, observations: Any) -> dict[Any, torch.Tensor]:
-        """Turn the library's observation into ``{key: tensor}``, by the observation spec."""
+        """Return the library's observation as ``{key: tensor}``, by the observation spec."""
         if isinstance(observations, Mapping) and "state" in observations and "observation" not in observations:
             renamed = "state" not in self.full_observation_spec.keys()
             names = {"state": "observation"} if renamed else {}
@@ -196,13 +196,13 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return self._encode(observations, self.full_observation_spec, ())
 
     def read_reward(self, reward: Any) -> torch.Tensor:
-        """Turn the library's reward into a tensor of the reward spec's shape and dtype."""
+        """Return the library's reward as a tensor of the reward spec's shape and dtype."""
         spec = self.full_reward_spec[self.reward_keys[0]]
         value = torch.from_numpy(as_numbers(self.reward_keys[0], reward)).to(dtype=spec.dtype, device=self.device)
         return value.reshape(spec.shape)
 
     def read_done(self, terminated: Any = None, truncated: Any = None, done: Any = None) -> tuple[Any, Any, Any, bool]:
-        """Complete the done flags: ``(terminated, truncated, done, stop)``; ``stop`` ends the frame skip."""
+        """Return the completed done flags ``(terminated, truncated, done, stop)``; ``stop`` ends the frame skip."""
         if terminated is None and done is not None:
             terminated = done
         if truncated is None:
@@ -211,7 +211,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return terminated, truncated, done, bool(np.any(done))
 
     def _output_transform(self, step_outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Sort what the library's step returned into ``(obs, reward, terminated, truncated, done, info)``."""
+        """Return the result of the library's step as ``(obs, reward, terminated, truncated, done, info)``."""
         observation, reward, terminated, truncated, info = step_outputs
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool):
@@ -219,21 +219,21 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return observation, reward, terminated, truncated, terminated | truncated, info
 
     def check_flag(self, name: str, value: Any) -> None:
-        """Raise where a done entry is none: numpy takes None for False, and text for True.
+        """Check a done entry of the library: numpy would take None for False, and text for True.
 
         Args:
             name: ``"terminated"`` or ``"truncated"``.
-            value: a truth value or a number, or an array or tensor of these, of the size of the spec.
+            value: a bool or a number, or an array or tensor of these with as many elements as the spec.
 
         Raises:
-            SpecError: it is something else.
+            SpecError: the value is something else.
         """
         array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
         if array.dtype.kind not in "biuf" or array.size != self.full_done_spec[self.done_keys[0]].shape.numel():
             raise SpecError(f"{name!r} must be True or False; found {value!r}.")
 
     def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
-        """Sort what the library's reset returned into ``(obs, info)``."""
+        """Return the result of the library's reset as ``(obs, info)``."""
         observation, info = reset_outputs
         return observation, info
 
@@ -267,7 +267,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             terminated, truncated, done, stop = self.read_done(terminated=terminated, truncated=truncated, done=done)
             try:
                 total = reward if times == 1 else total + reward
-            except TypeError:  # no number, which is refused below
+            except TypeError:  # not a number: read_reward below raises an error
                 total = reward
                 break
             if stop:
@@ -294,7 +294,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return data.update(self.full_done_spec.zero())
 
     def read_info(self, info: Any, data: TensorDictBase) -> TensorDictBase:
-        """Let the info readers add what they take of the library's info dict; returns the data."""
+        """Let the info readers add values of the library's info dict, and return the data."""
         for reader in self.info_dict_reader:
             read = reader({} if info is None else info, data)
             data = data if read is None else read
@@ -304,7 +304,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
         return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
 
     def new_data(self, values: Mapping[Any, Any]) -> TensorDict:
-        """A TensorDict of the environment's batch size and device with these entries."""
+        """Return a TensorDict of the environment's batch size and device with these entries."""
         data = TensorDict({}, batch_size=self.batch_size, device=self.device)
         for key, value in values.items():
             data.set(key, value)
@@ -322,7 +322,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             elif isinstance(leaf, NonTensor):
                 out[key] = leaf.encode(value, lead=())
             else:
-                # Libraries reuse the memory of their observations: encode always gives memory of its own.
+                # Libraries reuse the memory of their observations, so the value is copied.
                 out[key] = leaf.encode(np.array(value) if isinstance(value, np.ndarray) else value, lead=())
         return out
 

@@ -1,4 +1,4 @@
-"""Info readers: which values of a library's info dict become entries of the data."""
+"""Info readers: add values of a library's info dict to the data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ InfoReader = Callable[[Mapping[str, Any], TensorDictBase], TensorDictBase]
 
 
 class BaseInfoDictReader(ABC):
-    """Base of readers of a library's info dict that know what they add."""
+    """Base of readers of a library's info dict that have specs of the entries that they add."""
 
     @abstractmethod
     def __call__(self, info_dict: Any, tensordict: TensorDictBase) -> TensorDictBase | None:
@@ -31,23 +31,23 @@ class BaseInfoDictReader(ABC):
     @property
     @abstractmethod
     def info_spec(self) -> Any:
-        """The specs of what it writes, by key: a dict or a Composite."""
+        """The specs of the entries that it writes, by key: a dict or a Composite."""
 
 
 class default_info_dict_reader(BaseInfoDictReader):
     """Copies chosen keys of the info dict into the data.
 
     Args:
-        keys: which keys; None takes all that hold numbers, as found when they are first seen.
-        spec: specs for the keys, a dict, a list in the order of ``keys``, or a Composite. By default
-            ``Unbounded`` of the first value's shape and dtype.
-        ignore_private: leave out keys that begin with an underscore.
+        keys: the keys to copy; None copies all keys that hold numbers in the first infos.
+        spec: specs for the keys: a dict, a list in the order of ``keys``, or a Composite. By default ``Unbounded`` of
+            the first value's shape and dtype.
+        ignore_private: skip keys that begin with an underscore.
 
-    A key that a step's info lacks is filled with zeros, and its name is added to ``missing``.
+    If the info of a step does not have a key, the entry is 0, and the key is added to ``missing``.
 
     Attributes:
-        info_spec: what the reader adds to the observation spec.
-        missing: keys that at least one info dict lacked.
+        info_spec: the specs that the reader adds to the observation spec.
+        missing: keys that at least one info dict did not have.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class default_info_dict_reader(BaseInfoDictReader):
         return Composite(self._info_spec)
 
     def reset(self) -> None:
-        """Forget the keys and their specs, to learn them from the next info."""
+        """Clear the keys and their specs; the next info defines them."""
         self.keys, self._info_spec = None, {}
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Derive the spec of each wanted key from a first value."""
+        """Derive the spec of each key from its first value."""
         for key, value in info.items():
             if self.keys is not None and key not in self.keys:
                 continue
@@ -90,7 +90,7 @@ class default_info_dict_reader(BaseInfoDictReader):
                 self._info_spec[key] = Unbounded(array.shape, dtype=torch.from_numpy(np.atleast_1d(array)).dtype)
 
     def read(self, info: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the wanted values as arrays of their spec's shape and dtype.
+        """Return the values as arrays of their spec's shape and dtype.
 
         Raises:
             SpecError: a value has another number of elements than its spec.
@@ -112,7 +112,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         return out
 
     def __call__(self, info: Mapping[str, Any], tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the wanted values into ``tensordict`` and return it."""
+        """Write the values into ``tensordict`` and return it."""
         for key, array in self.read(info).items():
             tensordict.set(key, torch.from_numpy(array.copy()))
         return tensordict

@@ -1,9 +1,9 @@
 """Which entries of a step rollouts, collectors and requests keep: one rule for all of them.
 
-A name that begins with an underscore makes an entry private, and private entries are left out: masks, and what a policy
-or an environment writes for itself. It is data all the same if somebody declares it: an observation or state spec (a
-``TensorDictPrimer`` with ``_eps_gSDE``, which losses read again), or the ``out_keys`` of the policy. Names that begin
-with two underscores are what transforms remember (``memory_spec``), and never data.
+A name that begins with an underscore makes an entry private. Private entries are dropped: masks, for example, and
+values that a policy or an environment writes for itself. A private entry is kept if it is declared, by an observation
+or state spec (a ``TensorDictPrimer`` with ``_eps_gSDE``, which losses read) or by the ``out_keys`` of the policy.
+Names that begin with two underscores are the memory of transforms (``memory_spec``), which is never kept.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ DeclaredKeys: TypeAlias = "frozenset[tuple[str, ...]]"
 
 
 def declared_keys(env: EnvBase, policy: Any = None) -> DeclaredKeys:
-    """The private names that are data because ``env`` or ``policy`` declares them."""
+    """Return the private keys that are kept because ``env`` or ``policy`` declares them."""
     written: Iterable[Any] = getattr(getattr(policy, "_orig_mod", policy), "out_keys", None) or ()
     keys = [*env.observation_keys, *env.state_keys, *env.action_keys, *env.reward_keys, *written]
-    # A module writes "_" for what it does not return.
+    # A TensorDictModule has the out_key "_" for outputs that it drops.
     return frozenset(as_path(key) for key in keys if is_private(key) and not is_memory(key) and key != "_")
 
 
 def is_kept(key: NestedKey, declared: DeclaredKeys) -> bool:
-    """Whether an entry is data.
+    """Return whether an entry is kept.
 
     Args:
-        key: of an entry or a group, in the root or under ``"next"``.
-        declared: what :func:`declared_keys` returned.
+        key: the key of an entry or a group, in the root or under ``"next"``.
+        declared: the result of :func:`declared_keys`.
     """
     if not is_private(key):
         return True
@@ -46,6 +46,6 @@ def is_kept(key: NestedKey, declared: DeclaredKeys) -> bool:
 
 
 def without_private(data: TensorDictBase, declared: DeclaredKeys) -> TensorDictBase:
-    """Return data without the entries that are not kept; ``data`` itself where there are none."""
+    """Return data without the entries that are not kept; ``data`` itself if all are."""
     hidden = [key for key in data.keys(include_nested=True) if not is_kept(key, declared)]
     return data.exclude(*hidden) if hidden else data

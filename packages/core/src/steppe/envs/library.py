@@ -1,4 +1,4 @@
-"""What wrappers of libraries share: the library's environment in them, and which arguments are for whom."""
+"""Base classes of wrappers around the environments of a library."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _BASE_ARGUMENTS = tuple(inspect.signature(EnvBase).parameters)
 
 
 class LibraryWrapper(EnvBase):
-    """Base of environments that have an environment of a library in them, as ``_env``.
+    """Base of wrappers around an environment of a library, ``_env``.
 
-    Attributes that the class lacks are looked up on ``_env``, and ``close`` closes it.
+    Attributes that the class does not have are looked up on ``_env``, and ``close`` closes it.
 
     Attributes:
-        git_url: where the library is developed.
-        libname: its name.
-        available_envs: the names of its environments; a class says them with
-            :class:`~steppe.registry.AvailableEnvs`.
+        git_url: the repository of the library.
+        libname: the name of the library.
+        available_envs: the names of its environments; see :class:`~steppe.registry.AvailableEnvs`.
     """
 
     git_url: str = ""
@@ -31,7 +30,7 @@ class LibraryWrapper(EnvBase):
     available_envs: Any = {}
 
     def wrap_library(self, env: Any) -> None:
-        """Keep the library's environment as ``_env``; one that is a module itself is no part of this one."""
+        """Keep the library's environment as ``_env``; if it is an ``nn.Module``, it is not a submodule of this one."""
         object.__setattr__(self, "_env", env)
 
     def find_elsewhere(self, name: str) -> Any:
@@ -39,7 +38,7 @@ class LibraryWrapper(EnvBase):
         return super().find_elsewhere(name) if env is None or name.startswith("__") else getattr(env, name)
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        """Close the library's environment, if it has such a method."""
+        """Close the library's environment, if it has a method ``close``."""
         was_closed = self.is_closed
         super().close(raise_if_closed=raise_if_closed)
         close = getattr(vars(self).get("_env"), "close", None)
@@ -48,22 +47,21 @@ class LibraryWrapper(EnvBase):
 
 
 class MadeByName(LibraryWrapper):
-    """Base of wrappers that make their environment by its name: ``num_workers=n`` makes a batch of n instead.
+    """Base of wrappers that make an environment by its name; ``num_workers=n`` makes a batch of n instead.
 
     >>> env = DMControlEnv("cheetah", "run", num_workers=4)  # doctest: +SKIP
     >>> type(env).__name__, env.batch_size  # doctest: +SKIP
     ('ParallelEnv', torch.Size([4]))
 
-    All other arguments are those of each environment. Nothing is made in the caller's process. A subclass names
-    ``num_workers`` among the keyword arguments of its ``__init__``, which gets 0, 1 or None and has nothing to do
-    about it.
+    All other arguments are passed to each environment, which is made in a worker process. A subclass needs a keyword
+    argument ``num_workers`` in its ``__init__``, which gets 0, 1 or None and can ignore it.
 
     Raises:
-        SpecError: ``num_workers`` is no whole number, or below 0.
+        SpecError: ``num_workers`` is not a whole number, or below 0.
     """
 
     def __new__(cls, *args: Any, num_workers: int | None = None, **kwargs: Any) -> Any:
-        """Make the object, or of several workers a batch of environments."""
+        """Make the environment, or a batch if there are several workers."""
         workers = 1 if num_workers is None else num_workers
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
             raise SpecError(f"num_workers is a whole number >= 0, found {num_workers!r}.")
@@ -73,11 +71,11 @@ class MadeByName(LibraryWrapper):
 
 
 def base_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Take out of ``kwargs`` what :class:`~steppe.envs.EnvBase` takes, and return it.
+    """Remove the arguments of :class:`~steppe.envs.EnvBase` from ``kwargs``, and return them.
 
-    For classes that make an environment by its name, whose other keyword arguments are for the library.
+    For classes that make an environment by its name, and pass all other keyword arguments to the library.
 
     Args:
-        kwargs: loses these arguments.
+        kwargs: changed in place.
     """
     return {name: kwargs.pop(name) for name in _BASE_ARGUMENTS if name in kwargs}

@@ -1,4 +1,4 @@
-"""EnvMetaData: what is worth knowing of an environment where the environment itself is not."""
+"""EnvMetaData: specs and sample data of an environment, for processes that do not have the environment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class EnvMetaData:
     """Specs and sample data of an environment, picklable.
 
     Attributes:
-        tensordict: zeros of one step, root and ``next``, batch size ``batch_size``.
+        tensordict: zeros for one step, root and ``next``, of batch size ``batch_size``.
         specs: ``input_spec`` and ``output_spec``.
         batch_size: leading dimensions.
-        env_str: how the environment prints.
-        device: where its data is, or None.
+        env_str: the ``repr`` of the environment.
+        device: the device of its data, or None.
         batch_locked: whether data must have ``batch_size``.
         supports_set_state: whether ``reset(td, set_state=True)`` begins at the state in ``td``.
-        device_map: the device of each entry of the sample, by its key; they may differ where ``device`` is None.
+        device_map: the device of each entry of the sample, by its key; they may differ if ``device`` is None.
     """
 
     tensordict: TensorDictBase
@@ -52,7 +52,7 @@ class EnvMetaData:
 
     @classmethod
     def metadata_from_env(cls, env: EnvBase) -> EnvMetaData:
-        """Read an environment that exists."""
+        """Return the metadata of an environment."""
         return cls(
             tensordict=env.fake_tensordict(),
             specs=env.specs,
@@ -64,24 +64,24 @@ class EnvMetaData:
         )
 
     def expand(self, *size: int) -> EnvMetaData:
-        """The metadata of a batch of such environments: ``size`` in front of ``batch_size``."""
+        """Return the metadata of a batch of such environments: ``size`` in front of ``batch_size``."""
         batch = torch.Size((*size, *self.batch_size))
         return replace(
             self, tensordict=self.tensordict.expand(batch), specs=self.specs.expand(*batch), batch_size=batch
         )
 
     def clone(self) -> EnvMetaData:
-        """A copy that shares nothing."""
+        """Return a deep copy."""
         return replace(self, tensordict=self.tensordict.clone(), specs=self.specs.clone())
 
     def to(self, device: torch.device | str) -> EnvMetaData:
-        """The same for data on another device."""
+        """Return the metadata for data on another device."""
         device = torch.device(device)
         data, specs = self.tensordict.to(device), self.specs.to(device)
         return replace(self, tensordict=data, specs=specs, device=device, device_map=None)
 
     def __getitem__(self, index: Any) -> EnvMetaData:
-        """The metadata of one row (or some rows) of a batch."""
+        """Return the metadata of one row, or of some rows, of a batch."""
         data = self.tensordict[index]
         return replace(self, tensordict=data, specs=self.specs[index], batch_size=data.batch_size)
 
@@ -92,12 +92,12 @@ def get_env_metadata(
     *,
     env_validator: Callable[[EnvBase], Any] | None = None,
 ) -> EnvMetaData:
-    """Read the metadata of an environment, or of the one that a function makes.
+    """Return the metadata of an environment, or of the one that a function makes.
 
     Args:
-        env_or_creator: an environment, or what makes one, which is then closed again.
+        env_or_creator: an environment, or a function that makes one, which is closed again.
         kwargs: arguments for the function.
-        env_validator: called with the environment first; raises where that will not do.
+        env_validator: called with the environment first; raises an error if the environment is not suitable.
     """
     from steppe.envs.base import EnvBase
 
@@ -112,7 +112,7 @@ def get_env_metadata(
 
 
 def make_tensordict(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase] | None = None) -> TensorDictBase:
-    """Return zeros of all that one step of an environment holds, and of what a policy writes.
+    """Return zeros for all entries of one step of an environment, and for those that a policy writes.
 
     Args:
         env: the environment; it is reset and stepped once.
@@ -122,5 +122,5 @@ def make_tensordict(env: EnvBase, policy: Callable[[TensorDictBase], TensorDictB
         root = env.reset()
         root = env.rand_action(root) if policy is None else with_written(root, policy(root))
         zeros = env.step(root).apply(torch.zeros_like)
-        assert zeros is not None  # it is None where nothing is kept
+        assert zeros is not None  # apply returns None only for empty data
         return zeros

@@ -1,4 +1,4 @@
-"""ModelBasedEnvBase: environments whose dynamics are a network."""
+"""ModelBasedEnvBase: environments whose dynamics are a world model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["ModelBasedEnvBase"]
 
 
 class ModelBasedEnvBase(EnvBase):
-    """An environment that is a world model: one call of a module is one step, for data of any batch size.
+    """An environment whose step is one call of a world model, for data of any batch size.
 
     A subclass sets the specs, or copies them from the real environment with :meth:`set_specs_from_env`, and writes
-    ``_reset``, which says where imagined episodes begin. Gradients flow through steps and rollouts.
+    ``_reset``, which returns the first data of imagined episodes. Gradients flow through steps and rollouts.
 
     Args:
         world_model: a TensorDictModule. It reads observations, state and action at the root, and writes observations,
-            reward and, where episodes can end, done entries at the root of what it returns. Done entries that it does
-            not write are False.
+            reward and, if episodes can end, done entries at the root of its output. Done entries that it does not write
+            are False.
         params: parameters to call it with instead of its own, as a TensorDict made by ``TensorDict.from_module``.
-        buffers: buffers, likewise.
+        buffers: buffers to call it with, in the same form.
         device: see :class:`EnvBase`.
         batch_size: see :class:`EnvBase`.
         run_type_checks: see :class:`EnvBase`.
@@ -84,7 +84,7 @@ class ModelBasedEnvBase(EnvBase):
         data = tensordict.copy()
         with self._instead(self.world_model_params), self._instead(self.world_model_buffers):
             data = self.world_model(data)
-        # What the model does not write is still what it was at the root, and no outcome of this step.
+        # An entry that the model does not write still has the value of the root, which is not a result of this step.
         written = [
             key
             for key in (*self.observation_keys, *self.state_keys, *self.reward_keys, *self.done_keys)
@@ -105,10 +105,10 @@ class ModelBasedEnvBase(EnvBase):
         return following
 
     def _instead(self, tensors: Any) -> Any:
-        """Put parameters or buffers in the place of the module's own, in a ``with`` statement."""
+        """Return a context manager that replaces the parameters or buffers of the world model."""
         return nullcontext() if tensors is None else tensors.to_module(self.world_model)
 
     def _set_seed(self, seed: int | None) -> None:
-        """A world model draws from torch's global generator."""
+        """Seed torch's global generator, from which the world model draws."""
         if seed is not None:
             torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Module: an ``nn.Module`` whose properties raise what they raise."""
+"""Module: an ``nn.Module`` that does not hide an AttributeError raised in a property."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Module"]
 
 
 class Module(nn.Module):
-    """An ``nn.Module`` in which an AttributeError inside a property arrives as it was raised.
+    """An ``nn.Module`` in which an AttributeError raised in a property reaches the caller.
 
-    Where a property raises an AttributeError, Python asks ``__getattr__`` next, and the one of ``nn.Module`` says that
-    there is no such attribute: a typo deep inside seems to be a missing property, and code that looks elsewhere for
-    missing attributes silently finds something else. A subclass that looks elsewhere writes :meth:`find_elsewhere`.
+    If a property raises an AttributeError, Python calls ``__getattr__`` next, and that of ``nn.Module`` raises another
+    one, about the property: a typo inside the property seems to be a missing property. Worse, a class that looks up
+    missing attributes elsewhere returns a wrong one. Such a class overrides :meth:`find_elsewhere`.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -24,14 +24,15 @@ class Module(nn.Module):
             pass
         for cls in type(self).__mro__:
             if name in vars(cls):
-                # What it raised is lost by now, so it is read again.
+                # The first error is lost by now, so the property is read again to raise it.
                 return vars(cls)[name].__get__(self, type(self))
         return self.find_elsewhere(name)
 
     def find_elsewhere(self, name: str) -> Any:
-        """Return an attribute that neither the object nor its class has: for objects that stand for others.
+        """Return an attribute that neither the object nor its class has, for wrappers of other objects.
 
         Raises:
-            AttributeError: there is none, as always here: a subclass calls this method where it finds nothing.
+            AttributeError: the attribute does not exist, always in this class. A subclass that does not find it calls
+                this method.
         """
         return super().__getattr__(name)

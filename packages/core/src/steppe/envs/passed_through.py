@@ -1,4 +1,4 @@
-"""What a policy writes under ``next`` of states that an environment only passes through."""
+"""Values that a policy writes under ``next`` for states that an environment only passes through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way a rollout takes: through rows of arrays, or on TensorDicts."""
+"""The code path of a rollout: through rows of arrays, or through TensorDicts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["rollout_problem", "run_rollout"]
 
 
 def run_rollout(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
-    """Take the steps: through rows where nobody looks at the TensorDict of a step, and on TensorDicts otherwise."""
+    """Run a rollout: through rows if nothing needs the TensorDict of a step, otherwise through TensorDicts."""
     if rollout_problem(env, plan) is None:
         return rollout_on_rows(env, env.row_writer, plan)
     return rollout_on_tensordicts(env, plan)
 
 
 def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
-    """Say why a rollout cannot go through rows, or return None where it can."""
+    """Return why a rollout cannot go through rows, or None if it can."""
     writer, start = env.row_writer, plan.start
     assert start is not None
     if writer is None:
@@ -39,7 +39,7 @@ def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
         if env.allow_done_after_reset:
             return "an episode may have ended when it begins."
     if plan.callback is not None:
-        return "there is a callback, which is given the TensorDict of each step."
+        return "a callback takes the TensorDict of each step."
     if plan.policy_device is not None:
         return "each step is moved to the policy's device and back."
     if start.batch_size != env.batch_size:
@@ -49,7 +49,7 @@ def rollout_problem(env: EnvBase, plan: RolloutPlan) -> str | None:
     known = set(writer.layout.root_spec.keys(include_nested=True, leaves_only=True))
     others = set(start.keys(include_nested=True, leaves_only=True)) - known
     if others:
-        return f"the data to start from has entries that are not the environment's: {sorted(map(str, others))}."
+        return f"the data to start from has entries that the environment does not have: {sorted(map(str, others))}."
     if plan.policy is not None and (writer.layout.reads_root or writer.layout.handed_on):
         return "a transform reads the root, where the policy may write entries of its own."
     if plan.policy is None and plan.actions is None and not draws_in_blocks(env):

@@ -1,7 +1,8 @@
-"""Large entries of a rollout's steps, copied to where the result is while the environment takes the next step."""
+"""CopiedFrames: large entries of a rollout's steps, copied to the memory of the result step by step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,26 +15,27 @@ from steppe.storage import LARGE, build_td, copy_names, entries, large_array
 
 __all__ = ["Columns", "CopiedFrames"]
 
-#: Bytes of an entry in one step from which on its copy is worth a call of its own.
-_WORTH = 64 * 1024
+#: Entries with fewer bytes in one step are stacked at the end, because a call for each copy would take longer.
+_MIN_BYTES = 64 * 1024
 
 _Path = tuple[str, ...]
-#: Entries of all steps by their path.
+#: Entries ``[*B, T, *shape]`` of all steps by their path.
 Columns = dict[_Path, torch.Tensor]
 
 
 class CopiedFrames:
-    """Copies the large entries of each step to memory of all steps, one step later.
+    """Copies the large entries of each step to memory of all steps, when the next step is added.
 
-    Until then the step may be edited, as data that is stacked at the end may be: by a policy, to which ``next`` is the
-    root of the following step. After it the step holds views of that memory, so that its own is free for steps to come.
+    Until then the step may change: a policy may write into the next root, which shares its tensors with ``next``. After
+    the copy the step holds views of the memory of all steps, so that its own memory is free for later steps. The system
+    then does not have to provide new pages for the images of each step.
 
     Args:
-        dim: where the time dimension goes: behind the batch.
-        steps: how many there will be.
+        dim: position of the time dimension: behind the batch.
+        steps: number of steps.
 
     Attributes:
-        steps_copied: how many steps have their large entries in memory of all steps.
+        steps_copied: the number of steps whose large entries have been copied.
     """
 
     def __init__(self, dim: int, steps: int) -> None:
@@ -44,7 +46,7 @@ class CopiedFrames:
         self._gives_up = False
 
     def add(self, frame: TensorDictBase) -> TensorDictBase:
-        """Take a step; what is returned holds its data from now on, and the step itself is left as it is."""
+        """Add a step, and return a TensorDict that holds its data from now on; ``frame`` itself is not changed."""
         self.catch_up()
         if self._gives_up or type(frame) is not TensorDict:
             self._gives_up = True
@@ -53,18 +55,18 @@ class CopiedFrames:
         return self._pending
 
     def catch_up(self) -> None:
-        """Copy the step that was taken last, if that has not been done."""
+        """Copy the last step, unless it has been copied."""
         frame, self._pending = self._pending, None
         if frame is None:
             return
         if self._columns is None:
             self._columns = self._begun(frame)
-        found = [(column, *_place_of(frame, path)) for path, column in self._columns.items()]
-        if not found or any(not self._fits(level.get(name), column) for column, level, name in found):
-            self._gives_up = True  # it is stacked at the end, which finds out what can be done
+        places = [(column, *_place_of(frame, path)) for path, column in self._columns.items()]
+        if not places or any(not self._fits(level.get(name), column) for column, level, name in places):
+            self._gives_up = True  # the steps are stacked at the end instead
             return
         at = (slice(None),) * self.dim + (self.steps_copied,)
-        for column, level, name in found:
+        for column, level, name in places:
             place = column[at]
             # numpy, because torch would take threads for it, from environments that are still running.
             np.copyto(place, level[name].numpy())
@@ -72,7 +74,7 @@ class CopiedFrames:
         self.steps_copied += 1
 
     def columns(self, steps: int) -> Columns:
-        """The large entries of so many steps, by their path; none where fewer were copied, or others were expected."""
+        """Return the large entries of all steps, by their path; an empty dict unless ``steps`` steps were copied."""
         self.catch_up()
         if self._columns is None or not self.steps == self.steps_copied == steps:
             return {}
@@ -82,12 +84,12 @@ class CopiedFrames:
         columns = {}
         for path, value in _leaves(frame, ()):
             nbytes = value.numel() * value.element_size()
-            if nbytes < _WORTH or nbytes * self.steps < LARGE or value.dtype not in torch_to_numpy_dtype_dict:
+            if nbytes < _MIN_BYTES or nbytes * self.steps < LARGE or value.dtype not in torch_to_numpy_dtype_dict:
                 continue
             shape = (*value.shape[: self.dim], self.steps, *value.shape[self.dim :])
             try:
                 columns[path] = large_array(shape, torch_to_numpy_dtype_dict[value.dtype])
-            except (MemoryError, OSError, OverflowError):  # more steps than can be kept, which may never be taken
+            except (MemoryError, OSError, OverflowError):  # max_steps is too large, and may never be reached
                 return {}
         return columns
 
@@ -102,14 +104,14 @@ class CopiedFrames:
 
 
 def _copied_levels(data: TensorDict) -> TensorDict:
-    """A copy that shares its tensors, at every level."""
+    """Return a copy of all levels, which shares the tensors."""
     level = {
         name: _copied_levels(value) if type(value) is TensorDict else value for name, value in entries(data).items()
     }
     return copy_names(data, build_td(level, data.batch_size, data.device))
 
 
-def _leaves(data: TensorDict, above: _Path) -> Any:
+def _leaves(data: TensorDict, above: _Path) -> Iterator[tuple[_Path, torch.Tensor]]:
     for name, value in entries(data).items():
         if type(value) is TensorDict:
             yield from _leaves(value, (*above, name))
@@ -118,7 +120,7 @@ def _leaves(data: TensorDict, above: _Path) -> Any:
 
 
 def _place_of(data: TensorDict, path: _Path) -> tuple[dict[str, Any], str]:
-    """The level of an entry, empty where there is none, and its name there."""
+    """Return the level of an entry, or an empty dict if there is none, and its name there."""
     level: Any = data
     for name in path[:-1]:
         level = entries(level).get(name) if type(level) is TensorDict else None

@@ -1,4 +1,4 @@
-"""Rollouts of an environment that writes rows: each step is copied from its row to where the result is."""
+"""Rollouts through rows: each step is copied from its rows to the memory of the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["rollout_on_rows"]
 
 _FIRST = 256
-#: Bytes of observations after which roots are filled from ``next``: while those still are in the cache of a core.
+#: Roots are filled from ``next`` after this many bytes of observations, which are then still in the cache.
 _NEAR = 256 * 1024
 
 
@@ -45,12 +45,12 @@ def rollout_on_rows(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Tenso
 
 
 def _idle_loop(env: EnvBase, writer: RowWriter) -> Loop:
-    """A loop on rows of its own: that of the last rollout, where nothing has changed since.
+    """Return a loop on rows of its own: the one of the last rollout, unless the row writer has changed.
 
-    To prepare a chain of transforms for new rows takes as long as many steps.
+    Binding a chain of transforms to new rows takes as long as many steps.
     """
     state = env.base_state
-    # One that raised, or is still running, does not put it back.
+    # A rollout that raised an error, or is still running, has not put its loop back.
     loop, state.idle_loop = state.idle_loop, None
     return loop if loop is not None and loop.writer is writer else Loop(writer, writer.new_rows())
 
@@ -62,19 +62,19 @@ def _random_blocks(env: EnvBase) -> Iterator[dict[Any, torch.Tensor]]:
 
 
 def _given_blocks(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Iterator[dict[Any, torch.Tensor]]:
-    """Gather ``actions=`` into blocks, each held once against the rule for actions."""
+    """Gather ``actions=`` into blocks, each of which is checked once."""
     assert plan.actions is not None
-    left = plan.max_steps
+    remaining = plan.max_steps
     while True:
-        entries_ = list(itertools.islice(plan.actions, min(CHUNK, left)))
+        entries_ = list(itertools.islice(plan.actions, min(CHUNK, remaining)))
         if not entries_:
             raise out_of_actions()
-        left -= len(entries_)
+        remaining -= len(entries_)
         if isinstance(entries_[0], TensorDictBase):
             columns = {key: [entry.get(key, None) for entry in entries_] for key in writer.layout.action_keys}
         else:
             columns = {env.action_key: entries_}
-        first = plan.max_steps - left - len(entries_)
+        first = plan.max_steps - remaining - len(entries_)
         yield writer.layout.actions.fit_steps(columns, env.batch_size, first=first)
 
 
@@ -83,7 +83,7 @@ class _Rollout:
         self.writer, self.layout, self.plan = writer, writer.layout, plan
         self.in_use = writer.in_use or InUse(type(env).__name__)
         self.size = env.batch_size
-        # Where the data of a row, or of all rows of a batch, is in arrays of rows; and where time is in the result.
+        # Index of the caller's data in arrays of rows (all rows of a batch, or row 0), and the time dimension.
         self.part: Any = (...,) if self.size else (0, ...)
         self.dim = len(self.size)
         # A rollout that may end early starts small and grows, so that max_steps may be generous.
@@ -92,9 +92,10 @@ class _Rollout:
         self.loop = _idle_loop(env, writer)
         self.rows = self.loop.rows
         self.observed: list[Any] = [key for key, _, _ in self.layout.observations]
-        #: What the result holds of these.
+        #: The observations that the result holds.
         self.kept = [key for key in self.observed if is_kept(key, plan.declared)]
-        # What the root of a step has from the step before: done entries too, unless each of them ends an episode.
+        # Entries of a root that come from the step before. Done entries are among them only if they may be True in a
+        # root; otherwise a row that is done is reset, and its root is not done.
         self.moved = [*self.kept, *(self.layout.done_keys if self.layout.flags_every_step else ())]
         self.root_spec, self.next_spec = (
             spec.exclude(*(key for key in self.observed if key not in self.kept))
@@ -181,7 +182,7 @@ class _Rollout:
 
     @exclusive("rollout")
     def with_blocks(self, blocks: Iterator[dict[Any, torch.Tensor]]) -> None:
-        """Actions that are known ahead, decoded a block at a time."""
+        """Step with actions that are known in advance, a block at a time."""
         limit = self.plan.max_steps
         step, carry = self._step_of(0), self.loop.carry if self.layout.carried else None
         batched, decode = bool(self.size), self.writer.decode
@@ -192,7 +193,7 @@ class _Rollout:
             self.action_blocks.append(block)
             arrays = {key: value.numpy() for key, value in block.items()}
             n_steps = len(next(iter(arrays.values())))
-            # A batch decodes the actions of its rows step by step, and one environment those of all steps at once.
+            # A batch decodes actions in each step, one environment those of all steps of a block at once.
             natives = range(n_steps) if batched else decode(arrays)
             read = (
                 [(self.rows.root[key][self.part], arrays[key], t) for key in arrays] if self.layout.reads_root else []
@@ -226,7 +227,7 @@ class _Rollout:
 
     @exclusive("rollout")
     def with_policy(self, policy: Policy) -> None:
-        """A policy: each step's root is a TensorDict of views of its row."""
+        """Step with a policy, which gets a TensorDict of views of the result as the root."""
         plan, layout, loop = self.plan, self.layout, self.loop
         device, root_spec = layout.device, self.root_spec
         read = [key for key in layout.carried if key in self.root.tensors]
@@ -272,22 +273,22 @@ class _Rollout:
 
     @staticmethod
     def _carried(root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> dict[Any, Any]:
-        """What the policy finds in the next root of what it wrote: as ``step_mdp`` keeps it, ``next`` first."""
-        found: dict[Any, Any] = {}
+        """Return the entries of a policy that the next root keeps, as ``step_mdp`` does: those under ``next`` first."""
+        kept: dict[Any, Any] = {}
         for data in (root, (entries(root) if type(root) is _TD else root).get("next")):
             if data is None:
                 continue
             for key, value in (entries(data) if type(data) is _TD else data).items():
                 if not isinstance(value, TensorDictBase):
                     if key not in rows:
-                        found[key] = value
+                        kept[key] = value
                 elif key != "next" or data is not root:
-                    # Entries of the environment's in a group that the policy wrote into are those of this step.
-                    found.update({path: leaf for path, leaf in _leaves(key, value) if path not in rows})
-        return found
+                    # A group may also hold entries of the environment, which are those of this step.
+                    kept.update({path: leaf for path, leaf in _leaves(key, value) if path not in rows})
+        return kept
 
     def _keep(self, root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> None:
-        """Remember what the policy wrote; stacked at the end, so that gradients survive."""
+        """Keep the entries that the policy has written; they are stacked at the end, with their gradients."""
         source: Any = entries(root) if type(root) is _TD else root
         for key, value in source.items():
             if key in rows:
@@ -302,7 +303,7 @@ class _Rollout:
                 self.columns.setdefault(key, []).append(value)
 
     def _keep_own(self, key: Key, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
-        """An entry of the environment's is in storage, until a policy puts another tensor in its place."""
+        """Keep an entry of the environment if the policy has replaced its tensor; otherwise it is in storage."""
         column = self.columns.get(key)
         if column is not None:
             column.append(value)
@@ -310,7 +311,7 @@ class _Rollout:
             self.columns[key] = [*self.root.tensors[key][: self.steps].unbind(0), value]
 
     def result(self) -> TensorDictBase:
-        """All steps as one TensorDict ``[*B, T]``."""
+        """Return all steps as one TensorDict ``[*B, T]``."""
         steps = self.steps
         whole = steps == self.capacity
         mostly_unused = steps * 2 <= self.capacity  # a slice would keep all of it alive
@@ -332,7 +333,7 @@ class _Rollout:
             columns = {}
             for key in self.layout.action_keys:
                 blocks = [block[key] for block in self.action_blocks]
-                # numpy, because torch would take threads for it, from environments that are still running elsewhere.
+                # numpy, because torch would start threads, which take time from environments that are still running.
                 joined = np.concatenate([block.numpy() for block in blocks]) if len(blocks) > 1 else None
                 actions = (blocks[0] if joined is None else torch.from_numpy(joined))[:steps]
                 columns[key] = actions.movedim(0, self.dim).contiguous() if self.size else actions
@@ -350,10 +351,10 @@ class _Steps:
     """Memory for steps ``[*B, T]``, with views in which time comes first.
 
     Args:
-        spec: of one row.
+        spec: the spec of one row.
         size: batch size of the environment.
-        capacity: how many steps.
-        unset: keys of entries of which each step is written: their memory need not begin as zeros.
+        capacity: number of steps.
+        unset: keys of entries that are written in each step, whose memory need not be filled with zeros.
 
     Attributes:
         arrays, tensors: views ``[T, *B, *shape]`` by key.
@@ -372,6 +373,6 @@ _TD = type(build_td({}))
 
 
 def _leaves(name: str, group: TensorDictBase) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Entries at any depth of a group, with the keys that they have in the data it is in."""
+    """Yield the entries of a group at any depth, with their keys in the data that holds the group."""
     for path, leaf in group.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
         yield (name, *((path,) if isinstance(path, str) else path)), leaf

@@ -1,4 +1,4 @@
-"""Rollouts of any environment: the loop over TensorDicts, and what all rollouts share."""
+"""Rollouts on TensorDicts, for every environment, and the arguments and result of all rollouts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RolloutPlan:
 
 
 def plan(env: EnvBase, max_steps: int, **given: Any) -> RolloutPlan:
-    """Check the arguments of :meth:`EnvBase.rollout` and reset where asked to."""
+    """Check the arguments of :meth:`EnvBase.rollout`, and reset the environment unless ``auto_reset=False``."""
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
         raise SpecError(f"rollout: max_steps is a whole number >= 1, found {max_steps!r}.")
     break_any, break_all = given["break_when_any_done"], given["break_when_all_done"]
@@ -107,7 +107,7 @@ def _policy_device(policy: Any) -> torch.device | None:
 
 
 def rollout_on_tensordicts(env: EnvBase, plan: RolloutPlan) -> TensorDictBase:
-    """The loop over TensorDicts, for every environment."""
+    """Run a rollout through TensorDicts; works for every environment."""
     assert plan.start is not None
     act = _actor(env, plan)
     keep_going = not plan.break_any and not plan.break_all
@@ -171,14 +171,14 @@ def _actor(env: EnvBase, plan: RolloutPlan) -> Policy:
 
 
 def out_of_actions() -> SpecError:
-    """The error of a rollout whose ``actions=`` are used up."""
+    """Return the error of a rollout whose ``actions=`` are used up."""
     return SpecError("rollout: actions= has fewer entries than steps were taken; lower max_steps or give more.")
 
 
 def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
-    """Act as ``actions=`` says, whose entries are TensorDicts of the action keys, or values of the only one.
+    """Return a policy that replays ``actions=``: TensorDicts of the action keys, or values of the only key.
 
-    Where all actions are in one group, TensorDicts of that group are taken too.
+    If all actions are in one group, entries may be TensorDicts of that group.
     """
     keys, spec = env.action_keys, env.full_action_spec
     only = keys[0] if len(keys) == 1 else None
@@ -193,7 +193,7 @@ def _replay(actions: Iterator[Any], env: EnvBase) -> Policy:
             raise out_of_actions() from None
         plain = type(action) is torch.Tensor and type(td) is TensorDict
         if plain and type(only) is str and td.device in (None, action.device) and not td.is_locked:
-            entries(td)[only] = action  # the step holds it against the spec
+            entries(td)[only] = action  # the step checks it
             return td
         if isinstance(action, TensorDictBase):
             if group is not None and group not in action.keys():
@@ -232,7 +232,7 @@ def _stored(frame: TensorDictBase, device: torch.device | None) -> TensorDictBas
 
 
 def finish(plan: RolloutPlan, result: TensorDictBase) -> TensorDictBase:
-    """Name the time dimension, mark truncation, move and copy out as asked."""
+    """Name the time dimension, mark truncation, move the result, and write it into ``out=``."""
     for truncated, done in plan.truncated_keys:
         following = result.get("next")
         for key in (truncated, done):

@@ -1,4 +1,4 @@
-"""Policies: random ones, and one adapter for everything that may be one."""
+"""Policies: RandomPolicy, and the adapter for modules and functions that act as policies."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _DATA_NAMES = ("tensordict", "td", "data")
 
 
 class RandomPolicy:
-    """Writes a random action, in the shape of the data it is called with.
+    """Writes a random action in the batch size of the data.
 
     Args:
-        action_spec: a leaf, or a Composite whose keys are written. None takes that of the environment that it is first
-            used in, by a rollout or a collector.
-        action_key: where a leaf goes.
-        generator: source of the random numbers; torch's global one by default.
+        action_spec: a leaf, or a Composite whose keys are written. By default the action spec of the environment in
+            which a rollout or a collector first uses the policy.
+        action_key: the key of a leaf.
+        generator: generator of the random numbers; torch's global one by default.
 
     Raises:
-        SpecError: ``action_spec`` is no spec.
+        SpecError: ``action_spec`` is not a spec.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RandomPolicy:
         self.generator = generator
 
     def set_action_spec_from_env(self, env: EnvBase) -> None:
-        """Take the actions of an environment, unless there are some already."""
+        """Use the action spec of an environment, unless the policy has one."""
         if self.action_spec is None:
             self.action_spec = env.full_action_spec.clone()
 
@@ -58,11 +58,11 @@ class RandomPolicy:
         """Write the action into ``tensordict`` and return it.
 
         Raises:
-            PolicyError: nobody has said which actions there are.
+            PolicyError: the policy has no action spec.
         """
         spec = self.action_spec
         if spec is None:
-            raise PolicyError("This RandomPolicy knows no actions: make it with env.action_spec.")
+            raise PolicyError("This RandomPolicy has no action spec: make it with env.action_spec.")
         composite = isinstance(spec, Composite)
         dims = len(spec.shape) if composite else 0
         lead = tensordict.batch_size[: tensordict.batch_dims - dims] if composite else _missing(tensordict, spec)
@@ -76,23 +76,23 @@ def _missing(tensordict: TensorDictBase, spec: Spec) -> tuple[int, ...]:
 
 
 def as_policy(policy: Any, env: EnvBase) -> Policy:
-    """Make a policy of whatever the caller has.
+    """Make a policy, a function from TensorDict to TensorDict, from a module or a function.
 
     Args:
-        policy: a TensorDictModule; or a callable on a TensorDict (its only parameter is called ``tensordict``, ``td``
-            or ``data``, or is annotated as a TensorDict), which returns it with the action, or returns a new one; or a
-            callable on observations, which gets them in the order of ``env.observation_spec`` (by name where its
-            parameters are named like the keys; a nested key is ``agents_observation``, a group ``agents``) and returns
-            the action, a tuple of the actions, or a TensorDict of what is to be added. A module whose class has a
-            method ``check_env(env)``, or with such a module in it, may refuse the environment there.
-        env: the environment it will act in.
+        policy: one of three forms. A TensorDictModule. A callable on a TensorDict (its only parameter is called
+            ``tensordict``, ``td`` or ``data``, or is annotated as a TensorDict), which returns it with the action, or
+            returns a new one. Or a callable on observations, which gets them in the order of ``env.observation_spec``,
+            or by name if its parameters are named like the keys (a nested key is ``agents_observation``, a group
+            ``agents``), and returns the action, a tuple of the actions, or a TensorDict of entries to add. A module, or
+            a submodule of it, may refuse the environment in a method ``check_env(env)`` of its class.
+        env: the environment in which it will act.
 
     Returns:
         A callable from TensorDict to TensorDict.
 
     Raises:
-        PolicyError: it is not callable, or its parameters do not match the observations.
-        SpecError: it says that its actions are not those of the environment.
+        PolicyError: the policy is not callable, or its parameters do not match the observations.
+        SpecError: ``check_env`` has found that its actions are not those of the environment.
     """
     if isinstance(policy, torch.nn.Module):
         for part in policy.modules():
@@ -101,7 +101,7 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
                 check(part, env)
     if isinstance(policy, RandomPolicy):
         policy.set_action_spec_from_env(env)
-    # torch.compile wraps a module in one that says nothing of what it takes.
+    # torch.compile wraps a module in one without the signature of its forward.
     if isinstance(getattr(policy, "_orig_mod", policy), (TensorDictModuleBase, RandomPolicy, _ObservationPolicy)):
         return cast(Policy, policy)
     if isinstance(policy, type):
@@ -117,20 +117,20 @@ def as_policy(policy: Any, env: EnvBase) -> Policy:
 
 
 def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
-    """Add what a policy returned to the root it was called with.
+    """Add the output of a policy to the root that it was called with.
 
-    A policy may write into the TensorDict that it is given and return that, or return another one, which may hold the
-    action alone: ``lambda td: TensorDict(action=...)``, ``TensorDictModule(..., inplace=False)``.
+    A policy may write into its argument and return it, or return another TensorDict, which may hold the action alone:
+    ``lambda td: TensorDict(action=...)``, ``TensorDictModule(..., inplace=False)``.
 
     Args:
         root: data ``[*B]`` that the policy was called with; changed in place.
-        written: what it returned.
+        written: the output of the policy.
 
     Returns:
-        ``root``, or a lazy stack of its rows where the policy returned actions whose shapes differ from row to row.
+        ``root``, or a lazy stack of its rows if the policy returned actions of different shapes.
 
     Raises:
-        PolicyError: ``written`` is no TensorDict.
+        PolicyError: ``written`` is not a TensorDict.
     """
     if written is root:
         return root  # type: ignore[no-any-return]
@@ -142,10 +142,10 @@ def with_written(root: TensorDictBase, written: Any) -> TensorDictBase:
 
 
 def note_policy(error: Exception, policy: Any, root: TensorDictBase) -> None:
-    """Add to what a policy has raised which one it was, what it was called with, and what it misses there.
+    """Add a note to an error of a policy: its name, the data that it was called with, and missing ``in_keys``.
 
     Args:
-        error: what it has raised; the note is added to it.
+        error: the error that the policy has raised.
         policy: the policy.
         root: data ``[*B]`` that it was called with.
     """
@@ -153,26 +153,26 @@ def note_policy(error: Exception, policy: Any, root: TensorDictBase) -> None:
 
 
 def policy_name(policy: Any) -> str:
-    """The name of a policy in errors: that of a function, or of the class."""
+    """Return the name of a policy in errors: the name of the function, or of the class."""
     policy = _unwrapped(policy)
     return str(getattr(policy, "__name__", type(policy).__name__))
 
 
 def called_with(policy: Any, root: TensorDictBase) -> str:
-    """What errors say of the data that a policy was called with: entries, shapes, and ``in_keys`` that are not there.
+    """Return a description of the data that a policy was called with: entries, shapes, and missing ``in_keys``.
 
     Args:
         policy: the policy.
-        root: data ``[*B]`` that it was called with.
+        root: the data ``[*B]``.
     """
-    found = [key for key in root.keys(True, True) if not is_private(key)]
-    shown = ", ".join(f"{key!r}{_shape(root, key)}" for key in found)
+    keys = [key for key in root.keys(True, True) if not is_private(key)]
+    shown = ", ".join(f"{key!r}{_shape(root, key)}" for key in keys)
     missing = [key for key in getattr(_unwrapped(policy), "in_keys", ()) if key not in root.keys(True)]
     if not missing:
         return shown
-    close = difflib.get_close_matches(str(missing[0]), {str(key): key for key in found}, 1)
+    close = difflib.get_close_matches(str(missing[0]), {str(key): key for key in keys}, 1)
     hint = f": did you mean {close[0]!r}?" if close else ""
-    return f"{shown}; its in_keys {missing} are not there{hint}"
+    return f"{shown}; its in_keys {missing} are missing{hint}"
 
 
 def _unwrapped(policy: Any) -> Any:
@@ -210,7 +210,7 @@ def _takes_data(parameter: inspect.Parameter) -> bool:
 
 
 class _ObservationPolicy:
-    """Calls a function on observation tensors and writes what it returns as the action."""
+    """Calls a function on observation tensors and writes its result as the action."""
 
     def __init__(self, function: Callable[..., Any], env: EnvBase, parameters: list[inspect.Parameter]) -> None:
         self.function = function
@@ -235,7 +235,7 @@ class _ObservationPolicy:
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
         if self.only is not None and type(tensordict) is TensorDict and not tensordict.is_locked:
-            # The common case, 3 times faster: step checks the shape of the action anyway.
+            # The common case, 3 times faster. The step checks the action.
             level = entries(tensordict)
             action = self.function(*[level[key] for key in self.in_keys])
             if type(action) is torch.Tensor and action.device == (tensordict.device or action.device):
