@@ -418,3 +418,14 @@ def test_a_stack_is_projected_in_place() -> None:
     rollout = whole.rand((4,)).apply(lambda t: t + 5)
     assert whole.project(rollout) is rollout
     assert whole.is_in(rollout)
+
+
+def test_pop_reaches_into_a_stack_that_is_an_entry():
+    parts = [Composite(x=Bounded(0, high, shape=(2,)), y=Unbounded(3)) for high in (1, 2)]
+    spec = Composite(agents=torch.stack(parts))
+
+    removed = spec.pop(("agents", "x"))
+
+    assert isinstance(removed, Stacked)
+    assert list(spec.keys(True, True)) == [("agents", "y")]
+    assert spec.pop(("agents", "x"), None) is None

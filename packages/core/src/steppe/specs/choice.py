@@ -79,7 +79,7 @@ class Choice(Spec):
         return self._choices[0].dtype
 
     @property
-    def space(self) -> list[Any]:
+    def space(self) -> list[object]:
         """The sets of values of the specs."""
         return [choice.space for choice in self._choices]
 
@@ -231,7 +231,7 @@ def _lead(val: Any, ndim: int) -> tuple[int, ...]:
     return tuple(shape[: max(0, len(shape) - ndim)])
 
 
-def _nested(picked: Any, choices: list[Any]) -> Any:
+def _nested(picked: Any, choices: list[Spec]) -> Any:
     if isinstance(picked, int):
         return choices[picked].zero()
     return NonTensorStack(*[_nested(part, choices) for part in picked])

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Composite", "listing"]
 
 # Default arguments that mean: raise an error, and: the entry is missing.
-_NOTHING: Any = object()
-_MISSING: Any = object()
+_NOTHING = object()
+_MISSING = object()
 
 
 class Composite(CompositeData):
@@ -145,7 +145,7 @@ class Composite(CompositeData):
 
     # Editing -----------------------------------------------------------------------------------------------------
 
-    def set(self, name: NestedKey, spec: Any) -> Self:
+    def set(self, name: NestedKey, spec: object) -> Self:
         """Set the entry at a key, in place; missing Composites on the path are created.
 
         Args:
@@ -172,7 +172,7 @@ class Composite(CompositeData):
         child.set(tuple(rest), spec)
         return self
 
-    def _fitted(self, key: NestedKey, spec: Any) -> Any:
+    def _fitted(self, key: NestedKey, spec: object) -> Spec | None:
         if spec is None:
             return None
         if not isinstance(spec, Spec):
@@ -189,7 +189,7 @@ class Composite(CompositeData):
             return spec.to(self._device)
         return spec
 
-    def _in_batch(self, spec: Any) -> Any:
+    def _in_batch(self, spec: Spec) -> Spec:
         """Extend the shorter batch size of a nested Composite or NonTensor; return other specs unchanged."""
         if isinstance(spec, NonTensor):
             spec = spec.clone()
@@ -216,7 +216,7 @@ class Composite(CompositeData):
                 + ("" if -1 in shape else f" Expand it: spec.expand({', '.join(map(str, shape))}, *spec.shape).")
             )
 
-    def __setitem__(self, key: NestedKey, spec: Any) -> None:
+    def __setitem__(self, key: NestedKey, spec: object) -> None:
         """Set the entry at a key; see :meth:`set`."""
         if not is_key(key):
             raise SpecError(
@@ -224,7 +224,7 @@ class Composite(CompositeData):
             )
         self.set(key, spec)
 
-    def pop(self, key: NestedKey, default: Any = _NOTHING) -> Any:
+    def pop(self, key: NestedKey, default: object = _NOTHING) -> Any:
         """Remove the entry at a key, in place, and return it.
 
         Raises:
@@ -239,10 +239,7 @@ class Composite(CompositeData):
                 return default
             raise KeyError(self._not_found(key))
         holder._check_unlocked(f"remove {key!r}")
-        return holder._remove(last)
-
-    def _remove(self, name: str) -> Any:
-        return self._specs.pop(name)
+        return self._specs.pop(last) if holder is self else holder.pop(last)
 
     def __delitem__(self, key: NestedKey) -> None:
         self.pop(key)
@@ -283,7 +280,7 @@ class Composite(CompositeData):
             out.pop(key, None)
         return out
 
-    def separates(self, *keys: NestedKey, default: Any = None) -> Composite | None:
+    def separates(self, *keys: NestedKey, default: object = None) -> Composite | None:
         """Move entries out of this spec, in place, into a new Composite that is returned.
 
         Args:
@@ -380,7 +377,7 @@ class Composite(CompositeData):
         return f"{type(self).__name__}({head}){listing(self._children)}"
 
 
-def listing(entries: Mapping[str, Any]) -> str:
+def listing(entries: Mapping[str, object]) -> str:
     """Return entries as an indented block of text."""
     if not entries:
         return " {}"

@@ -50,7 +50,7 @@ class CompositeData(CompositeShape):
             raise SpecError(f"Composite: expected data_cls to be a tensorclass or TensorDict, found {value!r}.")
         self._data_cls = value if value is not None and is_tensorclass(value) else None
 
-    def _data(self, source: dict[str, Any], lead: torch.Size) -> Any:
+    def _data(self, source: dict[str, object], lead: torch.Size) -> Any:
         """Build the data ``[*lead, *shape]`` from its entries."""
         size = torch.Size((*lead, *shapes.static(self.shape)))
         names: Any = [*[None] * len(lead), *self._names] if any(self._names) else None
@@ -75,19 +75,19 @@ class CompositeData(CompositeShape):
         entries = {key: child._filled(lead, value) for key, child in self._children.items() if child is not None}
         return self._data(entries, lead)
 
-    def rand_update(self, val: Any, *, generator: torch.Generator | None = None) -> Any:
+    def rand_update(self, val: TensorDictBase, *, generator: torch.Generator | None = None) -> TensorDictBase:
         """Write random data of every entry into ``val``, whose batch size ends with the shape; return it."""
         return val.update(self.rand(self._lead(val), generator=generator))
 
-    def zeros_update(self, val: Any) -> Any:
+    def zeros_update(self, val: TensorDictBase) -> TensorDictBase:
         """Write zeros for every entry into ``val``, whose batch size ends with the shape; return it."""
         return val.update(self.zero(self._lead(val)))
 
-    def ones_update(self, val: Any) -> Any:
+    def ones_update(self, val: TensorDictBase) -> TensorDictBase:
         """Write ones for every entry into ``val``, whose batch size ends with the shape; return it."""
         return val.update(self.one(self._lead(val)))
 
-    def _lead(self, val: Any) -> torch.Size:
+    def _lead(self, val: TensorDictBase) -> torch.Size:
         size, cut = val.batch_size, val.ndim - self.ndim
         if cut < 0 or not shapes.fits(size[cut:], self.shape):
             raise SpecError(
@@ -126,13 +126,13 @@ class CompositeData(CompositeShape):
                 extra_key = entry_key(key, extra)
                 yield f"{extra_key!r}: expected no such entry. Remove it from the data, or add it to the spec."
 
-    def _row_faults(self, val: Any, key: Key, lead: tuple[int, ...], exact: bool) -> Iterator[str]:
+    def _row_faults(self, val: LazyStackedTensorDict, key: Key, lead: tuple[int, ...], exact: bool) -> Iterator[str]:
         """Yield the faults of a lazy stack whose rows have different shapes."""
         dim, cut = val.stack_dim, len(lead)
         parts = val.unbind(dim)
         if dim < cut:
             inner: tuple[int, ...] = (*lead[:dim], *lead[dim + 1 :])
-            specs: tuple[Any, ...] = (self,) * len(parts)
+            specs: tuple[Spec, ...] = (self,) * len(parts)
         else:
             inner, specs = lead, self._rows(dim - cut, len(parts))
         for i, (spec, row) in enumerate(zip(specs, parts, strict=True)):
@@ -198,7 +198,7 @@ class CompositeData(CompositeShape):
                 val.set(name, after)
         return val
 
-    def _project_rows(self, val: Any, key: Key) -> Any:
+    def _project_rows(self, val: LazyStackedTensorDict, key: Key) -> LazyStackedTensorDict:
         dim = val.stack_dim - (val.ndim - self.ndim)
         rows = val.unbind(val.stack_dim)
         specs = (self,) * len(rows) if dim < 0 else self._rows(dim, len(rows))
@@ -350,7 +350,7 @@ def _is_data(val: object) -> TypeGuard[Any]:
     return isinstance(val, (TensorDictBase, Mapping)) or is_tensor_collection(val)
 
 
-def _reads_as_one(val: Any) -> bool:
+def _reads_as_one(val: LazyStackedTensorDict) -> bool:
     """Whether each entry of a lazy stack can be read as one tensor."""
     rows = val.tensordicts
     for name in val.keys():
@@ -364,7 +364,7 @@ def _reads_as_one(val: Any) -> bool:
     return True
 
 
-def _nested_entry(value: Any, key: Any, spec: Any) -> Any:
+def _nested_entry(value: Any, key: NestedKey, spec: Spec) -> Any:
     for name in as_path(key):
         if name not in value.keys():
             raise SpecError(f"{named(None, spec)}: expected an entry {key!r}, found {sorted(map(str, value.keys()))}.")

@@ -15,8 +15,8 @@ from .keys import IsLeaf, SpecKeys, as_path, is_key
 __all__ = ["CompositeEntries"]
 
 # Default arguments that mean: raise an error, and: the entry is missing.
-_NOTHING: Any = object()
-_MISSING: Any = object()
+_NOTHING = object()
+_MISSING = object()
 
 
 class CompositeEntries(Spec):
@@ -89,7 +89,7 @@ class CompositeEntries(Spec):
         """Return the specs, chosen as :meth:`keys` does."""
         return [child for _, child in self._walk(include_nested, leaves_only, is_leaf, step_mdp_static_only)]
 
-    def get(self, key: NestedKey, default: Any = _NOTHING) -> Any:
+    def get(self, key: NestedKey, default: object = _NOTHING) -> Any:
         """Return the entry at a name or a tuple of names.
 
         Raises:

@@ -94,7 +94,7 @@ class CompositeShape(CompositeEntries, Lockable):
         names = self._lead_names(len(shape) - self.ndim)
         return self._remake(shape, lambda child: child.expand(*target, *child.shape[self.ndim :]), names)
 
-    def squeeze(self, dim: int | None = None) -> Any:
+    def squeeze(self, dim: int | None = None) -> Self:
         """Return the spec without a batch dimension of size 1, or without any of them."""
         if dim is not None and self.ndim:
             at = self._batch_dim(dim)
@@ -105,7 +105,7 @@ class CompositeShape(CompositeEntries, Lockable):
             return self._remake(shape, lambda child: child.squeeze(at), names)
         if dim is not None and dim not in (-1, 0):
             self._batch_dim(dim)
-        out: Any = self
+        out = self
         for at in reversed(range(self.ndim)):
             if self.shape[at] == 1:
                 out = out.squeeze(at)
@@ -119,13 +119,13 @@ class CompositeShape(CompositeEntries, Lockable):
         names.insert(at, None)
         return self._remake(shape, lambda child: child.unsqueeze(at), names)
 
-    def reshape(self, *sizes: ShapeLike) -> Any:
+    def reshape(self, *sizes: ShapeLike) -> Self:
         """Return the spec with reshaped batch dimensions; one size may be -1."""
         target = shapes.flat_sizes(sizes)
         shape = self._shape_after(f"reshape to {tuple(target)}", lambda t: t.reshape(target))
         return self._remake(shape, lambda child: child.reshape(*shape, *child.shape[self.ndim :]), None)
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Return the spec with the batch dimensions from ``start_dim`` to ``end_dim`` joined."""
         if self.ndim == 0:
             return self.unsqueeze(0)
@@ -133,13 +133,13 @@ class CompositeShape(CompositeEntries, Lockable):
         shape = self._shape_after("flatten", lambda t: t.flatten(first, last))
         return self._remake(shape, lambda child: child.flatten(first, last), None)
 
-    def unflatten(self, dim: int, sizes: ShapeLike) -> Any:
+    def unflatten(self, dim: int, sizes: ShapeLike) -> Self:
         """Return the spec with the batch dimension ``dim`` split into ``sizes``."""
         at, parts = self._batch_dim(dim), shapes.size(sizes)
         shape = self._shape_after(f"unflatten into {tuple(parts)}", lambda t: shapes.unflatten(t, at, parts))
         return self._remake(shape, lambda child: child.unflatten(at, parts), None)
 
-    def unbind(self, dim: int = 0) -> tuple[Any, ...]:
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """Return the specs along a batch dimension.
 
         Raises:
@@ -150,7 +150,7 @@ class CompositeShape(CompositeEntries, Lockable):
             raise SpecError(f"{type(self).__name__} of shape {tuple(self.shape)}: cannot unbind dimension {dim}.")
         return tuple(self._index((*[slice(None)] * at, i)) for i in range(self.shape[at]))
 
-    def _index(self, index: object) -> Any:
+    def _index(self, index: object) -> Self:
         ready = shapes.expand_index(index, self.ndim)
         shape = self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         return self._remake(shape, lambda child: child[ready], shapes.indexed_names(self.names, ready))

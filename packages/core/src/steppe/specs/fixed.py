@@ -30,7 +30,7 @@ class Fixed(NonTensor):
         datum: NonTensorData, a NonTensorStack, or a bare value.
     """
 
-    def __init__(self, datum: Any) -> None:
+    def __init__(self, datum: object) -> None:
         wrapped = datum if isinstance(datum, (NonTensorData, NonTensorStack)) else NonTensorData(datum)
         super().__init__(wrapped.batch_size, wrapped.device)
         # An array of objects, to which shape operations apply. A repeated value is stored once and broadcast.
@@ -111,11 +111,11 @@ class Fixed(NonTensor):
         )
 
 
-def flat_values(val: Any) -> list[Any]:
+def flat_values(val: object) -> list[object]:
     """Return the values of non-tensor data as a flat list; of a bare value, a list of one."""
     if not isinstance(val, (NonTensorData, NonTensorStack)):
         return [val]
-    out = [val.tolist()]
+    out: list[Any] = [val.tolist()]
     for _ in range(val.batch_dims):
         out = [value for values in out for value in values]
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -17,6 +17,8 @@ from .shapes import ShapeLike
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+Part = TypeVar("Part", bound=Spec)
+
 __all__ = ["LazyStack", "stacked_shape"]
 
 
@@ -27,7 +29,7 @@ def stacked_shape(parts: Sequence[Spec], dim: int) -> torch.Size:
     return torch.Size((*sizes[:dim], len(parts), *sizes[dim:]))
 
 
-class LazyStack(Spec):
+class LazyStack(Spec, Generic[Part]):
     """Base of Stacked and StackedComposite: specs along a dimension.
 
     A shape operation that keeps the stacked dimension is applied to every part. An operation that would join or split
@@ -36,11 +38,11 @@ class LazyStack(Spec):
 
     rows_differ = True
 
-    _parts: list[Any]
+    _parts: list[Part]
     _dim: int
 
     @abstractmethod
-    def _stack(self, parts: Sequence[Any], dim: int) -> Any:
+    def _stack(self, parts: Sequence[Part], dim: int) -> Any:
         """Return the stack of other parts; one ordinary spec if they are equal."""
 
     @abstractmethod
@@ -52,7 +54,7 @@ class LazyStack(Spec):
         """Join the data of all parts, which has ``lead`` leading dimensions."""
 
     @property
-    def specs(self) -> tuple[Any, ...]:
+    def specs(self) -> tuple[Part, ...]:
         """The stacked specs."""
         return tuple(self._parts)
 
@@ -69,8 +71,7 @@ class LazyStack(Spec):
     @property
     def device(self) -> torch.device | None:
         """Device of the data, or None."""
-        device: torch.device | None = self._parts[0].device
-        return device
+        return self._parts[0].device
 
     def __len__(self) -> int:
         """Return the first size of the shape."""
@@ -120,7 +121,7 @@ class LazyStack(Spec):
                 lead = tuple(encoded[0].shape[: encoded[0].ndim - part.ndim])
         return self._joined(encoded, len(lead or ()))
 
-    def _each(self, rows: list[Any], key: Key, method: str, **options: Any) -> list[Any]:
+    def _each(self, rows: list[Any], key: Key, method: str, **options: object) -> list[Any]:
         """Call a method of each part with its data; return the results."""
         pairs = zip(self._parts, rows, strict=True)
         return [getattr(part, method)(row, key=key, **options) for part, row in pairs]
@@ -155,7 +156,7 @@ class LazyStack(Spec):
     def squeeze(self, dim: int | None = None) -> Any:
         """Return the spec without a dimension of size 1, or without any of them."""
         if dim is None:
-            out: Any = self
+            out: Spec = self
             for at in reversed(range(self.ndim)):
                 if self.shape[at] == 1:
                     out = out.squeeze(at)
@@ -220,7 +221,7 @@ class LazyStack(Spec):
         ready = shapes.expand_index(index, self.ndim)
         self._shape_after(f"index with {index!r}", lambda t: shapes.indexed(t, ready))
         numbers, new_dims = shapes.numbered(ready)
-        stack: LazyStack = self
+        stack: LazyStack[Part] = self
         for dim in new_dims:
             stack = stack.unsqueeze(dim)
         return stack._index_numbers(numbers)
@@ -309,4 +310,4 @@ class LazyStack(Spec):
         counts = {part.cardinality() for part in self._parts}
         if len(counts) > 1:
             raise self._unsupported("cardinality", "the parts have different ones; ask each of spec.specs")
-        return counts.pop()  # type: ignore[no-any-return]
+        return counts.pop()

@@ -96,12 +96,9 @@ class Lockable:
         holders = (ref() for ref in self._holders.values())
         return [holder for holder in holders if holder is not None and holder._locked]
 
-    def _held(self) -> bool:
-        return bool(self._holding())
-
     def _check_unlocked(self, doing: str) -> None:
         if self._locked:
-            whole = "the spec that holds it" if self._held() else "it"
+            whole = "the spec that holds it" if self._holding() else "it"
             raise StateError(
                 f"This {type(self).__name__} is locked: cannot {doing}. "
                 f"Unlock {whole} with spec.unlock_(), or edit a copy: spec.clone()."

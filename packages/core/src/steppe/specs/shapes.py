@@ -11,7 +11,7 @@ import math
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -251,14 +251,14 @@ def indexed_names(names: list[str | None], index: tuple[Any, ...]) -> list[str |
     return out
 
 
-def _is_mask(part: Any) -> bool:
+def _is_mask(part: object) -> TypeGuard[torch.Tensor]:
     return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
 
 
-def _covers(part: Any) -> int:
+def _covers(part: object) -> int:
     """Return the number of dimensions that a part of an index applies to."""
     if _is_mask(part):
-        return part.ndim  # type: ignore[no-any-return]
+        return part.ndim
     return 0 if part is None or part is Ellipsis or isinstance(part, bool) else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,7 +112,7 @@ class Shaped(Spec):
         at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
         if self.ndim == 0 or self._shape[at] < 0:
             raise SpecError(f"{type(self).__name__} of shape {tuple(self._shape)}: cannot unbind dimension {dim}.")
-        return tuple(self._try("unbind", _Select(at, i)) for i in range(self._shape[at]))
+        return tuple(self._try("unbind", partial(torch.select, dim=at, index=i)) for i in range(self._shape[at]))
 
     def __getitem__(self, index: object) -> Any:
         """Index as a tensor of this shape is indexed: ints, slices, None, ``...``, lists, arrays and tensors."""
@@ -127,13 +128,3 @@ class Shaped(Spec):
         at = shapes.normal_dim(dim, self.ndim, what=type(self).__name__)
         self._shape = torch.Size((*self._shape[:at], -1, *self._shape[at + 1 :]))
         return self
-
-
-class _Select:
-    """``t.select(dim, i)`` with its arguments fixed."""
-
-    def __init__(self, dim: int, i: int) -> None:
-        self.dim, self.i = dim, i
-
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.select(self.dim, self.i)

@@ -51,7 +51,7 @@ def stack(specs: Sequence[Any], dim: int = 0, *, mixed: bool = False) -> Any:
     return Stacked(*specs, dim=at, mixed=mixed)
 
 
-def check_parts(parts: Sequence[Any], doing: str, *, mixed: bool = False) -> None:
+def check_parts(parts: Sequence[object], doing: str, *, mixed: bool = False) -> None:
     """Raise a SpecError if specs cannot be stacked."""
     if not parts:
         raise SpecError(f"{doing}: expected at least one spec, found none.")
@@ -65,7 +65,7 @@ def check_parts(parts: Sequence[Any], doing: str, *, mixed: bool = False) -> Non
                 raise SpecError(f"{doing}: expected specs of one {what}, found {one} and {other}.")
 
 
-class Stacked(LazyStack):
+class Stacked(LazyStack[Spec]):
     """Leaf specs with different sizes or domains, along a new dimension.
 
     If all sizes are equal, data is one tensor. Otherwise it is a nested tensor with one component per spec, and the
@@ -87,7 +87,7 @@ class Stacked(LazyStack):
         self._dim = shapes.normal_dim(dim, specs[0].ndim + 1, what="a stack")
         self._parts = list(specs)
 
-    def _stack(self, parts: Sequence[Any], dim: int) -> Any:
+    def _stack(self, parts: Sequence[Spec], dim: int) -> Any:
         return stack(parts, dim, mixed=self.dtype is None)
 
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
@@ -107,11 +107,10 @@ class Stacked(LazyStack):
     @property
     def domain(self) -> str | None:
         """``"continuous"``, ``"discrete"``, or None."""
-        domain: str | None = self._parts[0].domain
-        return domain
+        return self._parts[0].domain
 
     @property
-    def space(self) -> list[Any]:
+    def space(self) -> list[object]:
         """The sets of values of the specs."""
         return [part.space for part in self._parts]
 
@@ -170,8 +169,7 @@ class Stacked(LazyStack):
     def _lead_dims(self, shape: Sequence[int]) -> int:
         if shapes.fits_rows(shape, self.shape, None):
             return len(shape) - self.ndim
-        first: Spec = self._parts[0]
-        return first._lead_dims(shape[1:])
+        return self._parts[0]._lead_dims(shape[1:])
 
     def _lead(self, val: Any) -> int:
         ragged = isinstance(val, (list, tuple)) or getattr(val, "is_nested", False)
@@ -213,7 +211,7 @@ class Stacked(LazyStack):
         return f"Stacked({inner}, dim={self._dim})"
 
 
-def _torch_stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
+def _torch_stack(tensors: Sequence[Spec], dim: int = 0, *, out: object = None) -> Any:
     if out is not None:
         raise SpecError("torch.stack of specs returns a new spec: it takes no out=.")
     return stack(tensors, dim)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StackedComposite"]
 
-_NOTHING: Any = object()
+_NOTHING = object()
 
 
 class _Common(Mapping[str, Any]):
@@ -60,7 +60,7 @@ class _Common(Mapping[str, Any]):
             raise SpecError(f"The entry {name!r} differs too much among the stacked specs: {error}") from None
 
 
-class StackedComposite(LazyStack, Composite):
+class StackedComposite(LazyStack[Composite], Composite):
     """Unequal Composites along a new batch dimension. Data is a lazily stacked TensorDict.
 
     The entries are those that all parts have: Composites as a StackedComposite, equal leaves as one spec, unequal
@@ -84,7 +84,7 @@ class StackedComposite(LazyStack, Composite):
         self._parts = _without_shared(specs)
         self._dim_name: str | None = None
 
-    def _stack(self, parts: Sequence[Any], dim: int) -> Any:
+    def _stack(self, parts: Sequence[Composite], dim: int) -> Any:
         return stack(parts, dim)
 
     def _restack(self, parts: Sequence[Any], dim: int) -> Self:
@@ -244,14 +244,14 @@ class StackedComposite(LazyStack, Composite):
         """Return the entry at a key, or index the batch dimensions."""
         return Composite.__getitem__(self, index)
 
-    def _edit(self, method: str, *arguments: Any, rows: Sequence[Any]) -> None:
+    def _edit(self, method: str, *arguments: object, rows: Sequence[Any]) -> None:
         """Call a method of every part with its row. If it raises for one part, no part changes."""
         for trial in (True, False):
             for part, row in zip(self._parts, rows, strict=True):
                 part._check_unlocked(f"{method} {arguments}" if arguments else method)
                 getattr(part.clone(recurse=False) if trial else part, method)(*arguments, row)
 
-    def set(self, name: NestedKey, spec: Any) -> Self:
+    def set(self, name: NestedKey, spec: object) -> Self:
         """Set the entry at a key in every part, in place. ``spec`` includes the stacked dimension."""
         self._check_unlocked(f"set {name!r}")
         fitted = self._fitted(name, spec)
@@ -262,7 +262,7 @@ class StackedComposite(LazyStack, Composite):
         if not shapes.fits(spec.shape[: len(shape)], shape):
             super()._check_prefix(key, spec, shape)
 
-    def pop(self, key: NestedKey, default: Any = _NOTHING) -> Any:
+    def pop(self, key: NestedKey, default: object = _NOTHING) -> Any:
         """Remove the entry at a key from every part, in place, and return it stacked."""
         self._check_unlocked(f"remove {key!r}")
         if key not in self:
@@ -299,7 +299,9 @@ class StackedComposite(LazyStack, Composite):
             other: entries with the stacked dimension. Entries of single parts of a stack are set in these parts.
         """
         self._check_unlocked("update it")
-        self._edit("update", rows=self._fitted("update", other).unbind(self._dim))
+        fitted = self._fitted("update", other)
+        assert fitted is not None
+        self._edit("update", rows=fitted.unbind(self._dim))
         return self
 
     def select(self, *keys: NestedKey, strict: bool = True) -> Composite:
@@ -312,7 +314,7 @@ class StackedComposite(LazyStack, Composite):
         out: Composite = stack([part.exclude(*keys) for part in self._parts], self._dim)
         return out
 
-    def separates(self, *keys: NestedKey, default: Any = None) -> Composite | None:
+    def separates(self, *keys: NestedKey, default: object = None) -> Composite | None:
         """Move entries out of every part, in place, into a new stack; see :meth:`Composite.separates`."""
         self._check_unlocked("take entries out of it")
         taken = [part.separates(*keys, default=default) for part in self._parts]
@@ -360,7 +362,7 @@ def _without_shared(specs: Sequence[Composite]) -> list[Composite]:
 
 
 def _split_entries(
-    parts: Sequence[Any], val: Mapping[Any, Any], dim: int, key: Key, lead: int | None
+    parts: Sequence[Any], val: Mapping[Any, object], dim: int, key: Key, lead: int | None
 ) -> list[dict[str, Any]]:
     """Split a dict of stacked entries, which ``to_numpy`` returns, into one dict for each part."""
     rows: list[dict[str, Any]] = [dict(own) for own in getattr(val, "exclusive", [{}] * len(parts))]
@@ -383,7 +385,7 @@ def _split_entries(
     return rows
 
 
-class StackedArrays(dict[str, Any]):
+class StackedArrays(dict[str, object]):
     """Stacked entries as arrays: a dict of the entries that all parts have.
 
     Args:
@@ -391,7 +393,7 @@ class StackedArrays(dict[str, Any]):
         exclusive: for each part, a dict of the entries that not all parts have.
     """
 
-    def __init__(self, common: dict[str, Any], exclusive: list[dict[str, Any]]) -> None:
+    def __init__(self, common: dict[str, object], exclusive: list[dict[str, object]]) -> None:
         super().__init__(common)
         self.exclusive = exclusive
 
@@ -399,7 +401,7 @@ class StackedArrays(dict[str, Any]):
 def _stacked_arrays(rows: list[Any], dim: int) -> StackedArrays:
     """Stack dicts of arrays, one for each part, at ``dim``; arrays of different shapes become lists."""
     names = [name for name in rows[0] if all(name in row for row in rows)]
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for name in names:
         values = [row[name] for row in rows]
         first = values[0]
