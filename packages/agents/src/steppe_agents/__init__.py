@@ -1,7 +1,7 @@
-"""Requests of episodes and steps, agents, batchers and fused actors for the collectors of steppe.
+"""Requests for episodes and steps, agents, batchers and fused actors for the collectors of steppe.
 
-The names are importable from ``steppe`` too. ``Collector.execute`` and ``Collector.get`` are the request form: episodes
-or steps are asked for, each with what the agent and the environment are told, and fetched when they have ended.
+The names are importable from ``steppe`` too. ``Collector.execute`` starts a request for episodes or steps, in which
+each row has an ``agent_info`` and an ``env_info``. ``Collector.get`` fetches the result.
 """
 
 from __future__ import annotations

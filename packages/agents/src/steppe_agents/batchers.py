@@ -1,41 +1,48 @@
-"""The batchers of rlstructures by name: each is requests with some arguments set."""
+"""The batchers of rlstructures, as collectors whose requests have preset arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steppe.collectors import Collector, MultiSyncDataCollector
 from steppe.errors import SpecError
+from steppe_agents.agent_infos import Infos
 from steppe_agents.job import Job
 from steppe_agents.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Batcher", "EpisodeBatcher", "MonoThreadEpisodeBatcher"]
 
 
 class _Batching:
-    """What all batchers offer."""
+    """The methods that all batchers have."""
 
-    _collector: Any
+    _collector: Collector
 
     @property
     def n_envs(self) -> int:
-        """How many environments there are, over all workers."""
-        lanes: int = self._collector.n_lanes
-        return lanes
+        """The number of environments of all workers."""
+        return self._collector.n_lanes
 
     def get(self, blocking: bool = True) -> Trajectories | None:
-        """The result of the last ``execute``.
+        """Return the result of the last ``execute``.
 
         Args:
-            blocking: wait for it; otherwise None is returned where it is not complete.
+            blocking: wait for the result; False returns None if the result is not complete.
         """
-        return self._collector.get(blocking=blocking)  # type: ignore[no-any-return]
+        result: Trajectories | None = self._collector.get(blocking=blocking)
+        return result
 
     def update(self, info: Any) -> None:
-        """Tell all agents something, before their next request: what their own ``update`` takes, where they have one;
-        otherwise new weights: a state dict, a module or a TensorDict of parameters.
+        """Update all agents before their next request.
+
+        Args:
+            info: the argument of the agent's method ``update``, if it has one; otherwise its new weights, a state dict,
+                a module or a TensorDict of parameters.
         """
         collector = self._collector
         if collector.policy_has("update"):
@@ -44,25 +51,25 @@ class _Batching:
         collector.update_policy_weights_(info)
 
     def close(self) -> None:
-        """End workers and environments. Calling it again does nothing."""
+        """Close the workers and environments. Calling it again does nothing."""
         self._collector.shutdown()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
 class MonoThreadEpisodeBatcher(_Batching):
-    """Whole episodes, one for each environment, collected in this process.
+    """Collects whole episodes in this process, one for each environment.
 
     Args:
         create_agent: makes the agent: a policy, such as an :class:`~steppe.Agent`.
-        agent_args: keyword arguments for it.
-        create_env: makes the environment, or a batch of them such as ``SerialEnv(4, ...)``.
-        env_args: keyword arguments for it.
-        seed: of environments.
+        agent_args: keyword arguments for ``create_agent``.
+        create_env: makes the environment, or a batch of environments such as ``SerialEnv(4, ...)``.
+        env_args: keyword arguments for ``create_env``.
+        seed: of the environments.
     """
 
     def __init__(
@@ -80,12 +87,14 @@ class MonoThreadEpisodeBatcher(_Batching):
             seed=seed,
         )
 
-    def execute(self, agent_info: Any = None, env_info: Any = None) -> Job | None:
-        """Ask for one episode of each environment, or for as many as the infos have rows; ``get`` collects them."""
-        given = agent_info is not None or env_info is not None
-        job: Job | None = self._collector.execute(
-            None if given else self.n_envs, agent_info=agent_info, env_info=env_info
-        )
+    def execute(self, agent_info: Infos | None = None, env_info: Infos | None = None) -> Job | None:
+        """Request one episode of each environment; ``get`` collects them.
+
+        Args:
+            agent_info, env_info: infos with a row for each episode, whose number may differ from that of environments.
+        """
+        n_episodes = self.n_envs if agent_info is None and env_info is None else None
+        job: Job | None = self._collector.execute(n_episodes, agent_info=agent_info, env_info=env_info)
         return job
 
 
@@ -119,57 +128,63 @@ class _OverWorkers(_Batching):
 
 
 class EpisodeBatcher(_OverWorkers):
-    """Whole episodes, as many as are asked for, collected by worker processes.
+    """Collects any number of whole episodes in worker processes.
 
     Args:
-        create_agent, agent_args, create_env, env_args: as :class:`MonoThreadEpisodeBatcher` has them; called in each
-            worker.
-        n_timesteps: steps in a slot of shared memory, through which data comes back; longer episodes take several. An
-            environment ends them: ``TransformedEnv(env, StepCounter(max_steps))``.
-        n_slots: how many slots there are, at least as many as environments.
-        n_threads: worker processes.
-        seeds: one for each worker, or one from which theirs follow.
+        create_agent, agent_args, create_env, env_args: see :class:`MonoThreadEpisodeBatcher`; called in each worker.
+        n_timesteps: number of steps in a slot of shared memory, through which workers return data. An episode may use
+            several slots. To limit its length, use ``TransformedEnv(env, StepCounter(max_steps))``.
+        n_slots: number of slots, at least that of environments.
+        n_threads: number of worker processes.
+        seeds: a seed for each worker, or the first of a chain of seeds.
     """
 
-    def execute(self, n_episodes: int | None = None, agent_info: Any = None, env_info: Any = None) -> Job | None:
-        """Ask for episodes, and return at once.
+    def execute(
+        self, n_episodes: int | None = None, agent_info: Infos | None = None, env_info: Infos | None = None
+    ) -> Job | None:
+        """Request episodes, and return at once.
 
         Args:
-            n_episodes: any number of them.
-            agent_info, env_info: a row for each, TensorDicts or dicts of values.
+            n_episodes: the number of episodes.
+            agent_info, env_info: infos with a row for each episode, TensorDicts or dicts of values.
         """
         job: Job | None = self._collector.execute(n_episodes, agent_info=agent_info, env_info=env_info)
         return job
 
     def reexecute(self) -> Job | None:
-        """Ask for the same again, with new random numbers."""
+        """Repeat the last request, with new random numbers."""
         job: Job | None = self._collector.reexecute()
         return job
 
 
 class Batcher(_OverWorkers):
-    """The next steps of environments that still run, collected by worker processes.
+    """Collects the next steps of the environments whose episodes have not ended, in worker processes.
 
     Args:
         create_agent, agent_args, create_env, env_args, n_slots, n_threads, seeds: see :class:`EpisodeBatcher`.
-        n_timesteps: steps of each ``execute``.
+        n_timesteps: number of steps of each ``execute``.
     """
 
-    def reset(self, agent_info: Any = None, env_info: Any = None) -> None:
-        """Begin an episode in every environment; infos have a row for each."""
-        self._collector.reset_lanes(agent_info=agent_info, env_info=env_info)
-
-    def execute(self, agent_info: Any = None) -> Job | None:
-        """Ask for the next steps, and return at once; None, and None from ``get``, where all episodes have ended.
+    def reset(self, agent_info: Infos | None = None, env_info: Infos | None = None) -> None:
+        """Begin an episode in each environment.
 
         Args:
-            agent_info: what agents are told from now on, a row for each environment.
+            agent_info, env_info: infos with a row for each environment.
+        """
+        self._collector.reset_lanes(agent_info=agent_info, env_info=env_info)
+
+    def execute(self, agent_info: Infos | None = None) -> Job | None:
+        """Request the next steps, and return at once.
+
+        If all episodes have ended, this method and ``get`` return None.
+
+        Args:
+            agent_info: the info of the agents from now on, with a row for each environment.
         """
         job: Job | None = self._collector.execute(n_steps=self.n_timesteps, agent_info=agent_info)
         return job
 
     @property
     def n_still_running(self) -> int:
-        """How many episodes have not ended."""
-        live: int = self._collector.n_live
-        return live
+        """The number of episodes that have not ended."""
+        return self._collector.n_live

@@ -1,4 +1,4 @@
-"""A request that is being run."""
+"""Job: a request in progress, and its result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Job"]
 
 
 class Job:
-    """A request that is being run.
+    """A request in progress, as ``Collector.execute`` returns it.
 
     Args:
-        requests: what runs it.
-        total: rows.
-        shape: of the request.
+        requests: the requests of the collector.
+        total: number of rows.
+        shape: the batch size of the request.
     """
 
     def __init__(self, requests: Requests, total: int, shape: torch.Size) -> None:
@@ -35,16 +35,17 @@ class Job:
 
     @exclusive("a job")
     def _advance(self, timeout: float | None) -> bool:
+        """Work on the request, or wait for workers; return whether all rows have ended."""
         if self._over:
             return True
         try:
             over = self._requests.runner.advance(timeout)
         except BaseException as error:
-            # What was running is lost; another request may be made, where there is still someone to run it. Who only
-            # waited for others may go on after Ctrl-C.
+            # The running rows are lost, and the caller may start another request. After Ctrl-C the job continues if
+            # workers run the rows, because this process only waited for them.
             if isinstance(error, Exception) or not self._requests.runner.waits:
                 self._over = True
-                self._requests.broke_off()
+                self._requests.failed()
             raise
         with uninterrupted():
             taken, self._requests.runner.parts = self._requests.runner.parts, []
@@ -56,31 +57,33 @@ class Job:
 
     @property
     def waits_to_be_taken(self) -> bool:
-        """Whether all rows have ended, and some have not been taken."""
+        """Whether all rows have ended and some of them were not fetched."""
         return bool(self._parts) and self._ended_rows() == self.total
 
     def _ended_rows(self) -> int:
         return self._fetched + sum(part.length.numel() for part in self._parts)
 
     def done(self) -> bool:
-        """Whether all rows have ended; never waits."""
+        """Return whether all rows have ended, without waiting."""
         return self._advance(0)
 
     def progress(self) -> tuple[int, int]:
-        """How many rows have ended, and how many there are; never waits."""
+        """Return the number of rows that have ended, and the number of all rows, without waiting."""
         self._advance(0)
         return self._ended_rows(), self.total
 
     def result(self, timeout: float | None = None) -> Trajectories:
-        """Wait for all rows, and return those that ``partial`` has not; in request order, and in its shape.
+        """Wait for all rows, and return them in the order and shape of the request.
+
+        Rows that ``partial`` has returned are left out.
 
         Args:
-            timeout: seconds to wait at most. The job goes on after a ``TimeoutError``.
+            timeout: maximum time to wait, in seconds. The job continues after a ``TimeoutError``.
 
         Raises:
-            TimeoutError: it is not done.
-            StateError: it was cancelled, or all rows were taken.
-            WorkerError: a worker raised, or ended.
+            TimeoutError: some rows have not ended.
+            StateError: the job was cancelled, or ``partial`` has returned all rows.
+            WorkerError: a worker raised an error, or died.
         """
         if self._cancelled:
             raise StateError("This job was cancelled: partial() returns the rows that had ended.")
@@ -88,32 +91,32 @@ class Job:
         while not self._advance(None if end is None else max(end - time.monotonic(), 0.0)):
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"{self.progress()[0]} of {self.total} rows had ended after {timeout} s.")
-        found: Any = None
+        rows: Any = None
         try:
-            found = self.partial()
-            if found is None:
+            rows = self.partial()
+            if rows is None:
                 raise StateError("All rows of this job were taken by partial().")
-            whole = len(found) == self.total and len(self.shape) != 1
-            return found.reshape(self.shape) if whole else found  # type: ignore[no-any-return]
+            whole = len(rows) == self.total and len(self.shape) != 1
+            return rows.reshape(self.shape) if whole else rows  # type: ignore[no-any-return]
         except BaseException:
-            if found is not None:  # it was interrupted: the rows can be taken again
-                self._parts, self._fetched = [found], self._fetched - len(found)
+            if rows is not None:  # after Ctrl-C the rows can be fetched again
+                self._parts, self._fetched = [rows], self._fetched - len(rows)
             raise
 
     def partial(self) -> Trajectories | None:
-        """Rows that have ended since the last call, each once, ``row`` says which; None where there are none."""
+        """Return the rows that have ended since the last call, or None; ``row`` has their indices in the request."""
         if not self._cancelled:
             self._advance(0)
         if not self._parts:
             return None
-        found: Any = Trajectories.cat(self._parts)
-        found = found[found.row.argsort()]
-        n = len(found)
+        rows: Any = Trajectories.cat(self._parts)
+        rows = rows[rows.row.argsort()]
+        n = len(rows)
         self._parts, self._fetched = [], self._fetched + n
-        return found  # type: ignore[no-any-return]
+        return rows  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
-        """Stop at the next step; rows that have ended stay to be taken by ``partial``."""
+        """Stop at the next step. ``partial`` still returns the rows that have ended."""
         if self._over:
             return
         self._requests.runner.cancel()

@@ -1,4 +1,7 @@
-"""Lanes: the environments of one process, each with the row of a request that it runs and the agent's state of it."""
+"""Lanes: run rows of requests in the environments of one process.
+
+A lane is one environment (a row of the batch of environments) with the agent's state for it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from tensordict import cat as cat_tds
+from tensordict import stack as stack_tds
 
 from steppe.collectors import first_call, row_ends
 from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, without_private
@@ -15,34 +19,34 @@ from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import storage_problem
 from steppe_agents.agent_state import AgentState
-from steppe_agents.all_lanes import AllLanes
-from steppe_agents.kept_rows import KeptFrames, Row
+from steppe_agents.frame_store import FrameStore, RunningRow
+from steppe_agents.padded_call import PaddedCall
 from steppe_agents.segment import Segment
-from steppe_agents.slots import Columns
+from steppe_agents.slots import Columns, SlotWriter
 from steppe_agents.trajectories import Trajectories
 
 __all__ = ["Lanes"]
 
 
 class Lanes:
-    """Runs rows of requests: what has no work costs nothing, and a lane whose row has ended takes the next.
+    """Runs the rows of a segment. A lane whose row has ended takes the next row; idle lanes are not stepped.
 
     Args:
         env: one environment, or a batch of one dimension.
-        act: the policy, or random actions.
-        policy: the policy as the caller made it; None for random actions.
-        max_steps: truncate a row after so many steps.
-        auto_reset: a slice begins anew in place where an episode ends, instead of leaving the lane.
-        store_agent_state: ``"first"`` in each row, in ``"all"`` steps, or ``"none"``.
-        compact: call the policy with the rows that are at work, and no others; False calls it with all lanes, and
-            ``("collector", "mask")`` says which are at work.
+        act: calls the policy, or draws random actions.
+        policy: the policy that ``act`` calls; None for random actions.
+        max_steps: truncate a row after this many steps.
+        auto_reset: in a slice, begin a new episode in the same row at the end of an episode; False ends the row.
+        store_agent_state: store the agent's state of the ``"first"`` step of a row, of ``"all"`` steps, or ``"none"``.
+        compact: call the policy with the rows of active lanes. False calls it with the rows of all lanes, of which
+            ``("collector", "mask")`` marks the active ones.
         name: of the collector, for errors.
-        trusted: let through what the policy raises in its first call.
+        trusted: do not convert errors of the policy's first call to PolicyError.
 
     Attributes:
-        live: lanes that can go on with a slice.
-        record: where steps go.
-        first_lane: the number of the first lane, where there are other processes.
+        live: lanes that can continue in the next slice.
+        store: stores the steps.
+        first_lane: the number of the first lane of this process, counted over all workers.
     """
 
     def __init__(
@@ -73,9 +77,9 @@ class Lanes:
         if max_steps is not None and not self._limited:
             raise SpecError("max_steps= needs a 'truncated' entry in the done spec: env.add_truncated_keys() adds one.")
         self.compact, self._name, self._trusted = compact, name, trusted
-        self.record: Any = KeptFrames()
+        self.store: FrameStore | SlotWriter = FrameStore()
         self.first_lane = 0
-        self._all_lanes = AllLanes(act, self.n)
+        self._padded_call = PaddedCall(act, self.n)
         self.live: list[int] = []
         self._root: TensorDictBase | None = None
         self._episode_of: dict[int, int] = {}
@@ -83,20 +87,20 @@ class Lanes:
         self._info_of: TensorDict | None = None
         self._env_info_of: TensorDict | None = None
         self._checked = False
-        self._taken: _Taken | None = None
+        self._first_step: _Step | None = None
         self._segment: Segment
         self._lanes: list[int]
-        self._rows: list[Row]
+        self._rows: list[RunningRow]
         self._waiting: list[int]
-        self._carrier: TensorDictBase | None
+        self._next_root: TensorDictBase | None
         self._n_steps: int | None
-        self._finished: list[tuple[Row, bool]]
+        self._finished: list[tuple[RunningRow, bool]]
         self._stop()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def begin_episodes(self, segment: Segment) -> None:
-        """Begin rows of a request, as many as there are lanes."""
+        """Begin a segment of a request for episodes, with the first rows in all lanes."""
         assert segment.rows is not None
         self.drop()
         self._segment, self._waiting, self._n_steps = segment, list(range(len(segment.rows))), None
@@ -104,7 +108,7 @@ class Lanes:
         self._enter(list(range(self.n)))
 
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        """Begin an episode in every lane, for slices."""
+        """Begin an episode in each lane, for slices."""
         self.drop()
         lanes = list(range(self.n))
         self._info_of, self._env_info_of = agent_info, env_info
@@ -114,11 +118,11 @@ class Lanes:
             self._number(lane)
 
     def begin_anew(self) -> None:
-        """Begin an episode in every lane, with the infos of the last ``reset``."""
+        """Begin an episode in each lane, with the infos of the last ``reset``."""
         self.reset(self._info_of, self._env_info_of)
 
     def begin_slice(self, segment: Segment) -> None:
-        """Go on for some steps with the lanes that are live."""
+        """Begin a slice: the next steps of all live lanes."""
         assert segment.n_steps is not None
         self._segment, self._waiting, self._n_steps = segment, [], segment.n_steps
         if segment.agent_info is not None:
@@ -130,125 +134,131 @@ class Lanes:
         root = root.copy()
         if self._info_of is not None:
             root.set("agent_info", self._info_of[self._lanes])
-        self._carrier = root
+        self._next_root = root
         self._rows = [self._row(at, lane, lane + self.first_lane) for at, lane in enumerate(self._lanes)]
         self._states(self._rows, root)
 
     def drop(self) -> None:
-        """Forget the lanes that are live."""
+        """End all lanes and drop their data."""
         self.live, self._root = [], None
         self._info_of = self._env_info_of = None
         self._stop()
 
     def cancel(self) -> None:
-        """Forget the rows that have not ended."""
-        self.record.drop_running()
-        self._taken = None
-        if self._n_steps is not None and self._lanes:  # the environments have gone on without their data
+        """Drop the rows that have not ended."""
+        self.store.drop_running()
+        self._first_step = None
+        if self._n_steps is not None and self._lanes:  # steps of these episodes are lost, so they cannot continue
             self.live, self._root = [], None
-        self._lanes, self._rows, self._waiting, self._carrier = [], [], [], None
+        self._lanes, self._rows, self._waiting, self._next_root = [], [], [], None
 
     def _stop(self) -> None:
         self._segment = Segment([], None, None, None)
         self._lanes, self._rows, self._waiting = [], [], []
-        self._carrier, self._n_steps, self._taken = None, None, None
-        self._all_lanes.forget()
-        self.record.clear()
+        self._next_root, self._n_steps, self._first_step = None, None, None
+        self._padded_call.clear_cache()
+        self.store.clear()
         self._finished = []
         self.total = 0
         self.finished = 0
 
     @property
-    def at_work(self) -> bool:
-        """Whether some row has not ended."""
+    def is_running(self) -> bool:
+        """Whether a row of the segment has not ended."""
         return bool(self._lanes)
 
     @property
     def has_finished(self) -> bool:
-        """Whether rows have ended that were not taken."""
+        """Whether rows have ended that :meth:`take` has not returned."""
         return bool(self._finished)
 
     def forget_finished(self) -> None:
-        """Forget rows that have ended, whose record says so itself."""
+        """Drop the list of ended rows, which a SlotWriter reports itself."""
         self._finished = []
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def prepare(self) -> Columns | None:
-        """Let the policy and the environment act once in all rows at work, and say what a step holds.
-
-        ``step`` then goes on with that step.
+        """Take the first step of a segment, which the next call of :meth:`step` completes.
 
         Returns:
-            None where what a step holds has no fixed place.
+            The layout of the data of a step; None if the layout may change from step to step.
         """
-        if self._taken is None:
-            self._taken = self._take()
-        return self._columns(self._taken.frame)
+        if self._first_step is None:
+            self._first_step = self._step_lanes()
+        return self._columns(self._first_step.frame)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Let the policy and the environment act once in all rows that are at work."""
-        taken, self._taken = self._taken or self._take(), None
+        """Step the policy and the environment once in all active lanes."""
+        step, self._first_step = self._first_step or self._step_lanes(), None
         rows = self._rows
-        self.record.write(taken.frame, rows)
+        self.store.write(step.frame, rows)
         for row in rows:
             row.length += 1
-        self._go_on(taken.td, taken.state, taken.ended.tolist())
+        self._prepare_next(step.td, step.state, step.ended.tolist())
 
-    def _take(self) -> _Taken:
-        lanes, rows, carrier = self._lanes, self._rows, self._carrier
-        assert carrier is not None
-        td, state = self._acted(carrier, lanes)
+    def _step_lanes(self) -> _Step:
+        """Step the active lanes, without storing the data."""
+        lanes, rows, root = self._lanes, self._rows, self._next_root
+        assert root is not None
+        td, state = self._acted(root, lanes)
         ended = row_ends(td.get("next"), self._groups)
         for row in rows:
             self._steps_of[row.own_lane] += 1
         if self.max_steps is not None:
             ended = self._truncate(td, ended)
-        return _Taken(td, state, ended, self._framed(td, state))
+        return _Step(td, state, ended, self._framed(td, state))
 
-    def _go_on(self, td: TensorDictBase, state: TensorDictBase | None, ended: list[bool]) -> None:
+    def _prepare_next(self, td: TensorDictBase, state: TensorDictBase | None, ended: list[bool]) -> None:
+        """End and restart rows after a step, and prepare the root of the next step.
+
+        Args:
+            td: the data of the step, of the active lanes ``[k]``.
+            state: the agent's next state, or None.
+            ended: for each row, whether its episode has ended.
+        """
         lanes, rows = self._lanes, self._rows
         slice_over = self._n_steps is not None and rows[0].length == self._n_steps
-        goes_on = [at for at, end in enumerate(ended) if not end]
+        continuing = [at for at, end in enumerate(ended) if not end]
         root = self._root_after(td, state)
         restarted: list[int] = []
         if self._n_steps is not None and self.auto_reset and not self._segment.finishes:
             restarted = [at for at, end in enumerate(ended) if end]
-            goes_on = list(range(len(lanes)))
+            continuing = list(range(len(lanes)))
             if restarted:
                 again = [lanes[at] for at in restarted]
                 fresh = self._fresh(again, again, self._info_of, self._env_info_of)
-                root = root.copy()  # its levels are those of the step, which keeps what it has led to
+                root = root.copy()  # the step has the same nested TensorDicts, which must not change
                 for key in root.keys(True, True):
                     value = root.get(key).clone()
                     value[_tensor(restarted)] = fresh.get(key)
                     root.set(key, value)
                 for lane in again:
                     self._number(lane)
-        kept = set(goes_on)
+        kept = set(continuing)
         for at, row in enumerate(rows):
             if at not in kept or slice_over:
                 alive = self._n_steps is not None and at in kept
                 self._finished.append((row, alive))
-                self.record.end(row, alive)
+                self.store.end(row, alive)
                 self.finished += 1
         free = [lanes[at] for at in range(len(lanes)) if at not in kept]
-        carried: TensorDictBase | None = root
-        if len(goes_on) < len(lanes):
-            carried = root[_tensor(goes_on, dtype=torch.int64)] if goes_on else None
-        self._lanes, self._rows = [lanes[at] for at in goes_on], [rows[at] for at in goes_on]
-        self._carrier = carried
+        next_root: TensorDictBase | None = root
+        if len(continuing) < len(lanes):
+            next_root = root[_tensor(continuing, dtype=torch.int64)] if continuing else None
+        self._lanes, self._rows = [lanes[at] for at in continuing], [rows[at] for at in continuing]
+        self._next_root = next_root
         if self._n_steps is not None:
             if slice_over or not self._lanes:
-                self.live, self._root = self._lanes, carried
-                self._lanes, self._rows, self._carrier = [], [], None
+                self.live, self._root = self._lanes, next_root
+                self._lanes, self._rows, self._next_root = [], [], None
         elif free and self._waiting:
             self._enter(free)
 
     def _enter(self, free: list[int]) -> None:
-        """Give rows that wait to lanes that have none."""
+        """Begin the next waiting rows in free lanes."""
         places, self._waiting = self._waiting[: len(free)], self._waiting[len(free) :]
         lanes = free[: len(places)]
         fresh = self._fresh(lanes, places, self._segment.agent_info, self._segment.env_info)
@@ -258,24 +268,26 @@ class Lanes:
             assert self._segment.rows is not None
             rows.append(self._row(place, lane, self._segment.rows[place]))
         self._states(rows, fresh)
-        if self._carrier is None:
-            self._lanes, self._rows, self._carrier = lanes, rows, fresh
+        if self._next_root is None:
+            self._lanes, self._rows, self._next_root = lanes, rows, fresh
             return
         order = sorted(range(len(self._lanes) + len(lanes)), key=[*self._lanes, *lanes].__getitem__)
-        joined = cat_tds([self._carrier.select(*fresh.keys()), fresh])
-        self._carrier = joined[_tensor(order)]
+        joined = cat_tds([self._next_root.select(*fresh.keys()), fresh])
+        self._next_root = joined[_tensor(order)]
         self._lanes = [[*self._lanes, *lanes][at] for at in order]
         self._rows = [[*self._rows, *rows][at] for at in order]
 
-    def _row(self, place: int, lane: int, number: int) -> Row:
-        return Row(place, number, lane + self.first_lane, lane, self._episode_of[lane])
+    def _row(self, place: int, lane: int, number: int) -> RunningRow:
+        return RunningRow(place, number, lane + self.first_lane, lane, self._episode_of[lane])
 
     def _number(self, lane: int) -> None:
+        """Number the episode that begins in a lane."""
         self._episode_of[lane] = self.episodes
         self._steps_of[lane] = 0
         self.episodes += 1
 
-    def _states(self, rows: list[Row], root: TensorDictBase) -> None:
+    def _states(self, rows: list[RunningRow], root: TensorDictBase) -> None:
+        """Store the agent's state at the first step of rows."""
         state = root.get("agent_state", None)
         if state is not None and self.store_agent_state != "none":
             for at, row in enumerate(rows):
@@ -287,31 +299,36 @@ class Lanes:
     def _fresh(
         self, lanes: list[int], places: list[int], agent_info: TensorDict | None, env_info: TensorDict | None
     ) -> TensorDictBase:
-        """Begin episodes in some lanes; returns their roots ``[k]``, with infos and state."""
+        """Begin episodes in some lanes, and return their roots ``[k]`` with infos and state.
+
+        Args:
+            lanes: the lanes.
+            places: for each lane, the index of its row in the infos.
+            agent_info, env_info: infos of all rows, or None.
+        """
         env = self.env
-        told = None if env_info is None else env_info[_tensor(places)]
+        infos = None if env_info is None else env_info[_tensor(places)]
         if not env.batch_dims:
-            one = None if told is None else told[0]
-            root = env.reset(env_info=one).unsqueeze(0) if one is not None else env.reset().unsqueeze(0)
+            root = (env.reset(env_info=infos[0]) if infos is not None else env.reset()).unsqueeze(0)
         elif len(lanes) == self.n:
-            root = env.reset(env_info=told) if told is not None else env.reset()
+            root = env.reset(env_info=infos) if infos is not None else env.reset()
         else:
-            root = env.reset_at(None, lanes, env_info=told)
+            root = env.reset_at(None, lanes, env_info=infos)
         root = root.copy()
         root.batch_size = torch.Size([len(lanes)])
         if "is_init" not in root.keys():
             root.set("is_init", torch.ones(len(lanes), 1, dtype=torch.bool, device=CPU))
         if agent_info is not None:
             root.set("agent_info", agent_info[_tensor(places)])
-        if told is not None:
-            root.set("env_info", told)
+        if infos is not None:
+            root.set("env_info", infos)
         self._agent_state.begin(root)
         return root
 
-    def _acted(self, carrier: TensorDictBase, lanes: list[int]) -> tuple[TensorDictBase, TensorDictBase | None]:
-        """The step of some lanes ``[k]``, and the agent's next state."""
+    def _acted(self, root: TensorDictBase, lanes: list[int]) -> tuple[TensorDictBase, TensorDictBase | None]:
+        """Return the step of some lanes ``[k]``, and the agent's next state."""
         env = self.env
-        td = carrier.copy()
+        td = root.copy()
         if isinstance(self.act, RandomActions):
             td = self.act.write_rows(td, lanes)
         elif self._checked:
@@ -333,8 +350,7 @@ class Lanes:
             if td.get("next").is_empty():
                 td = td.exclude("next")
         if not env.batch_dims:
-            one = env.step(td[0])
-            td.set("next", one.get("next").unsqueeze(0))
+            td.set("next", env.step(td[0]).get("next").unsqueeze(0))
         elif len(lanes) == self.n:
             td = env.step(td)
         else:
@@ -342,9 +358,9 @@ class Lanes:
         return td, state
 
     def _called(self, td: TensorDictBase, lanes: list[int]) -> TensorDictBase:
-        """The data of some lanes with what the policy writes."""
+        """Return the data of some lanes with the output of the policy."""
         if not self.compact:
-            return self._all_lanes(td, lanes)
+            return self._padded_call(td, lanes)
         acted = self.act(td)
         if acted is td:
             return td
@@ -353,10 +369,10 @@ class Lanes:
         return td.update(acted)
 
     def _check_next(self, td: TensorDictBase) -> None:
-        """Refuse entries under ``next`` that the step after this one would not see.
+        """Raise an error if the policy wrote an entry under ``next`` that the next step would not have.
 
         Raises:
-            PolicyError: the policy has written one.
+            PolicyError: it wrote such an entry.
         """
         following = td.get("next", None)
         if following is None:
@@ -370,6 +386,7 @@ class Lanes:
             )
 
     def _truncate(self, td: TensorDictBase, ended: torch.Tensor) -> torch.Tensor:
+        """Mark rows that have reached ``max_steps`` as truncated; return which rows have ended."""
         late = _tensor([self._steps_of[row.own_lane] >= (self.max_steps or 0) for row in self._rows]) & ~ended
         if not bool(late.any()):
             return ended
@@ -382,7 +399,7 @@ class Lanes:
         return ended | late
 
     def _root_after(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
-        """The root of the step after this one, for rows that go on."""
+        """Return the root of the next step, for rows that continue."""
         env = self.env
         root = env.step_mdp(td.exclude("agent_info", "env_info", "agent_state", "is_init"))
         root = root.select(*env.observation_keys, *env.done_keys, *env.state_keys, strict=False)
@@ -399,17 +416,22 @@ class Lanes:
     # -- results --------------------------------------------------------------------------------------------------
 
     def take(self, version: int = 0) -> Trajectories | None:
-        """Take the rows that have ended since the last time, in their order; None where there are none."""
+        """Return the rows that have ended since the last call, sorted; None if no row has ended.
+
+        Args:
+            version: of the policy.
+        """
         taken, self._finished = sorted(self._finished, key=lambda each: each[0].place), []
         if not taken:
             return None
         rows, segment = [row for row, _ in taken], self._segment
-        steps = self.record.take(rows, self._rows)
+        assert isinstance(self.store, FrameStore)
+        steps = self.store.take(rows, self._rows)
         slices = segment.rows is None
         places = _tensor([row.own_lane if slices else row.place for row in rows])
         agent_info = self._info_of if slices else segment.agent_info
         env_info = self._env_info_of if slices else segment.env_info
-        states = [row.state for row in rows]
+        states = [row.state for row in rows if row.state is not None]
         size = [len(rows)]
         made: Any = Trajectories
         return made(  # type: ignore[no-any-return]
@@ -422,13 +444,14 @@ class Lanes:
             policy_version=torch.full(size, version, dtype=torch.int64, device=CPU),
             agent_info=None if agent_info is None else agent_info[places],
             env_info=None if env_info is None else env_info[places],
-            agent_state=None if states[0] is None else torch.stack(states),
+            agent_state=stack_tds(states) if states else None,
             batch_size=size,
         )
 
-    # -- what a step holds ----------------------------------------------------------------------------------------
+    # -- the data of a step ---------------------------------------------------------------------------------------
 
     def _columns(self, frame: TensorDictBase) -> Columns | None:
+        """Return the layout of a step; None if it may change from step to step, or has entries that are no tensors."""
         if self.env.has_dynamic_specs or isinstance(frame, LazyStackedTensorDict):
             return None
         row = frame[0]
@@ -439,7 +462,7 @@ class Lanes:
         return None if storage_problem(spec) is not None else Columns(spec, states)
 
     def _framed(self, td: TensorDictBase, state: TensorDictBase | None) -> TensorDictBase:
-        """What is kept of a step."""
+        """Return the entries of a step that are stored."""
         hidden = ["agent_info", "env_info", "collector"] + ([] if self.store_agent_state == "all" else ["agent_state"])
         frame = without_private(td, self._declared).exclude(*hidden)
         if state is not None and self.store_agent_state == "all":
@@ -449,8 +472,15 @@ class Lanes:
         return frame
 
 
-class _Taken(NamedTuple):
-    """A step that was taken: its data, the agent's next state, which rows have ended, and what is kept of it."""
+class _Step(NamedTuple):
+    """A step of the active lanes.
+
+    Attributes:
+        td: the data of the step.
+        state: the agent's next state, or None.
+        ended: which rows have ended.
+        frame: the entries of ``td`` that are stored.
+    """
 
     td: TensorDictBase
     state: TensorDictBase | None

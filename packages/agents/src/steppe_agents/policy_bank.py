@@ -1,4 +1,4 @@
-"""Many policies in one request: each row says which acts in it."""
+"""PolicyBank: several policies in one request, one of them for each row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from steppe.errors import InfoError, PolicyError
@@ -16,19 +16,19 @@ __all__ = ["PolicyBank"]
 
 
 class PolicyBank(TensorDictModuleBase):
-    """Calls each of several policies once a step, with the rows that ask for it.
+    """A policy that calls, once per step, each of several policies with the rows that select it.
 
-    A request says which, ``agent_info={"policy_id": ids}``; with ``[A, 1]`` ids and ``[1, E]`` environments it is a
-    table of policies by environments.
+    A request selects the policy of each row with ``agent_info={"policy_id": ids}``. Ids ``[A, 1]`` and environment
+    infos ``[1, E]`` run all policies in all environments.
 
     Args:
-        policies: what acts, by number: modules on TensorDicts, agents, or functions of TensorDicts. All write the same
-            entries.
-        key: where the number of a row is.
+        policies: policies by number: modules on TensorDicts, agents, or functions of TensorDicts. All must write the
+            same entries.
+        key: the entry that has the number of each row.
 
     Raises:
-        InfoError: in a call: a row asks for a number that there is not.
-        PolicyError: in a call: policies write different entries.
+        InfoError: in a call, if a row selects an unknown number.
+        PolicyError: in a call, if policies write different entries.
 
     Examples:
         >>> import torch
@@ -39,7 +39,9 @@ class PolicyBank(TensorDictModuleBase):
         [5, 3, 5]
     """
 
-    def __init__(self, policies: Mapping[int, Any], key: tuple[str, ...] = ("agent_info", "policy_id")) -> None:
+    def __init__(
+        self, policies: Mapping[int, Callable[..., Any]], key: tuple[str, ...] = ("agent_info", "policy_id")
+    ) -> None:
         super().__init__()
         if not policies:
             raise PolicyError("A PolicyBank has at least one policy, found none.")
@@ -47,7 +49,7 @@ class PolicyBank(TensorDictModuleBase):
         self.key = tuple(key)
         for number, policy in self.policies.items():
             if isinstance(policy, torch.nn.Module):
-                self.add_module(str(number), policy)  # parameters are found, moved and updated
+                self.add_module(str(number), policy)  # so that its parameters are moved and updated
         infos, states = Composite({}), Composite({})
         for policy in self.policies.values():
             for spec, own in ((infos, "agent_info_spec"), (states, "agent_state_spec")):
@@ -61,30 +63,30 @@ class PolicyBank(TensorDictModuleBase):
         self.in_keys, self.out_keys = keys, ["action"]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Let each policy act in its rows ``[k]``."""
-        found: dict[Any, Any] = {}
-        written: set[Any] | None = None
+        """Call each policy with its rows of ``tensordict`` ``[k]``, and write their output."""
+        outputs: dict[NestedKey, Any] = {}
+        written: set[NestedKey] | None = None
         for number, at in self._rows_of(tensordict):
-            given = tensordict[at]
-            before = dict(given.items(True, True))
-            acted = self.policies[number](given)
-            own = {key: value for key, value in acted.items(True, True) if before.get(key) is not value}
-            if written is not None and written != set(own):
+            rows = tensordict[at]
+            before = dict(rows.items(True, True))
+            acted = self.policies[number](rows)
+            output = {key: value for key, value in acted.items(True, True) if before.get(key) is not value}
+            if written is not None and written != set(output):
                 raise PolicyError(
                     f"The policies of a PolicyBank write the same entries; policy {number} writes "
-                    f"{sorted(map(str, own))}, others {sorted(map(str, written))}."
+                    f"{sorted(map(str, output))}, others {sorted(map(str, written))}."
                 )
-            written = set(own)
-            for key, value in own.items():
-                if key not in found:
-                    found[key] = value.new_zeros(torch.Size((len(tensordict), *value.shape[1:])))
-                found[key][at] = value
-        for key, value in found.items():
-            tensordict.set(key, value)
+            written = set(output)
+            for key, value in output.items():
+                if key not in outputs:
+                    outputs[key] = value.new_zeros(torch.Size((len(tensordict), *value.shape[1:])))
+                outputs[key][at] = value
+        for entry, values in outputs.items():
+            tensordict.set(entry, values)
         return tensordict
 
     def initial_state(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The state of rows that begin an episode, each from its policy; zeros for policies that declare none."""
+        """Return the initial state of each row, from its policy; zeros for policies that declare no state."""
         state: TensorDictBase = self.agent_state_spec.expand(
             *tensordict.batch_size, *self.agent_state_spec.shape
         ).zero()
@@ -97,11 +99,12 @@ class PolicyBank(TensorDictModuleBase):
         return state
 
     def _rows_of(self, tensordict: TensorDictBase) -> list[tuple[int, torch.Tensor]]:
+        """Return each number that rows select, with the indices of these rows."""
         numbers = tensordict.get(self.key).reshape(-1)
-        asked = numbers.unique().tolist()
-        unknown = [number for number in asked if number not in self.policies]
+        selected = numbers.unique().tolist()
+        unknown = [number for number in selected if number not in self.policies]
         if unknown:
             raise InfoError(
                 f"Rows ask for {'.'.join(self.key)} {unknown}, and the PolicyBank has {sorted(self.policies)}."
             )
-        return [(number, (numbers == number).nonzero().squeeze(-1).to(CPU)) for number in asked]
+        return [(number, (numbers == number).nonzero().squeeze(-1).to(CPU)) for number in selected]

@@ -1,19 +1,18 @@
-"""Requests: rows of agents and environments to run, asked for now and fetched when they are done."""
+"""Requests: the requests of a collector for episodes and steps."""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 
-from steppe.collectors import OWN_ENV, AgentDeclarations, WorkerLink, WorkersBackend
+from steppe.collectors import OWN_ENV, Collector, LocalBackend, WorkerLink, WorkersBackend
 from steppe.errors import InfoError, SpecError, StateError
 from steppe.specs import Composite
-from steppe_agents.agent_infos import agent_infos, as_infos, check_infos
+from steppe_agents.agent_infos import Infos, agent_infos, as_infos, check_infos
 from steppe_agents.job import Job
 from steppe_agents.runners import LocalRunner, Runner
 from steppe_agents.segment import Segment
@@ -23,29 +22,35 @@ from steppe_agents.worker_runner import WorkerRunner
 
 __all__ = ["Requests"]
 
-#: Steps of a slice that goes on until all episodes have ended.
+#: The length of a slice that runs until all episodes have ended.
 _NO_END = 2**62
 
 
 class Requests:
-    """The requests of a collector: one job at a time.
+    """The requests of a collector, which runs one job at a time.
 
     Args:
         collector: any collector of steppe.
         runner: runs the rows; None to make one for the collector.
+
+    Attributes:
+        in_use: makes other threads raise an error while one thread uses the collector.
+        runner: see above.
+        env_info_spec: the info of one environment.
+        job: the job that is running, or whose result was not fetched yet.
     """
 
-    def __init__(self, collector: Any, runner: Runner | None = None) -> None:
+    def __init__(self, collector: Collector, runner: Runner | None = None) -> None:
         self._collector = collector
         self.in_use = collector.in_use
         self.runner = _runner_of(collector) if runner is None else runner
-        self._declarations: AgentDeclarations = collector.backend.agent_declarations
+        self._declarations = collector.backend.agent_declarations
         self.env_info_spec = spec_of_row(collector.backend.env_info_spec)
         self.job: Job | None = None
         self._running = False
         self._in_slices = False
         self._last: Callable[[], Job | None] | None = None
-        #: What workers run, where the caller was interrupted before it got the job.
+        #: A job that workers run although Ctrl-C came before the caller got it.
         self._abandoned: Job | None = None
         self._thread = 0
 
@@ -59,20 +64,20 @@ class Requests:
 
     @property
     def n_lanes(self) -> int:
-        """How many rows run at a time."""
+        """The number of rows that run at the same time."""
         return self.runner.n_lanes
 
     @property
     def n_live(self) -> int:
-        """How many lanes a slice can continue."""
+        """The number of lanes that can continue in a slice."""
         return self.runner.n_live
 
     def ended(self) -> None:
-        """Hear from the job that it is over."""
+        """Allow the next request; the job calls this when its rows have ended."""
         self._running = False
 
-    def broke_off(self) -> None:
-        """Hear from the job that what it was at is lost: lanes begin anew."""
+    def failed(self) -> None:
+        """Allow the next request and end all lanes; the job calls this when its running rows are lost."""
         self._running = self._in_slices = False
         self.runner.forget()
 
@@ -80,11 +85,13 @@ class Requests:
         if self._abandoned is not None:
             self._abandoned.cancel()
             self._abandoned = None
-            self.broke_off()
+            self.failed()
         if self._running:
             raise StateError("A job is running: get() its result, or job.cancel() it.")
 
-    def execute(self, n_episodes: int | None, agent_info: Any, env_info: Any, n_steps: int | None) -> Job | None:
+    def execute(
+        self, n_episodes: int | None, agent_info: Infos | None, env_info: Infos | None, n_steps: int | None
+    ) -> Job | None:
         """See :meth:`steppe.Collector.execute`."""
         self._check_idle()
         if n_steps is not None:
@@ -105,7 +112,9 @@ class Requests:
         self._last = lambda: self._start(segment, rows, shape)
         return self._last()
 
-    def _slice(self, n_episodes: Any, agent_info: Any, env_info: Any, n_steps: int) -> Job | None:
+    def _slice(
+        self, n_episodes: int | None, agent_info: Infos | None, env_info: Infos | None, n_steps: int
+    ) -> Job | None:
         if n_episodes is not None:
             raise SpecError("A request is of n_episodes= or of n_steps=, not of both.")
         if env_info is not None:
@@ -152,12 +161,12 @@ class Requests:
         return job
 
     def look(self) -> None:
-        """Hear what the job that is running has to say, in the thread that asked for it."""
+        """Receive reports of the running job and raise its error, in the thread that started it."""
         if self._running and self.job is not None and self._thread == threading.get_ident():
             self.job.done()
 
     def forget(self) -> None:
-        """Hear that the environments are about to be used for something else.
+        """End all lanes, because the environments are about to be used for batches.
 
         Raises:
             StateError: a job is running.
@@ -166,7 +175,7 @@ class Requests:
         self._in_slices = False
         self.runner.forget()
 
-    def reset(self, agent_info: Any, env_info: Any) -> None:
+    def reset(self, agent_info: Infos | None, env_info: Infos | None) -> None:
         """See :meth:`steppe.Collector.reset_lanes`."""
         self._check_idle()
         agents = self._of_lanes(agent_infos(self._declarations, agent_info, "The reset"), "agent_info")
@@ -186,14 +195,14 @@ class Requests:
         return self._start(Segment(None, _NO_END, None, None, finishes=True), rows, torch.Size([rows]))
 
     def drop(self) -> None:
-        """Forget the lanes that are live, and the job."""
+        """End all lanes, cancel the job, and drop their data."""
         if self._running and self.job is not None:
             self.job.cancel()
         self._running, self._in_slices = False, False
         self.runner.drop()
 
     def reexecute(self) -> Job | None:
-        """Run the last request again."""
+        """Repeat the last request."""
         if self._last is None:
             raise StateError("There is no request to run again: execute() comes before reexecute().")
         return self._last()
@@ -211,20 +220,22 @@ class Requests:
         try:
             return job.result(timeout)
         except BaseException:
-            if self._running or job.waits_to_be_taken:  # it took too long, or was interrupted: it can be asked again
+            if self._running or job.waits_to_be_taken:  # after a TimeoutError or Ctrl-C, get() may be called again
                 self.job = job
             raise
 
-    def _env_infos(self, given: Any) -> TensorDict | None:
-        if given is None:
+    def _env_infos(self, env_info: Infos | None) -> TensorDict | None:
+        """Return the ``env_info`` of a request, validated."""
+        if env_info is None:
             return None
-        infos = as_infos(given)
+        infos = as_infos(env_info)
         if self.env_info_spec.is_empty():
             raise InfoError(f"The environment takes no env_info, found {sorted(map(str, infos.keys(True, True)))}.")
         check_infos("env_info", infos, self.env_info_spec, "the env_info_spec of the environment")
         return infos
 
     def _of_lanes(self, infos: TensorDict | None, name: str) -> TensorDict | None:
+        """Return infos with a row for each lane, from such infos or from one row for all."""
         if infos is None:
             return None
         n = self.runner.n_lanes
@@ -233,22 +244,25 @@ class Requests:
         return infos.reshape(-1).expand(n).clone()
 
 
-def _runner_of(collector: Any) -> Runner:
-    """Make the runner for a collector: lanes in this process, or those of its workers."""
+def _runner_of(collector: Collector) -> Runner:
+    """Return the runner for a collector: lanes in this process, or in its workers."""
     backend = collector.backend
-    if not isinstance(backend, WorkersBackend):
+    if isinstance(backend, LocalBackend):
         return LocalRunner(collector, backend)
+    assert isinstance(backend, WorkersBackend)
     lanes_each = backend.env_batch_size[0] if backend.env_batch_size else 1
     return WorkerRunner(backend.worker_group, lanes_each, backend.num_slots, backend.slot_len)
 
 
 def spec_of_row(spec: Composite) -> Composite:
-    """What one row of a batch may be told; the spec of one environment as it is."""
+    """Return the spec of one row of a batch; the spec of a single environment is returned unchanged."""
     return spec[0] if len(spec.shape) else spec
 
 
 def _shape(n_episodes: int | None, agents: TensorDict | None, envs: TensorDict | None) -> torch.Size:
-    shapes = {name: one.batch_size for name, one in (("agent_info", agents), ("env_info", envs)) if one is not None}
+    """Return the batch size of a request: that of its infos, broadcast, or ``[n_episodes]``."""
+    infos = {"agent_info": agents, "env_info": envs}
+    shapes = {name: rows.batch_size for name, rows in infos.items() if rows is not None}
     if n_episodes is not None and (isinstance(n_episodes, bool) or not isinstance(n_episodes, int)):
         raise SpecError(f"n_episodes is a whole number >= 1, found {n_episodes!r}.")
     if n_episodes is not None and n_episodes < 1:

@@ -1,14 +1,14 @@
-"""What runs the rows of a request, in this process or elsewhere."""
+"""Runner: run the rows of a request, in this process or in workers; LocalRunner does so in this process."""
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tensordict import TensorDict
 
-from steppe.collectors import OWN_ENV, LocalBackend
+from steppe.collectors import OWN_ENV, Collector, LocalBackend
 from steppe.errors import StateError
 from steppe_agents.lanes import Lanes
 from steppe_agents.segment import Segment
@@ -16,18 +16,18 @@ from steppe_agents.trajectories import Trajectories
 
 __all__ = ["LocalRunner", "Runner"]
 
-#: Seconds that a look at a job in this process may work on it.
+#: Seconds that each check of a job works on it, in this process.
 _TURN = 0.005
 
 
 class Runner:
-    """Runs segments of requests on lanes, wherever these are.
+    """Runs segments of requests on lanes.
 
     Attributes:
-        n_lanes: how many there are.
-        n_live: how many can go on with a slice.
-        parts: rows that have ended and were not taken.
-        waits: others do the work, which goes on where waiting for it was interrupted.
+        n_lanes: the number of lanes.
+        n_live: the number of lanes that can continue in a slice.
+        parts: rows that have ended and that the job has not taken.
+        waits: workers run the rows, so Ctrl-C in this process does not lose them.
     """
 
     waits: ClassVar[bool] = False
@@ -45,42 +45,49 @@ class Runner:
 
     @abstractmethod
     def reset(self, agent_info: TensorDict | None, env_info: TensorDict | None) -> None:
-        """Begin an episode in every lane; infos have a row for each."""
+        """Begin an episode in each lane; infos have a row for each."""
 
     @property
     def is_broken(self) -> bool:
-        """Whether others have used the environments, so that the lanes that are live cannot go on."""
+        """Whether others have used the environments, so that live lanes cannot continue."""
         return False
 
     def begin_anew(self) -> None:
-        """Begin an episode in every lane, with the infos of the last ``reset``."""
+        """Begin an episode in each lane, with the infos of the last ``reset``."""
 
     @abstractmethod
     def advance(self, timeout: float | None) -> bool:
-        """Work, or wait, for some seconds, None until the segment is done; returns whether it is."""
+        """Run rows, or wait for workers that run them.
+
+        Args:
+            timeout: maximum time in seconds; None runs until the segment has ended.
+
+        Returns:
+            Whether the segment has ended.
+        """
 
     @abstractmethod
     def cancel(self) -> None:
-        """Give up the rows that have not ended."""
+        """Drop the rows that have not ended."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Forget the lanes that are live."""
+        """End all lanes and drop their data."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Hear that batches are collected: no lane is live after that."""
+        """End all lanes, because the environments are used for batches."""
 
 
 class LocalRunner(Runner):
-    """Lanes in this process, which work while the caller waits for them.
+    """Runs lanes in this process while the caller waits for the job or checks it.
 
     Args:
         collector: a collector in this process.
-        backend: its backend.
+        backend: the backend of the collector.
     """
 
-    def __init__(self, collector: Any, backend: LocalBackend) -> None:
+    def __init__(self, collector: Collector, backend: LocalBackend) -> None:
         self._collector, self._backend, self._sole_use = collector, backend, backend.sole_use
         self.lanes = Lanes(
             backend.env,
@@ -103,7 +110,7 @@ class LocalRunner(Runner):
         return len(self.lanes.live)
 
     def begin(self, segment: Segment) -> None:
-        self._number = self._backend.policy_version
+        self._version = self._backend.policy_version
         with self._backend.acting(), self._sole_use:
             if segment.rows is None:
                 self.lanes.begin_slice(segment)
@@ -124,7 +131,7 @@ class LocalRunner(Runner):
 
     def advance(self, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + max(timeout, _TURN)
-        if self.lanes.at_work and self._sole_use.is_broken:
+        if self.lanes.is_running and self._sole_use.is_broken:
             self.lanes.drop()
             raise StateError(
                 "Something else reset or stepped the environment while this job was running, so its rows cannot be "
@@ -132,16 +139,16 @@ class LocalRunner(Runner):
             )
         try:
             with self._backend.acting(), self._sole_use:
-                while self.lanes.at_work and (end is None or time.monotonic() < end):
+                while self.lanes.is_running and (end is None or time.monotonic() < end):
                     self.lanes.step()
         except BaseException:
-            # Environments may have been stepped, and their data lost.
+            # Steps of the environments may be lost, so their episodes cannot continue.
             self.lanes.drop()
             raise
-        part = self.lanes.take(self._number)
+        part = self.lanes.take(self._version)
         if part is not None:
             self.parts.append(part)
-        return not self.lanes.at_work
+        return not self.lanes.is_running
 
     def cancel(self) -> None:
         self.lanes.cancel()

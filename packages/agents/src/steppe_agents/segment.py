@@ -1,4 +1,4 @@
-"""The part of a request that goes to one process."""
+"""Segment: the part of a request that the lanes of one process run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Segment:
     """The part of a request that the lanes of one process run.
 
     Attributes:
-        rows: numbers of the rows in the request; None for a slice: the lanes go on where they are.
+        rows: indices of the rows in the request; None for a slice, in which all live lanes continue.
         n_steps: the length of a slice.
-        agent_info, env_info: of these rows; of a slice, of all lanes. None for nothing.
-        finishes: lanes of a slice leave it where their episode ends, also with ``auto_reset``.
+        agent_info, env_info: infos of these rows; in a slice, of all lanes. None for no infos.
+        finishes: a lane leaves the slice at the end of its episode, even with ``auto_reset``.
     """
 
     rows: list[int] | None

@@ -1,4 +1,4 @@
-"""Trajectories: what a request comes back as."""
+"""Trajectories: the result of a request."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Trajectories"]
 
 @tensorclass
 class Trajectories:
-    """Rows of a request ``[*R]``, each a sequence of steps.
+    """The rows ``[*R]`` of a request, each a sequence of steps.
 
     Attributes:
-        steps: ``[*R, T]`` what a rollout holds, zeros behind the end of each row.
-        length: ``[*R]`` int64, steps of each row.
-        alive: ``[*R]`` bool, True where a row was cut at the end of a slice and can go on.
-        row: ``[*R]`` int64, the place in the request, or the lane of a slice.
-        lane: ``[*R]`` int64, which environment ran it.
-        episode: ``[*R]`` int64, the number of its first episode in the order in which they began.
-        policy_version: ``[*R]`` int64, how often the policy had been updated.
-        agent_info: ``[*R]`` what the agent was told, or None.
-        env_info: ``[*R]`` what the environment was told, or None.
+        steps: ``[*R, T]`` the data of a rollout, with zeros after the end of each row.
+        length: ``[*R]`` int64, the number of steps of the row.
+        alive: ``[*R]`` bool, True if the row ended with the slice and can continue in the next one.
+        row: ``[*R]`` int64, the index in the request; in a slice, the number of the lane.
+        lane: ``[*R]`` int64, the number of the environment that ran the row.
+        episode: ``[*R]`` int64, the number of the first episode of the row, in the order in which episodes began.
+        policy_version: ``[*R]`` int64, the number of policy updates before the row.
+        agent_info: ``[*R]`` the info of the agent, or None.
+        env_info: ``[*R]`` the info of the environment, or None.
         agent_state: ``[*R]`` the agent's state at the first step, or None.
     """
 
@@ -43,15 +43,15 @@ class Trajectories:
     agent_state: TensorDict | None = None
 
     def mask(self) -> torch.Tensor:
-        """Which steps are there, ``[*R, T]`` bool."""
+        """Return ``[*R, T]`` bool, False for padding."""
         time = torch.arange(self.steps.batch_size[-1], device=self.length.device)
         return time < self.length.unsqueeze(-1)
 
-    def at(self, step: Any) -> TensorDict:
-        """The data of one step of each row, ``[*R]``.
+    def at(self, step: int | Sequence[int] | torch.Tensor) -> TensorDict:
+        """Return the data of one step of each row, ``[*R]``.
 
         Args:
-            step: an int, or ``[*R]`` ints, one for each row; negative ones count from the end of the row.
+            step: an int, or ``[*R]`` ints, one for each row. Negative ones count from the end of the row.
         """
         step = torch.as_tensor(step, device=self.length.device).expand(self.length.shape)
         step = torch.where(step < 0, step + self.length, step)
@@ -62,18 +62,18 @@ class Trajectories:
         return flat[rows, step.reshape(-1)].reshape(self.length.shape)
 
     def last(self) -> TensorDict:
-        """The last step of each row, ``[*R]``."""
+        """Return the last step of each row, ``[*R]``."""
         return self.at(-1)
 
     def shorten(self) -> Trajectories:
-        """The same without the steps that no row has."""
+        """Return the rows padded to the longest only."""
         return self.pad_to(int(self.length.max()))
 
     def pad_to(self, steps: int) -> Trajectories:
-        """The same with ``steps`` steps, zeros behind the end of each row.
+        """Return the rows with ``steps`` steps, with zeros after the end of each row.
 
         Raises:
-            ValueError: a row has more.
+            ValueError: a row has more steps.
         """
         longest, now = int(self.length.max()), self.steps.batch_size[-1]
         if steps < longest:
@@ -88,10 +88,10 @@ class Trajectories:
         return other  # type: ignore[no-any-return]
 
     def episode_return(self, gamma: float = 1.0) -> torch.Tensor:
-        """The sum of the rewards of each row, ``[*R]``, over all its agents.
+        """Return the sum of the rewards of each row, ``[*R]``, over all its agents.
 
         Args:
-            gamma: how much a reward counts less with each step.
+            gamma: the discount factor.
         """
         reward = self.steps.get(("next", "reward"))
         reward = reward.reshape(*self.steps.batch_size, -1).sum(-1)
@@ -99,11 +99,11 @@ class Trajectories:
         return torch.where(self.mask(), reward, 0).mul(gamma**time).sum(-1)
 
     def as_steps(self, *, info: bool = True, state: bool = False) -> TensorDict:
-        """Data ``[*R, T]`` for losses and buffers, with what collectors say of frames.
+        """Return data ``[*R, T]`` for losses and buffers, with the metadata that collectors add to frames.
 
         Args:
-            info: with ``agent_info`` and ``env_info``, expanded over time without a copy.
-            state: with the agent's first state, likewise.
+            info: include ``agent_info`` and ``env_info``, expanded over time without a copy.
+            state: include the agent's first state, expanded likewise.
         """
         steps = self.steps.copy()
         shape = steps.batch_size
@@ -115,37 +115,37 @@ class Trajectories:
             value = getattr(self, name)
             if value is not None and name not in steps.keys():
                 steps.set(name, over_time(value))
-        told = {
+        metadata = {
             "mask": self.mask(),
             "traj_ids": self.episode.unsqueeze(-1).expand(shape),
             "policy_version": self.policy_version.unsqueeze(-1).expand(shape),
         }
-        steps.set("collector", TensorDict(told, batch_size=shape))
+        steps.set("collector", TensorDict(metadata, batch_size=shape))
         return _timed(steps)  # type: ignore[no-any-return]
 
     def flat(self) -> TensorDict:
-        """All steps that are there, ``[sum of lengths]``, row after row."""
+        """Return all steps without padding, ``[sum of lengths]``, row after row."""
         return self.as_steps().reshape(-1)[self.mask().reshape(-1)]
 
     @staticmethod
     def cat(several: Sequence[Trajectories]) -> Trajectories:
-        """Rows one after the other, padded to the longest."""
+        """Concatenate rows, padded to the longest."""
         longest = max(each.steps.batch_size[-1] for each in several)
         joined: Any = torch.cat([each.pad_to(longest) for each in several], 0)  # type: ignore[misc]
         return joined  # type: ignore[no-any-return]
 
     def split(self, policy: Any = None) -> Trajectories:
-        """One row for each episode of rows that go over several, as slices with ``auto_reset`` do.
+        """Split rows that span several episodes, as slices with ``auto_reset`` do, into one row for each episode.
 
-        A row is cut before each step whose ``is_init`` is True. Its first piece may be the rest of an episode; only the
-        last can be alive. Later pieces have ``episode`` numbers of their own, behind the largest that there is.
+        A row is split before each step whose ``is_init`` is True. The first part of a row may be the rest of an
+        episode, and only the last can be alive. The other parts get new ``episode`` numbers, from the largest one on.
 
         Args:
-            policy: an agent whose ``initial_state`` gives the state at the first step of the later pieces, where
-                ``store_agent_state="all"`` has not kept it; without either ``agent_state`` is None, if there are such.
+            policy: an agent whose ``initial_state`` computes the state at the first step of a new episode. It is needed
+                if ``store_agent_state="all"`` did not store these states; without it, ``agent_state`` is then None.
 
         Returns:
-            ``[pieces]``, by row and then by time.
+            ``[parts]``, sorted by row and time.
         """
         whole: Any = self.reshape(-1)  # type: ignore[attr-defined]
         mask = whole.mask()
@@ -191,7 +191,7 @@ class Trajectories:
 def _states(
     whole: Any, beginnings: TensorDictBase, row: torch.Tensor, later: torch.Tensor, infos: dict[str, Any], policy: Any
 ) -> Any:
-    """The agent's state at the first step of each piece, or None."""
+    """Return the agent's state at the first step of each part, or None."""
     if "agent_state" in beginnings.keys():
         return beginnings.get("agent_state")
     begin = getattr(policy, "initial_state", None)
@@ -199,9 +199,9 @@ def _states(
         return None
     state = whole.agent_state[row].clone()
     if bool(later.any()):
-        given = beginnings.exclude("next")
-        given.update({name: value for name, value in infos.items() if value is not None})
-        fresh = begin(given[later])  # type: ignore[misc]
+        roots = beginnings.exclude("next")
+        roots.update({name: value for name, value in infos.items() if value is not None})
+        fresh = begin(roots[later])  # type: ignore[misc]
         for key in state.keys(True, True):
             state.get(key)[later] = fresh.get(key)
     return state

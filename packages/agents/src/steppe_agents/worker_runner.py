@@ -1,4 +1,4 @@
-"""Requests over worker processes: each runs its share of the rows on lanes of its own."""
+"""WorkerRunner: run the rows of a request in worker processes, each with a part of the rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ __all__ = ["WorkerRunner"]
 
 
 class WorkerRunner(Runner):
-    """Lanes of all workers, numbered worker after worker.
+    """Runs lanes in all workers, numbered worker after worker.
 
     Args:
         worker_group: the workers.
-        lanes_each: lanes of one worker.
-        n_slots: how many slots there are, through which data comes.
-        slot_len: steps of each.
+        lanes_each: the number of lanes of a worker.
+        n_slots: the number of slots through which workers return data.
+        slot_len: the number of steps in a slot.
+
+    Attributes:
+        slots: the shared memory for the data; None before its layout is known, or if the data has no fixed layout.
     """
 
     waits = True
@@ -33,16 +36,17 @@ class WorkerRunner(Runner):
         self.worker_group, self.each, self._n_slots, self._slot_len = worker_group, lanes_each, n_slots, slot_len
         self._infos: tuple[TensorDict | None, TensorDict | None] = (None, None)
         self._assembly: Assembly | None = None
-        #: The shared memory for the data of requests, and whether the first step has shown if there can be any.
         self.slots: Slots | None = None
-        self._knows_slots = False
-        self._failure: WorkerError | None = None  # of a worker in the first step of a request
+        #: Whether the first step of a request has shown if the data has a fixed layout.
+        self._layout_known = False
+        #: The error of a worker in the first step of a request, which ``advance`` raises.
+        self._failure: WorkerError | None = None
         self.n_lanes, self.parts = worker_group.n * lanes_each, []
         self._live = [0] * worker_group.n
 
     def anew(self) -> WorkerRunner:
         runner = WorkerRunner(self.worker_group, self.each, self._n_slots, self._slot_len)
-        runner.slots, runner._knows_slots = self.slots, self._knows_slots
+        runner.slots, runner._layout_known = self.slots, self._layout_known
         return runner
 
     @property
@@ -50,7 +54,7 @@ class WorkerRunner(Runner):
         return sum(self._live)
 
     def begin(self, segment: Segment) -> None:
-        messages: dict[int, Any] = {}
+        messages: dict[int, tuple[object, ...]] = {}
         infos_of_all = (segment.agent_info, segment.env_info)
         if segment.rows is None:
             if segment.agent_info is not None:
@@ -74,22 +78,23 @@ class WorkerRunner(Runner):
                     )
                     messages[worker] = ("requests", "request", own, worker * self.each)
                 first = end
-        if not self._knows_slots:
-            # The slots are laid out for what the first step holds, which the workers then go on from.
-            firsts = {worker: (kind, "first_step", *given) for worker, (kind, _, *given) in messages.items()}
+        if not self._layout_known:
+            # The layout of the data is known after the first step. The workers then continue from that step.
+            firsts = {worker: (kind, "first_step", *arguments) for worker, (kind, _, *arguments) in messages.items()}
             if not self._first_steps(firsts):
                 return
             messages = dict.fromkeys(messages, ("requests", "go_on"))
         self._assembly = None if self.slots is None else Assembly(self.slots, *infos_of_all)
         self.worker_group.request(messages)
 
-    def _first_steps(self, messages: dict[int, Any]) -> bool:
-        """Have workers take the first step of a request, and lay out the slots for its data.
+    def _first_steps(self, messages: dict[int, tuple[object, ...]]) -> bool:
+        """Let workers take the first step of a request, and allocate the slots for its data.
 
-        The data comes in messages instead if it has no fixed layout. Slots are laid out when all workers take part.
+        Slots are allocated if all workers take part and their data has one fixed layout. Otherwise the data of this
+        request travels in messages.
 
         Returns:
-            False if a worker has raised, or ended: ``advance`` then raises its error.
+            False if a worker raised an error or died; ``advance`` then raises that error.
         """
         try:
             columns = list(self.worker_group.ask(messages).values())
@@ -97,7 +102,7 @@ class WorkerRunner(Runner):
             self._failure = error
             return False
         if len(columns) == self.worker_group.n:
-            self._knows_slots = True
+            self._layout_known = True
             if columns[0] is not None and all(each == columns[0] for each in columns):
                 self.slots = Slots(columns[0], self._n_slots, self._slot_len)
                 memory = ("slots", columns[0], self._n_slots, self._slot_len)
@@ -126,7 +131,7 @@ class WorkerRunner(Runner):
             raise failure
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0), self._keep)
+            self.worker_group.hear(None if end is None else max(end - time.monotonic(), 0.0), self._receive)
             with uninterrupted():
                 if self._assembly is not None and (part := self._assembly.take()) is not None:
                     self.parts.append(part)
@@ -135,14 +140,15 @@ class WorkerRunner(Runner):
             if end is not None and time.monotonic() >= end:
                 return False
 
-    def _keep(self, worker: int, told: Any) -> None:
-        if told[0] == "end":
-            self._live[worker] = told[2]
-            told = told[1]
-        if told is None:
+    def _receive(self, worker: int, report: Any) -> None:
+        """Process a report of ``WorkerLanes``: rows, full slots, or the end of the segment with the last report."""
+        if report[0] == "end":
+            self._live[worker] = report[2]
+            report = report[1]
+        if report is None:
             return
-        kind, data, version = told
-        if kind == "pieces":
+        kind, data, version = report
+        if kind == "slots":
             assert self._assembly is not None
             self._assembly.add(data, version)
         else:
@@ -156,7 +162,7 @@ class WorkerRunner(Runner):
         self._live = [0] * self.worker_group.n
 
     def forget(self) -> None:
-        # The workers' own collectors forget theirs.
+        # The collectors of the workers end their lanes themselves.
         self._live = [0] * self.worker_group.n
 
 
