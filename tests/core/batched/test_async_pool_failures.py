@@ -164,7 +164,7 @@ class Held(ArrayCountingEnv):
 
 @pytest.mark.parametrize("way", ["async", "sync"])
 def test_a_thread_that_hangs_is_named_and_left_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steppe.batched.base.PATIENCE", ANSWER)
+    monkeypatch.setattr("steppe.batched.base.SHUTDOWN_TIMEOUT", ANSWER)
     RELEASE.clear()
     env = ThreadingAsyncEnvPool([ArrayCountingEnv, Held], step_timeout=ANSWER)
     td = env.rand_action(env.reset())

@@ -175,7 +175,7 @@ def test_a_worker_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch)
     env.reset()
     pids = env.worker_pids
 
-    env._stop(patience=0.1)
+    env._stop(timeout=0.1)
 
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
     env.close()

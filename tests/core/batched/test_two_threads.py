@@ -162,7 +162,7 @@ def test_close_ends_workers_that_hang_in_the_step_of_another_thread(gate: Gate) 
 
 
 def test_close_of_what_this_process_steps_can_be_tried_again(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SerialEnv, "_patience", 0.1)
+    monkeypatch.setattr(SerialEnv, "_shutdown_timeout", 0.1)
     env = SerialEnv(2, partial(HeldEnv, gate))
     td = env.rand_action(env.reset())
     first = Thread(lambda: env.step(td))

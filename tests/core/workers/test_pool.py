@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 CONSUMER = """
 import os, time
 import numpy as np
-from steppe.workers import SubjectError
+from steppe.workers import ItemError
 
 def squares(worker, scale):
     worker.say(("ready", worker.index))
@@ -34,7 +34,7 @@ class Squares:
             try:
                 raise ZeroDivisionError("no such number")
             except ZeroDivisionError as error:
-                raise SubjectError(10 + self.index, "squaring") from error
+                raise ItemError(10 + self.index, "squaring") from error
         if message == "never":
             time.sleep(1000)
         return self.scale(message)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from steppe.errors import ClosedError, StateError
-from steppe.workers import SubjectError
+from steppe.workers import ItemError
 
 if TYPE_CHECKING:
     from steppe.batched.base import BatchedEnv
@@ -88,7 +88,7 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
     """Read ``env.a.b``, and call it where ``call`` is not None but ``(args, kwargs)``; ``NO_CALL`` does nothing.
 
     Raises:
-        SubjectError: reading or calling raised.
+        ItemError: reading or calling raised.
     """
     if path[0] == HAS:
         try:
@@ -109,4 +109,4 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
         args, kwargs = call
         return value(*args, **kwargs)
     except Exception as error:
-        raise SubjectError(row, f"env.{'.'.join(path)}") from error
+        raise ItemError(row, f"env.{'.'.join(path)}") from error

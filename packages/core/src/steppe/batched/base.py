@@ -38,7 +38,7 @@ from steppe.envs import (
 from steppe.errors import ClosedError, NotSupported, SpecError, StateError
 from steppe.specs import SPEC_KINDS, Composite
 from steppe.storage import Storage, entries
-from steppe.workers import PATIENCE, InUse, exclusive, pickled
+from steppe.workers import SHUTDOWN_TIMEOUT, InUse, exclusive, pickled
 
 __all__ = ["BatchedEnv"]
 
@@ -199,7 +199,7 @@ class BatchedEnv(EnvBase):
     def _open(self) -> None:
         backend = self._backend = self._make_backend()
         if backend.outlives:
-            self._finalizer = weakref.finalize(self, backend.stop, self._patience)
+            self._finalizer = weakref.finalize(self, backend.stop, self._shutdown_timeout)
         try:
             row = self._adopt(backend.reports)
             if row is not None:
@@ -215,9 +215,9 @@ class BatchedEnv(EnvBase):
             raise
 
     @property
-    def _patience(self) -> float:
+    def _shutdown_timeout(self) -> float:
         """Seconds that environments may take to close."""
-        return PATIENCE
+        return SHUTDOWN_TIMEOUT
 
     def _run(
         self, op: int, rows: list[int] | None, inputs: TensorDictBase | None = None, at: list[int] | None = None
@@ -274,7 +274,7 @@ class BatchedEnv(EnvBase):
         if self.is_closed and isinstance(error, Exception):
             raise ClosedError(f"This {type(self).__name__} was closed by another thread while it ran.") from error
 
-    def _stop(self, patience: float | None = None) -> None:
+    def _stop(self, timeout: float | None = None) -> None:
         """Close the environments. The backend stays until ``close``, to say that it was stopped."""
         backend = self._backend
         if backend is None:
@@ -283,7 +283,7 @@ class BatchedEnv(EnvBase):
             self._finalizer.detach()
             self._finalizer = None
         if not backend.stopped:
-            backend.stop(self._patience if patience is None else patience)
+            backend.stop(self._shutdown_timeout if timeout is None else timeout)
         self._rows = self._loose = None
         self.row_writer_changed()
 
@@ -305,7 +305,7 @@ class BatchedEnv(EnvBase):
         in_use, backend = self.in_use, self._backend
         if backend is None:
             return
-        with in_use.alone("close", self._patience, force=backend.kill) as alone:
+        with in_use.alone("close", self._shutdown_timeout, force=backend.kill) as alone:
             if not alone:
                 in_use.check("close")
             self._stop()

@@ -13,7 +13,7 @@ from steppe.envs import EnvBase, writer_of_one
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import OUTPUT_KINDS, SPEC_KINDS, Binary, Composite, Spec, union
 from steppe.storage import split_loose, storage_problem
-from steppe.workers import SubjectError
+from steppe.workers import ItemError
 
 __all__ = ["BatchLayout", "EnvReport", "make_envs", "report"]
 
@@ -83,7 +83,7 @@ def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBas
         first_row: row of the first.
 
     Raises:
-        SubjectError: a factory raised, or made something else.
+        ItemError: a factory raised, or made something else.
     """
     envs: list[EnvBase] = []
     for row, make in enumerate(factories, first_row):
@@ -98,7 +98,7 @@ def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBas
         except Exception as error:
             for made in envs:
                 made.close(raise_if_closed=False)
-            raise SubjectError(row, "__init__") from error
+            raise ItemError(row, "__init__") from error
         envs.append(env)
     return envs
 

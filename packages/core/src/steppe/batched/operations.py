@@ -6,7 +6,7 @@ from typing import Any
 
 from steppe.batched.attributes import ask_row
 from steppe.batched.shard import Shard
-from steppe.workers import SubjectError
+from steppe.workers import ItemError
 
 __all__ = [
     "RESET",
@@ -49,10 +49,10 @@ def seed_rows(envs: dict[int, Any], seeds: dict[int, Any]) -> None:
     """Seed those environments that are named.
 
     Raises:
-        SubjectError: an environment raised.
+        ItemError: an environment raised.
     """
     for row, seed in seeds.items():
         try:
             envs[row].set_seed(seed)
         except Exception as error:
-            raise SubjectError(row, "set_seed") from error
+            raise ItemError(row, "set_seed") from error

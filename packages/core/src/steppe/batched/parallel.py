@@ -11,7 +11,7 @@ from steppe.batched.base import BatchedEnv
 from steppe.batched.ignored import take_ignored
 from steppe.errors import SpecError
 from steppe.systems import usable_cores
-from steppe.workers import PATIENCE, check_method
+from steppe.workers import SHUTDOWN_TIMEOUT, check_method
 
 __all__ = ["ParallelEnv", "worker_pids"]
 
@@ -68,7 +68,7 @@ class ParallelEnv(BatchedEnv):
         caller_share: bool = False,
         num_threads: int | None = None,
         num_sub_threads: int = 1,
-        shutdown_timeout: float = PATIENCE,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_workers, create_env_fn, **kwargs)
@@ -119,11 +119,11 @@ class ParallelEnv(BatchedEnv):
             method=self.mp_start_method,
             num_threads=self.num_sub_threads,
             step_timeout=self.step_timeout,
-            patience=self._patience,
+            shutdown_timeout=self._shutdown_timeout,
         )
 
     @property
-    def _patience(self) -> float:
+    def _shutdown_timeout(self) -> float:
         return float(self.shutdown_timeout)
 
     @property
@@ -173,12 +173,12 @@ def _settings(
             f"num_sub_threads={threads} cannot be had with mp_start_method='fork': a forked worker would wait for "
             "threads that exist only in this process. Leave mp_start_method out."
         )
-    patience = PATIENCE if shutdown_timeout is None else float(shutdown_timeout)
-    if patience < 0:
+    timeout = SHUTDOWN_TIMEOUT if shutdown_timeout is None else float(shutdown_timeout)
+    if timeout < 0:
         raise SpecError(f"shutdown_timeout is a number of seconds >= 0, found {shutdown_timeout!r}.")
     return {
         "num_sub_threads": threads,
-        "shutdown_timeout": patience,
+        "shutdown_timeout": timeout,
         "num_processes": min(n, wanted),
         "mp_start_method": mp_start_method,
         "caller_share": share,

@@ -13,7 +13,7 @@ from steppe.batched.td_row import TensorDictRow
 from steppe.envs import Loop, Progress, Rows, RowWriter, writer_of_one
 from steppe.specs import below_next
 from steppe.storage import Storage
-from steppe.workers import SubjectError
+from steppe.workers import ItemError
 
 __all__ = ["Shard"]
 
@@ -78,7 +78,7 @@ class Shard:
             for part, at, first in self._split(rows):
                 part.reset(at, self._told(at, first), on_data=on_data, by_masks=by_masks)
         except Exception as error:
-            raise SubjectError(self.progress.row, "reset") from error
+            raise ItemError(self.progress.row, "reset") from error
 
     def decoder(self) -> Callable[[Any], list[Any] | None] | None:
         """Return a function that decodes the only action of all rows; None if actions go through storage."""
@@ -114,7 +114,7 @@ class Shard:
                     for row in ended:
                         self.was_reset[first + row] = True
         except Exception as error:
-            raise SubjectError(self.progress.row, doing) from error
+            raise ItemError(self.progress.row, doing) from error
         return n
 
     def _split(self, rows: list[int]) -> list[tuple[Any, Any, int]]:

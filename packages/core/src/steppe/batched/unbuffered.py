@@ -11,7 +11,7 @@ from steppe.batched.batch_layout import BatchLayout
 from steppe.batched.operations import RESET, STEP
 from steppe.envs import written_by_policy
 from steppe.specs import OUTPUT_KINDS, every_leaf_key
-from steppe.workers import SubjectError
+from steppe.workers import ItemError
 
 __all__ = ["Messages", "run_rows", "sent", "stack_rows"]
 
@@ -101,7 +101,7 @@ def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
         By row: ``next`` (None for a reset) and the following root (None for a step).
 
     Raises:
-        SubjectError: an environment raised.
+        ItemError: an environment raised.
     """
     found: dict[int, tuple[Any, Any]] = {}
     for row, (td, arguments) in data.items():
@@ -116,7 +116,7 @@ def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
                 stepped, root = envs[row].step_and_maybe_reset(td)
                 found[row] = stepped.get("next"), root
         except Exception as error:
-            raise SubjectError(row, "reset" if op == RESET else "step") from error
+            raise ItemError(row, "reset" if op == RESET else "step") from error
     return found
 
 

@@ -22,7 +22,7 @@ from steppe.envs import EnvBase, done_groups, set_exploration_type
 from steppe.errors import ClosedError, NotSupported
 from steppe.specs import Composite
 from steppe.transforms import transforms_for_policy
-from steppe.workers import PATIENCE, exclusive
+from steppe.workers import SHUTDOWN_TIMEOUT, exclusive
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
@@ -253,7 +253,7 @@ class LocalBackend(CollectorBackend):
                 collector.end_background(timeout)
             finally:
                 collector.closed = True
-                with self.in_use.alone("shutdown", PATIENCE if timeout is None else timeout) as alone:
+                with self.in_use.alone("shutdown", SHUTDOWN_TIMEOUT if timeout is None else timeout) as alone:
                     if not alone:
                         collector.closed = False
                         self.in_use.check("shutdown")

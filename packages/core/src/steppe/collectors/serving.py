@@ -14,7 +14,7 @@ from steppe.collectors.policy_content import PolicyContent, check_attributes
 from steppe.collectors.shared_weights import SharedWeights, fields_of
 from steppe.collectors.worker_messages import HAS_WEIGHTS, PER_WORKER, PROGRESS, STOP, Report, WorkerTask
 from steppe.storage import Storage, StorageHandle
-from steppe.workers import ControlBlock, SubjectError, Worker
+from steppe.workers import ControlBlock, ItemError, Worker
 
 __all__ = ["WorkerLink", "serve"]
 
@@ -106,7 +106,7 @@ class WorkerLink:
         try:
             return getattr(self, f"_{kind}")(*given)
         except Exception as error:
-            raise SubjectError(self.worker.index, doing) from error
+            raise ItemError(self.worker.index, doing) from error
 
     def order(self, order: int, argument: int) -> int:
         """Collect a batch into shared memory; return how many steps it has."""
@@ -118,7 +118,7 @@ class WorkerLink:
                     target.copy_(value)
             return self.backend.steps_of_batch
         except Exception as error:
-            raise SubjectError(self.worker.index, "a batch") from error
+            raise ItemError(self.worker.index, "a batch") from error
 
     @property
     def index(self) -> int:

@@ -16,8 +16,8 @@ from steppe.errors import ClosedError, StateError, WorkerError, WorkerTimeout
 from steppe.storage import Storage
 from steppe.workers import (
     AFTER_AN_ERROR,
-    PATIENCE,
-    PATIENCE_AFTER_FAILURE,
+    SHUTDOWN_TIMEOUT,
+    SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
     Ticket,
     interrupted,
@@ -90,7 +90,7 @@ class WorkerGroup:
             control = self.pool.share(8 * PER_WORKER * self.n, message, [self.weights.fd])
             self._flags = control.extra.cast("q")
         except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
 
     def _reported(self, timeout: float | None) -> list[Report]:
@@ -175,7 +175,7 @@ class WorkerGroup:
         """Stop after an error or an interrupt, unless the workers can be used on."""
         if not unless:
             why = AFTER_AN_ERROR if isinstance(error, Exception) else interrupted("worker", self.pool.grace)
-            self.stop(PATIENCE_AFTER_FAILURE, why)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, why)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class WorkerGroup:
                             f"Worker {late} did not finish a batch within {self._timeout} s.", worker=late
                         )
         except WorkerError:
-            self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
 
     def _refuse_unexpected(self, heard: list[int]) -> None:
@@ -347,7 +347,7 @@ class WorkerGroup:
                         self.pool.unexpected(worker)
                 self._heard(keep)
         except WorkerError:
-            self.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
             raise
 
     def _heard(self, keep: Callable[[int, Any], None]) -> bool:
@@ -371,7 +371,7 @@ class WorkerGroup:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def stop(self, patience: float = PATIENCE, why: str = "stopped by shutdown()") -> None:
+    def stop(self, timeout: float = SHUTDOWN_TIMEOUT, why: str = "stopped by shutdown()") -> None:
         """End the workers. Calling it again does nothing."""
         if self._stopped is not None:
             return
@@ -384,4 +384,4 @@ class WorkerGroup:
         if flags is not None and self.pool.is_ours:
             for worker in range(self.n):
                 flags[worker * PER_WORKER + STOP] = 1
-        self.pool.stop(patience)
+        self.pool.stop(timeout)

@@ -22,7 +22,7 @@ from steppe.collectors.worker_messages import WorkerTask
 from steppe.envs import done_groups, next_seed
 from steppe.errors import PolicyError, SpecError
 from steppe.specs import Composite
-from steppe.workers import AFTER_AN_ERROR, PATIENCE, PATIENCE_AFTER_FAILURE, exclusive
+from steppe.workers import AFTER_AN_ERROR, SHUTDOWN_TIMEOUT, SHUTDOWN_TIMEOUT_AFTER_FAILURE, exclusive
 
 if TYPE_CHECKING:
     from steppe.collectors.engine import Collector
@@ -286,12 +286,12 @@ class WorkersBackend(CollectorBackend):
             if raise_on_error:
                 raise
         finally:
-            patience = PATIENCE if timeout is None else timeout
-            with self.in_use.alone("shutdown", patience, force=self.worker_group.pool.kill):
-                self.worker_group.stop(patience)
+            timeout = SHUTDOWN_TIMEOUT if timeout is None else timeout
+            with self.in_use.alone("shutdown", timeout, force=self.worker_group.pool.kill):
+                self.worker_group.stop(timeout)
 
     def abandon(self) -> None:
-        self.worker_group.stop(PATIENCE_AFTER_FAILURE, AFTER_AN_ERROR)
+        self.worker_group.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE, AFTER_AN_ERROR)
 
 
 def _tasks(

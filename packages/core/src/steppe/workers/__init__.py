@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from steppe.workers.channel import SpinGate
 from steppe.workers.control_block import ControlBlock
-from steppe.workers.failures import Failure, SubjectError
+from steppe.workers.failures import Failure, ItemError
 from steppe.workers.in_use import InUse, exclusive
 from steppe.workers.interrupts import uninterrupted
 from steppe.workers.pickling import pickled
 from steppe.workers.pool import (
     AFTER_AN_ERROR,
-    PATIENCE,
-    PATIENCE_AFTER_FAILURE,
+    SHUTDOWN_TIMEOUT,
+    SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
     Ticket,
     interrupted,
@@ -31,18 +31,18 @@ from steppe.workers.worker import Service, Worker
 __all__ = [
     "AFTER_AN_ERROR",
     "METHODS",
-    "PATIENCE",
-    "PATIENCE_AFTER_FAILURE",
+    "SHUTDOWN_TIMEOUT",
+    "SHUTDOWN_TIMEOUT_AFTER_FAILURE",
     "ControlBlock",
     "Failure",
     "ForkServer",
     "InUse",
+    "ItemError",
     "Loaded",
     "Pool",
     "Service",
     "SharedLock",
     "SpinGate",
-    "SubjectError",
     "Ticket",
     "Worker",
     "check_method",

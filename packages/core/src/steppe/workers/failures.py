@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from steppe.errors import WorkerError
 
-__all__ = ["Failure", "SubjectError"]
+__all__ = ["Failure", "ItemError"]
 
 
-class SubjectError(Exception):
+class ItemError(Exception):
     """An exception raised while a worker worked on one of its items, which is its ``__cause__``.
 
     Args:
-        subject: index of the item, such as the row of an environment in its batch; None for all of them.
+        index: index of the item, such as the row of an environment in its batch; None for all of them.
         doing: the method: ``"step"``, ``"reset"``.
     """
 
-    def __init__(self, subject: int | None, doing: str) -> None:
-        super().__init__(f"{doing} of {subject} raised")
-        self.subject = subject
+    def __init__(self, index: int | None, doing: str) -> None:
+        super().__init__(f"{doing} of {index} raised")
+        self.index = index
         self.doing = doing
 
 
@@ -30,28 +30,28 @@ class Failure:
 
     Attributes:
         doing: what the worker did: ``"step"``, ``"reset"``, ``"__init__"``.
-        subject: index of the item that it worked on; None if no single one is at fault.
+        index: index of the item that it worked on; None if no single one is at fault.
         summary: type and text of the exception.
         traceback: the whole traceback, as the worker would have printed it.
     """
 
     doing: str
-    subject: int | None
+    index: int | None
     summary: str
     traceback: str
 
     @classmethod
     def of(cls, error: BaseException, doing: str) -> Failure:
-        """Describe an exception; ``doing`` is replaced by that of a :class:`SubjectError`."""
-        subject = None
-        if isinstance(error, SubjectError):
-            doing, subject = error.doing, error.subject
+        """Describe an exception; ``doing`` is replaced by that of an :class:`ItemError`."""
+        index = None
+        if isinstance(error, ItemError):
+            doing, index = error.doing, error.index
             error = error.__cause__ or error
         try:
             summary = f"{type(error).__name__}: {error}"
         except Exception:
             summary = f"{type(error).__name__}, which cannot be printed"
-        return cls(doing, subject, summary, "".join(traceback.format_exception(error)))
+        return cls(doing, index, summary, "".join(traceback.format_exception(error)))
 
     def error(self, label: str, worker: int | None) -> WorkerError:
         """Return the caller's error.
@@ -61,10 +61,10 @@ class Failure:
             worker: index of the worker; None if the caller itself raised, in its share of the work.
         """
         who = f"Worker {worker}" if worker is not None else "The caller's share"
-        where = f"{label} {self.subject}" if self.subject is not None else f"its {label}s"
+        where = f"{label} {self.index}" if self.index is not None else f"its {label}s"
         return WorkerError(
             f"{who} raised in {self.doing} of {where}: {self.summary}\n\n{self.traceback}",
             worker=worker,
-            env=self.subject,
+            env=self.index,
             remote_traceback=self.traceback,
         )

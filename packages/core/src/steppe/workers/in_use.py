@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Any, TypeVar, cast
 
 from steppe.errors import StateError
-from steppe.workers.pool import PATIENCE
+from steppe.workers.pool import SHUTDOWN_TIMEOUT
 
 __all__ = ["InUse", "exclusive"]
 
@@ -79,12 +79,12 @@ class InUse:
         )
 
     @contextmanager
-    def alone(self, call: str, patience: float, *, force: Callable[[], object] | None = None) -> Iterator[bool]:
+    def alone(self, call: str, timeout: float, *, force: Callable[[], object] | None = None) -> Iterator[bool]:
         """Wait for another thread to end its call, and keep other threads out: for ``close`` and the like.
 
         Args:
             call: the name of this call, for the errors of other threads.
-            patience: seconds to wait at most.
+            timeout: seconds to wait at most.
             force: called if the other thread is still in its call; this then waits 5 s more.
 
         Yields:
@@ -94,17 +94,17 @@ class InUse:
             yield True
             return
         try:
-            alone = self._take(call, patience)
+            alone = self._take(call, timeout)
             if not alone and force is not None:
                 force()
-                alone = self._take(call, PATIENCE)
+                alone = self._take(call, SHUTDOWN_TIMEOUT)
             yield alone
         finally:
             if self.is_mine:
                 del self.by[_THREAD]
 
-    def _take(self, call: str, patience: float) -> bool:
-        by, me, end = self.by, get_ident(), time.monotonic() + patience
+    def _take(self, call: str, timeout: float) -> bool:
+        by, me, end = self.by, get_ident(), time.monotonic() + timeout
         by[_NEXT] = me
         try:
             while (holder := by.setdefault(_THREAD, me)) != me:

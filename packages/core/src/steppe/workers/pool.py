@@ -29,12 +29,20 @@ from steppe.workers.start.fork_server import Forking, fork_server
 from steppe.workers.start.preload import Loaded
 from steppe.workers.start.process import Process, check_method, launch
 
-__all__ = ["AFTER_AN_ERROR", "PATIENCE", "PATIENCE_AFTER_FAILURE", "Pool", "Ticket", "interrupted", "other_process"]
+__all__ = [
+    "AFTER_AN_ERROR",
+    "SHUTDOWN_TIMEOUT",
+    "SHUTDOWN_TIMEOUT_AFTER_FAILURE",
+    "Pool",
+    "Ticket",
+    "interrupted",
+    "other_process",
+]
 
 #: Seconds that workers may take to end.
-PATIENCE = 5.0
+SHUTDOWN_TIMEOUT = 5.0
 #: Seconds that workers may take to end after a failure, when one of them may hang.
-PATIENCE_AFTER_FAILURE = 0.5
+SHUTDOWN_TIMEOUT_AFTER_FAILURE = 0.5
 
 #: Why workers were stopped, for the errors of later calls; :func:`interrupted` returns the other reason.
 AFTER_AN_ERROR = "stopped after an error"
@@ -88,7 +96,7 @@ class Pool:
         preload: Sequence[str] = (),
         label: str = "task",
         indices: Sequence[range] | None = None,
-        grace: float = PATIENCE,
+        grace: float = SHUTDOWN_TIMEOUT,
     ) -> None:
         self.method = check_method(method)
         self.entry, self.label = entry, label
@@ -157,7 +165,7 @@ class Pool:
                 self._waiters.append(Waiter(answer, self._connections))
         except BaseException as error:
             started = len(self._processes)
-            self.stop(PATIENCE_AFTER_FAILURE)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
                 raise OSError(
                     error.errno,
@@ -494,19 +502,19 @@ class Pool:
 
     # -- end ------------------------------------------------------------------------------------------------------
 
-    def stop(self, patience: float = PATIENCE) -> None:
-        """Ask the workers to end, and kill those that have not ended after ``patience`` seconds."""
+    def stop(self, timeout: float = SHUTDOWN_TIMEOUT) -> None:
+        """Ask the workers to end, and kill those that have not ended after ``timeout`` seconds."""
         if self.is_ours:
             for connection in self._connections:
                 try:
                     connection.send(("stop",))
                 except (Gone, OSError):
                     pass
-            end = time.monotonic() + patience
+            end = time.monotonic() + timeout
             for process, connection in zip(self._processes, self._connections, strict=False):
                 if not _drained(connection, end):
                     process.kill()
-                    _drained(connection, time.monotonic() + PATIENCE)
+                    _drained(connection, time.monotonic() + SHUTDOWN_TIMEOUT)
                 process.reap()
         opened: list[Waiter | Connection | Signal] = [*self._waiters, *self._connections]
         for pair in self._signals:

@@ -18,7 +18,7 @@ from steppe.batched.operations import RESET, STEP, STEP_AND_RESET
 from steppe.envs import action_rules
 from steppe.errors import ClosedError, NotSupported, SpecError
 from steppe.specs import Composite
-from steppe.workers import PATIENCE_AFTER_FAILURE, exclusive, uninterrupted
+from steppe.workers import SHUTDOWN_TIMEOUT_AFTER_FAILURE, exclusive, uninterrupted
 
 __all__ = ["AsyncEnvPool"]
 
@@ -293,7 +293,7 @@ class AsyncEnvPool(BatchedEnv):
     def _raise(self, failure: BaseException) -> NoReturn:
         """Stop the pool and raise its error. The caller must not hold the lock: threads need it to end their calls."""
         self._pending.stop(failure)
-        self._stop(PATIENCE_AFTER_FAILURE)
+        self._stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
         try:
             raise failure
         finally:
@@ -355,11 +355,11 @@ class AsyncEnvPool(BatchedEnv):
         self._row_actions = [action_rules(report.specs["action"], report.specs["done"]) for report in reports]
         return super()._adopt(reports)
 
-    def _stop(self, patience: float | None = None) -> None:
+    def _stop(self, timeout: float | None = None) -> None:
         change = self._pending.change
         with change.lock:
             change.notify_all()  # wakes the threads that wait for results, which will not come
-        super()._stop(patience)
+        super()._stop(timeout)
         vars(self).pop("_data", None)  # it refers to storage
 
     def close(self, *, raise_if_closed: bool = False) -> None:

@@ -28,7 +28,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
             self._factories,
             method=self.mp_start_method,
             step_timeout=self.step_timeout,
-            patience=self._patience,
+            shutdown_timeout=self._shutdown_timeout,
         )
 
     @property

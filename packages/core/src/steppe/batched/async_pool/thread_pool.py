@@ -37,11 +37,11 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
             return
         if backend.hung:
             # Threads that an error left running may have ended by now.
-            backend.stop(self._patience)
+            backend.stop(self._shutdown_timeout)
         if backend.hung:
             warnings.warn(
-                f"Environments {backend.hung} did not return within {self._patience:g} s, and a thread cannot be "
-                'stopped: theirs keep running. Use backend="multiprocessing" for environments that may hang.',
+                f"Environments {backend.hung} did not return within {self._shutdown_timeout:g} s, and a thread cannot "
+                'be stopped: theirs keep running. Use backend="multiprocessing" for environments that may hang.',
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -99,8 +99,8 @@ class Backend(ABC):
         """End what can be ended without its consent: another thread waits for it, and is raised an error."""
 
     @abstractmethod
-    def stop(self, patience: float) -> None:
-        """Close the environments; what has not come back after ``patience`` seconds is given up. Once is enough."""
+    def stop(self, timeout: float) -> None:
+        """Close the environments; what has not come back after ``timeout`` seconds is given up. Once is enough."""
 
 
 class AwaitedCall(Protocol):

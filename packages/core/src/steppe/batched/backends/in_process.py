@@ -17,7 +17,7 @@ from steppe.batched.unbuffered import run_rows
 from steppe.errors import WorkerError
 from steppe.specs import Composite
 from steppe.storage import Storage
-from steppe.workers import Failure, SubjectError
+from steppe.workers import Failure, ItemError
 
 __all__ = ["CallersShard", "InProcess"]
 
@@ -56,7 +56,7 @@ class InProcess(Backend):
     def run(self, op: int, rows: list[int] | None) -> int:
         try:
             return perform(self.shard, op, rows)
-        except SubjectError as error:
+        except ItemError as error:
             raised = self._told(error)
         raise raised
 
@@ -73,7 +73,7 @@ class InProcess(Backend):
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
         try:
             return self.shard.step(rows, reset=reset, natives=actions)
-        except SubjectError as error:
+        except ItemError as error:
             raised = self._told(error)
         raise raised
 
@@ -89,7 +89,7 @@ class InProcess(Backend):
     def kill(self) -> None:
         pass  # an environment of this process comes back by itself or not at all
 
-    def stop(self, patience: float) -> None:
+    def stop(self, timeout: float) -> None:
         self.stopped = True
         for env in self.envs:
             env.close(raise_if_closed=False)
@@ -99,16 +99,16 @@ class InProcess(Backend):
         """Call a function; what an environment raises in it is told the caller's way."""
         try:
             return function()
-        except SubjectError as error:
+        except ItemError as error:
             raised = self._told(error)
         # Not where it was caught, which would become its context.
         raise raised
 
-    def _told(self, error: SubjectError) -> BaseException:
+    def _told(self, error: ItemError) -> BaseException:
         cause = error.__cause__
         assert cause is not None
         if hasattr(cause, "add_note"):
-            where = "" if error.subject is None else f" of environment {error.subject}"
+            where = "" if error.index is None else f" of environment {error.index}"
             cause.add_note(f"in {error.doing}{where} of a SerialEnv")
         return cause
 
@@ -139,7 +139,7 @@ class CallersShard(InProcess):
     def _own(self, rows: Any) -> list[int]:
         return [row for row in rows if row < len(self.envs)]
 
-    def _told(self, error: SubjectError) -> WorkerError:
+    def _told(self, error: ItemError) -> WorkerError:
         raised = Failure.of(error, "step").error("environment", None)
         raised.__cause__ = error.__cause__
         return raised

@@ -20,8 +20,8 @@ from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
     AFTER_AN_ERROR,
-    PATIENCE,
-    PATIENCE_AFTER_FAILURE,
+    SHUTDOWN_TIMEOUT,
+    SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Pool,
     Ticket,
     interrupted,
@@ -45,7 +45,7 @@ class Processes(Backend):
         method: how workers start.
         num_threads: threads that torch uses in each.
         step_timeout: seconds that a step or reset may take, or None.
-        patience: seconds that environments may take to close.
+        shutdown_timeout: seconds that environments may take to close.
 
     Raises:
         WorkerError: an environment cannot be made.
@@ -62,14 +62,14 @@ class Processes(Backend):
         method: str | None = None,
         num_threads: int = 1,
         step_timeout: float | None = None,
-        patience: float,
+        shutdown_timeout: float,
     ) -> None:
         n = len(factories)
         ends = [n * (w + 1) // n_processes for w in range(n_processes)]
         bounds = list(zip([0, *ends[:-1]], ends, strict=True))
         own = bounds.pop(0)[1] if caller_share else 0
         self._bounds = bounds
-        self._step_timeout, self._patience = step_timeout, patience
+        self._step_timeout, self._shutdown_timeout = step_timeout, shutdown_timeout
         self._shard: CallersShard | None = None
         self.stopped, self._why = False, AFTER_AN_ERROR
         rows = [range(first, end) for first, end in bounds]
@@ -80,7 +80,7 @@ class Processes(Backend):
             preload=_PRELOAD,
             label="environment",
             indices=rows,
-            grace=patience if step_timeout is None else min(patience, step_timeout),
+            grace=shutdown_timeout if step_timeout is None else min(shutdown_timeout, step_timeout),
         )
         try:
             shares = [ShardFactories(first, factories[first:end]) for first, end in bounds]
@@ -93,7 +93,7 @@ class Processes(Backend):
                 if w == 0:
                     self.pool.preload(modules)
         except BaseException:
-            self.stop(PATIENCE_AFTER_FAILURE)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
@@ -123,7 +123,7 @@ class Processes(Backend):
             return self.pool.round(op, True, only=only, timeout=self._step_timeout, meanwhile=meanwhile)
         except WorkerError:
             # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
-            self.stop(PATIENCE_AFTER_FAILURE)
+            self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
             # Ctrl-C: the workers finish the step, whose data is dropped, and the batch goes on.
@@ -138,7 +138,7 @@ class Processes(Backend):
         finally:
             if not usable:
                 self._why = interrupted(self.pool.label, self.pool.grace)
-                self.stop(PATIENCE_AFTER_FAILURE)
+                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
 
     def take_loose(self) -> Reports:
         reports = {} if self._shard is None else self._shard.take_loose()
@@ -162,7 +162,7 @@ class Processes(Backend):
                 found.update(answer)
         except WorkerError:
             if not (self.pool.in_step and has_arguments(op, data)):
-                self.stop(PATIENCE_AFTER_FAILURE)
+                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
             self._stop_unless(lambda: self.pool.in_step)
@@ -195,7 +195,7 @@ class Processes(Backend):
             return self.pool.ask(messages)
         except WorkerError:
             if not self.pool.in_step:
-                self.stop(PATIENCE_AFTER_FAILURE)
+                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
             self._stop_unless(lambda: self.pool.in_step)
@@ -204,12 +204,12 @@ class Processes(Backend):
     def kill(self) -> None:
         self.pool.kill()
 
-    def stop(self, patience: float | None = None) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         if self.stopped:
             return
         self.stopped = True
         with uninterrupted():  # it is bounded, and whoever presses Ctrl-C again would leave processes behind
-            self.pool.stop(self._patience if patience is None else patience)
+            self.pool.stop(self._shutdown_timeout if timeout is None else timeout)
             # The environments of a forked child are copies of those of its parent.
             if self._shard is not None and self.pool.is_ours:
                 self._shard.stop(0.0)
@@ -241,14 +241,14 @@ class AsyncProcesses(Processes, AsyncBackend):
         found = self.pool.result(ticket)
         return found[ticket.worker] if ticket.order is None else None
 
-    def stop(self, patience: float | None = None) -> None:
-        end = time.monotonic() + PATIENCE
+    def stop(self, timeout: float | None = None) -> None:
+        end = time.monotonic() + SHUTDOWN_TIMEOUT
         with self._change.lock:
             while self._leading and time.monotonic() < end:
                 # A thread waits for the workers; what it waits with is closed below.
                 self.pool.rouse()
                 self._change.wait(0.1)
-        super().stop(patience)
+        super().stop(timeout)
 
     def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
         pool = self.pool

@@ -25,8 +25,8 @@ from steppe.specs import Composite
 from steppe.storage import Storage
 from steppe.workers import (
     AFTER_AN_ERROR,
-    PATIENCE,
-    PATIENCE_AFTER_FAILURE,
+    SHUTDOWN_TIMEOUT,
+    SHUTDOWN_TIMEOUT_AFTER_FAILURE,
     Failure,
     interrupted,
     other_process,
@@ -61,13 +61,13 @@ class Threads(AsyncBackend):
         self._closing: dict[int, Future[Any]] | None = None
         self._owner = os.getpid()
         self.stopped, self._why = False, AFTER_AN_ERROR
-        self._grace = PATIENCE if step_timeout is None else min(PATIENCE, step_timeout)
+        self._grace = SHUTDOWN_TIMEOUT if step_timeout is None else min(SHUTDOWN_TIMEOUT, step_timeout)
         self.hung: list[int] = []
         try:
             self._make(factories)
             self.reports = [report(env) for env in self._envs]
         except BaseException:
-            self.stop(PATIENCE)
+            self.stop(SHUTDOWN_TIMEOUT)
             raise
 
     def _make(self, factories: list[Callable[[], Any]]) -> None:
@@ -183,7 +183,7 @@ class Threads(AsyncBackend):
             return {row: future.result() for row, future in futures.items()}
         except WorkerError:
             if not (survives and all(future.done() for future in futures.values())):
-                self.stop(PATIENCE_AFTER_FAILURE)
+                self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
             # Ctrl-C: the environments finish the step, whose data is dropped, and the batch goes on.
@@ -194,7 +194,7 @@ class Threads(AsyncBackend):
             finally:
                 if not usable:
                     self._why = interrupted("environment", self._grace)
-                    self.stop(PATIENCE_AFTER_FAILURE)
+                    self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
@@ -217,7 +217,7 @@ class Threads(AsyncBackend):
     def kill(self) -> None:
         pass  # a thread comes back by itself or not at all
 
-    def stop(self, patience: float = PATIENCE) -> None:
+    def stop(self, timeout: float = SHUTDOWN_TIMEOUT) -> None:
         self.stopped = True
         if self._owner != os.getpid():
             return  # a forked child has no threads, and the environments are its parent's
@@ -231,11 +231,11 @@ class Threads(AsyncBackend):
                 executor.shutdown(wait=False)
         if threading.get_ident() in self._idents:
             return  # garbage collection happened to run in one of the threads, which cannot wait for itself
-        end = time.monotonic() + patience
-        wait(self._closing.values(), patience)
+        end = time.monotonic() + timeout
+        wait(self._closing.values(), timeout)
         self.hung = [row for row, future in self._closing.items() if not future.done()]
         for row, executor in enumerate(self._executors):
-            if row not in self.hung and time.monotonic() < end + PATIENCE:
+            if row not in self.hung and time.monotonic() < end + SHUTDOWN_TIMEOUT:
                 executor.shutdown(wait=True)
 
 
@@ -247,7 +247,7 @@ def _telling(row: int, doing: str, call: Callable[[], Any]) -> Callable[[], Any]
             return call()
         except BaseException as error:
             failure = Failure.of(error, doing)
-            cause = error.__cause__ if failure.subject is not None else error
+            cause = error.__cause__ if failure.index is not None else error
             told = Failure(failure.doing, row, failure.summary, failure.traceback).error("environment", row)
             told.__cause__ = cause
         raise told
