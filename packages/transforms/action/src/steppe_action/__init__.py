@@ -1,4 +1,4 @@
-"""Transforms of actions for steppe: numbers of bins, scaled, flat, masked, several at once."""
+"""Transforms of actions for steppe: discretization, scaling, flattening, masks, action chunks."""
 
 from __future__ import annotations
 

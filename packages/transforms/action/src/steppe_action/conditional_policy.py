@@ -1,4 +1,4 @@
-"""ConditionalPolicySwitch: another policy acts where a condition holds."""
+"""ConditionalPolicySwitch: let another policy act if a condition holds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ __all__ = ["ConditionalPolicySwitch"]
 
 
 class ConditionalPolicySwitch(SteppingTransform):
-    """Lets another policy take one more step where a condition holds: the move of an opponent, for example.
+    """Lets another policy take one more step in rows where a condition holds, such as the move of an opponent.
 
-    After a step, and after a reset, the condition is asked about what the environment has returned. In rows where it
-    holds, and whose episode goes on, the policy acts; ``next`` (after a reset: the root) is then what its step has
-    returned, with its reward. Rows of others stay as they are. Transforms before this one run on that step too, those
-    after it once.
+    The condition is evaluated after each step and each reset. In rows where it holds and the episode goes on, the
+    policy acts; ``next`` (after a reset: the root) then holds the data of its step, with its reward. All other rows
+    stay unchanged. Transforms before this one run on both steps, those after it once.
 
     Args:
-        policy: given the root of the rows in which it acts, returns it with their actions.
-        condition: given the data of a step or reset, returns a bool, or a bool tensor ``[*B]`` or ``[*B, 1]``.
+        policy: function of the root of the rows in which it acts; returns it with the actions.
+        condition: function of the data of a step or reset; returns a bool, or a bool tensor ``[*B]`` or ``[*B, 1]``.
 
     Raises:
-        SpecError: one of them is no function, or the condition returns something else.
+        SpecError: an argument is no function, or the condition returns something else.
     """
 
     writes_done = True
@@ -48,11 +47,11 @@ class ConditionalPolicySwitch(SteppingTransform):
         self.condition = condition
 
     def _holds(self, data: TensorDictBase) -> torch.Tensor | None:
-        """In which rows the condition holds, ``[*B]`` bool; None where in none of them."""
-        found = self.condition(data)
-        if type(found) is torch.Tensor and found.dtype is torch.bool and found.numel() == 1 and not bool(found):
+        """Return in which rows the condition holds, ``[*B]`` bool; None if in no row."""
+        flags = self.condition(data)
+        if type(flags) is torch.Tensor and flags.dtype is torch.bool and flags.numel() == 1 and not bool(flags):
             return None
-        acting = self._of_rows(found, data)
+        acting = self._of_rows(flags, data)
         return acting if bool(acting.any()) else None
 
     @staticmethod
@@ -74,10 +73,10 @@ class ConditionalPolicySwitch(SteppingTransform):
         )
 
     def _acted(self, root: TensorDictBase, acting: torch.Tensor) -> TensorDictBase:
-        """The data of a step of the other policy in some rows, ``next`` with the others as they were included."""
+        """Step the environment with the policy in some rows, and return the data; other rows stay unchanged."""
         env = self.env
         if bool(acting.all()):
-            return env.step(_given(root, self.policy(root), env.action_keys))  # type: ignore[no-any-return]
+            return env.step(_with_actions(root, self.policy(root), env.action_keys))  # type: ignore[no-any-return]
         some = self.policy(root[acting])
         actions = env.full_action_spec.zero(() if env.batch_size else root.batch_size)
         for key in env.action_keys:
@@ -102,12 +101,12 @@ class ConditionalPolicySwitch(SteppingTransform):
     def _next_of(
         self, tensordict: TensorDictBase, next_tensordict: TensorDictBase, acting: torch.Tensor
     ) -> TensorDictBase:
-        """What ``next`` is where the other policy acts in some rows."""
+        """Return ``next`` after the policy has acted in some rows."""
         env = self.env
         acting = acting & ~rows_ended(next_tensordict, env.done_groups)
-        given: Any = tensordict.pop("_step", None)
-        if given is not None:
-            acting = acting & step_mask(tensordict, given)
+        mask: Any = tensordict.pop("_step", None)
+        if mask is not None:
+            acting = acting & step_mask(tensordict, mask)
         if not bool(acting.any()):
             return next_tensordict
         again: TensorDictBase = self._acted(env.step_mdp(tensordict.set("next", next_tensordict)), acting).get("next")
@@ -126,15 +125,15 @@ class ConditionalPolicySwitch(SteppingTransform):
         if not bool(acting.any()):
             return tensordict_reset
         data = self._acted(tensordict_reset.copy(), acting)
-        # A row whose episode that step has ended begins anew, without the other policy.
+        # If that step ends an episode, the row is reset, and the policy does not act again.
         data = env.maybe_reset(env.step_mdp(data.exclude("_step")))
         keys = tensordict_reset.keys(include_nested=True, leaves_only=True)
         fresh = data.select(*keys, strict=False)
         return tensordict_reset.update(merge_rows(acting, fresh, tensordict_reset))
 
 
-def _given(root: TensorDictBase, returned: Any, action_keys: Any) -> TensorDictBase:
-    """The root with the actions that a policy has returned, in it or in data of their own."""
+def _with_actions(root: TensorDictBase, returned: Any, action_keys: Any) -> TensorDictBase:
+    """Return the root with the actions of a policy, which may return them in another TensorDict."""
     if returned is not root:
         for key in action_keys:
             root.set(key, returned.get(key))

@@ -1,4 +1,4 @@
-"""ActionDiscretizer: a number of an interval in place of an action within bounds."""
+"""ActionDiscretizer: discretize continuous actions."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = ["ActionDiscretizer"]
 
 
 class ActionDiscretizer(ActionInverse):
-    """Cuts each number of an action into intervals of equal length, of which the caller names one.
+    """Divides the range of each element of a continuous action into intervals; the caller chooses an interval.
 
-    An action ``[*B, n]`` of floats is shown as ``[*B, n]`` int64 (:class:`~steppe.specs.MultiCategorical`), or one-hot
-    as ``[*B, sum of intervals]`` bool; an action without dimensions as a single number (or one-hot vector).
+    For an action ``[*B, n]`` of floats, the caller writes ``[*B, n]`` int64 (:class:`~steppe.specs.MultiCategorical`),
+    or one-hot ``[*B, sum of intervals]`` bool; for an action without dimensions, one number or one-hot vector.
 
     Args:
-        num_intervals: how many, for each number of the action alike; or a tensor ``[n]``, one for each.
-        action_key: the action of the environment.
-        out_action_key: the key that the caller writes; the same by default.
-        sampling: which value of the interval the environment is given: ``SamplingStrategy.MEDIAN`` (the middle, by
-            default), ``LOW``, ``HIGH``, or ``RANDOM``, drawn anew for each action.
-        categorical: numbers; otherwise one-hot vectors.
+        num_intervals: number of intervals of each element; a tensor ``[n]`` for different numbers.
+        action_key: action of the environment.
+        out_action_key: key that the caller writes. Default: ``action_key``.
+        sampling: value of the interval that the environment receives: ``SamplingStrategy.MEDIAN`` (the middle, the
+            default), ``LOW``, ``HIGH``, or ``RANDOM``, a random value for each action.
+        categorical: whether the caller writes numbers; otherwise one-hot vectors.
 
     Raises:
-        SpecError: the action is not of floats with two finite bounds, or ``num_intervals`` does not fit.
+        SpecError: the action does not consist of floats with two finite bounds, or ``num_intervals`` does not fit.
     """
 
     class SamplingStrategy(IntEnum):
-        """Which value of an interval an action is."""
+        """The value of an interval that the environment receives."""
 
         MEDIAN = 0
         LOW = 1
@@ -73,13 +73,13 @@ class ActionDiscretizer(ActionInverse):
         self.categorical = bool(categorical)
         self._counts = counts
         self._plan: tuple[list[Any], torch.Tensor, Any, Any, bool] | None = None
-        #: Of each number of the action its value in each interval, where that is all there is to say.
+        #: For each element of the action, its value in each interval; None if values are random or rows differ.
         self._values: list[list[float]] | None = None
         self._draws = RowGenerators()
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether each row draws from a generator of its own, or the bounds of the rows of a batch differ."""
+        """Whether each row draws from its own generator, or the bounds of the rows of a batch differ."""
         several = self._plan is not None and self._plan[2].ndim > 1
         return several or self.sampling is self.SamplingStrategy.RANDOM
 
@@ -93,14 +93,14 @@ class ActionDiscretizer(ActionInverse):
         return (type(self), counts, self.action_key, self.out_action_key, self.sampling, self.categorical)
 
     def custom_arange(self, nint: int, device: Any) -> torch.Tensor:
-        """Where in the bounds the value of each interval is, from 0 to 1; override it for intervals of other lengths.
+        """Return the value of each interval, from 0 to 1 between the bounds; override it for other intervals.
 
         Args:
             nint: number of intervals.
-            device: where the result is.
+            device: device of the result.
 
         Returns:
-            ``[nint]``, of the dtype of the action (``self.dtype``). With ``RANDOM``, where the intervals begin.
+            ``[nint]``, of the dtype of the action (``self.dtype``). With ``RANDOM``, the lower end of each interval.
         """
         begins = torch.arange(nint, dtype=self.dtype, device=device) / nint
         ends = (torch.arange(nint, dtype=self.dtype, device=device) + 1) / nint
@@ -141,7 +141,7 @@ class ActionDiscretizer(ActionInverse):
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         plan = self._plan
         if plan is None and self.container is not None and hasattr(self.container, "full_action_spec"):
-            _ = self.container.full_action_spec  # works it out
+            _ = self.container.full_action_spec  # sets the plan
             plan = self._plan
         if plan is None:
             raise StateError(
@@ -149,9 +149,9 @@ class ActionDiscretizer(ActionInverse):
                 "Append it to one: env.append_transform(ActionDiscretizer(5))."
             )
         nvec, table, low, width, scalar = plan
-        one = self._of_one(value, nvec, scalar) if value.is_cpu and table.is_cpu else None
-        if one is not None:
-            return one
+        action = self._of_one(value, nvec, scalar) if value.is_cpu and table.is_cpu else None
+        if action is not None:
+            return action
         if self.categorical:
             number = value.unsqueeze(-1) if scalar else value
         else:
@@ -168,7 +168,7 @@ class ActionDiscretizer(ActionInverse):
         if scalar:
             where = where.squeeze(-1)
         action = low + where * width
-        # A rounding error may be beyond a bound.
+        # Rounding may exceed a bound.
         return torch.minimum(torch.maximum(action, low), low + width)
 
     def _values_of(
@@ -181,11 +181,11 @@ class ActionDiscretizer(ActionInverse):
         return [values[:count] for values, count in zip(found, nvec, strict=True)]
 
     def _of_one(self, value: torch.Tensor, nvec: list[int], scalar: bool) -> torch.Tensor | None:
-        """The same for one action, looked up; None where that is not all there is to do."""
+        """Look up a single action, which is faster; None if it is not a valid choice, or values are random."""
         if self._values is None or value.ndim != int(not (scalar and self.categorical)):
             return None
-        found = self._looked_up(value.tolist(), self._values, nvec, scalar)
-        return None if found is None else torch.tensor(found, dtype=self.dtype, device="cpu")
+        numbers = self._looked_up(value.tolist(), self._values, nvec, scalar)
+        return None if numbers is None else torch.tensor(numbers, dtype=self.dtype, device="cpu")
 
     def inverse_kernel(self, leaf: Spec) -> Any:
         plan, values = self._plan, self._values
@@ -195,7 +195,7 @@ class ActionDiscretizer(ActionInverse):
         dtype = torch_to_numpy_dtype_dict[leaf.dtype]
 
         def inverse(action: Any) -> Any:
-            # Specs that are worked out anew bring other values.
+            # New specs of the environment replace the values.
             found = self._looked_up(action.tolist(), values, nvec, scalar) if self._values is values else None
             if found is None:
                 return self._inv_apply_transform(torch.from_numpy(action)).numpy()
@@ -204,7 +204,7 @@ class ActionDiscretizer(ActionInverse):
         return inverse
 
     def _looked_up(self, row: Any, values: list[list[float]], nvec: list[int], scalar: bool) -> Any:
-        """What one action stands for: a number, or a list of numbers; None where it names no interval."""
+        """Return the value of one action, a number or a list of numbers; None if it is not a valid choice."""
         if self.categorical:
             numbers = [row] if scalar else row
         else:
@@ -219,14 +219,14 @@ class ActionDiscretizer(ActionInverse):
                 begin += count
         try:
             found = [of_one[number] for of_one, number in zip(values, numbers, strict=True)]
-        except (IndexError, TypeError, ValueError):  # no such interval, which the tensors say
+        except (IndexError, TypeError, ValueError):  # no such interval; indexing the tensor raises the error
             return None
         if min(numbers) < 0:
             return None
         return found[0] if scalar else found
 
     def forward(self, tensordict: Any) -> Any:
-        """Not defined: which interval an action is in is not looked for.
+        """Raise an error: continuous actions are not turned into numbers of intervals.
 
         Raises:
             NotSupported: always.

@@ -1,4 +1,4 @@
-"""FlattenAction: an action of several dimensions as one of fewer."""
+"""FlattenAction: flatten dimensions of an action."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ __all__ = ["FlattenAction"]
 
 
 class FlattenAction(ActionInverse):
-    """Shows the dimensions ``first_dim`` to ``last_dim`` of an action as one, and gives the environment all of them.
+    """Flattens the dimensions ``first_dim`` to ``last_dim`` of an action, and unflattens actions of the caller.
 
     Called on stored data, it flattens actions of the environment.
 
     Args:
-        first_dim: the first of them, negative.
-        last_dim: the last of them, included.
-        in_keys_inv: actions of the environment; ``["action"]`` by default.
-        out_keys_inv: the keys that the caller writes; the same by default.
-        in_keys: the actions in stored data; those of ``in_keys_inv`` by default.
-        out_keys: where the flat ones go; in their places by default.
-        allow_positive_dim: dimensions may be counted from the front, behind the batch size of the environment.
-        action_shape: sizes of these dimensions, for an inverse on stored data; in an environment they follow from it.
+        first_dim: first dimension to flatten; negative.
+        last_dim: last dimension to flatten; negative.
+        in_keys_inv: actions of the environment. Default: ``["action"]``.
+        out_keys_inv: keys that the caller writes. Default: ``in_keys_inv``.
+        in_keys: actions in stored data. Default: ``in_keys_inv``.
+        out_keys: keys of the flattened actions in stored data. Default: ``in_keys``.
+        allow_positive_dim: allow dimensions to count from the first one after the batch size of the environment.
+        action_shape: sizes of the flattened dimensions, for ``inv`` on stored data without an environment.
 
     Raises:
-        SpecError: a dimension that is not negative without ``allow_positive_dim``, ``first_dim`` behind ``last_dim``,
-            or an action that lacks one of them.
+        SpecError: a dimension is not negative, ``first_dim`` comes after ``last_dim``, or an action lacks one of them.
     """
 
     invertible = True
@@ -53,28 +52,28 @@ class FlattenAction(ActionInverse):
         for name, dim in (("first_dim", first_dim), ("last_dim", last_dim)):
             if dim >= 0 and not allow_positive_dim:
                 raise SpecError(
-                    f"FlattenAction: {name} is negative, so that it means the same for any batch size; found {dim}. "
-                    "allow_positive_dim=True counts from the front of one action."
+                    f"FlattenAction: {name} must be negative, so that it fits any batch size; found {dim}. "
+                    "allow_positive_dim=True counts from the first dimension of one action."
                 )
         if (first_dim < 0) == (last_dim < 0) and first_dim > last_dim:
-            raise SpecError(f"FlattenAction: first_dim <= last_dim, found {first_dim} and {last_dim}.")
+            raise SpecError(f"FlattenAction: first_dim must be <= last_dim, found {first_dim} and {last_dim}.")
         keys = ["action"] if in_keys_inv is None else in_keys_inv
         super().__init__(keys if in_keys is None else in_keys, out_keys, keys, out_keys_inv)
         self.first_dim, self.last_dim = first_dim, last_dim
         self.allow_positive_dim = bool(allow_positive_dim)
-        given = None if action_shape is None else tuple(int(n) for n in action_shape)
-        #: Of each action the sizes of the dimensions, and how many stand behind them.
-        self._spans = {} if given is None else dict.fromkeys(self.in_keys_inv, (given, -last_dim - 1))
+        sizes = None if action_shape is None else tuple(int(n) for n in action_shape)
+        #: For each action, the sizes of the flattened dimensions and the number of dimensions after them.
+        self._spans = {} if sizes is None else dict.fromkeys(self.in_keys_inv, (sizes, -last_dim - 1))
 
     def shared_key(self) -> Any:
         return (type(self), self.first_dim, self.last_dim, tuple(self.in_keys_inv), tuple(self.out_keys_inv))
 
     def _dims(self, dims: int, leaf: Any) -> tuple[int, int]:
-        """Both dimensions counted from the back, of an action of so many."""
+        """Return both dimensions as negative numbers, for an action of ``dims`` dimensions."""
         first, last = (dim - dims if dim >= 0 else dim for dim in (self.first_dim, self.last_dim))
         if first < -dims or last > -1 or first > last:
             raise SpecError(
-                f"FlattenAction({self.first_dim}, {self.last_dim}): the action has {dims} dimensions behind the batch "
+                f"FlattenAction({self.first_dim}, {self.last_dim}): the action has {dims} dimensions after the batch "
                 f"size; its spec is {leaf}."
             )
         return first, last
@@ -96,7 +95,7 @@ class FlattenAction(ActionInverse):
         hooks = super().hooks(specs)
         if len({self._spans.get(key, ()) for key in self.in_keys_inv}) <= 1:
             return hooks
-        # Actions of several shapes: only their keys tell which is which.
+        # Actions of several shapes can only be unflattened by key.
         return Hooks(inverse=self._inv_call)
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
@@ -106,7 +105,7 @@ class FlattenAction(ActionInverse):
         spans = set(self._spans.values())
         if len(spans) > 1:
             raise SpecError(
-                "FlattenAction: actions of several shapes are told apart by their keys: call inv(tensordict)."
+                "FlattenAction: its actions have several shapes, so their keys are needed: call inv(tensordict)."
             )
         return self._unflat(value, next(iter(spans), None))
 
@@ -126,7 +125,7 @@ class FlattenAction(ActionInverse):
     def _unflat(value: torch.Tensor, span: Any) -> torch.Tensor:
         if span is None:
             raise SpecError(
-                "FlattenAction: the shape of the action is not known outside an environment. Give action_shape=(...)."
+                "FlattenAction: the shape of the action is not known outside an environment. Pass action_shape=(...)."
             )
         sizes, behind = span
         apart: torch.Tensor = value.unflatten(-1 - behind, sizes)  # type: ignore[no-untyped-call]

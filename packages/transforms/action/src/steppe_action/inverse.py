@@ -1,7 +1,8 @@
-"""ActionInverse: the base of transforms that turn the caller's actions into those of the environment."""
+"""ActionInverse: the base class of transforms that turn actions of the caller into those of the environment."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,37 +18,37 @@ __all__ = ["ActionInverse", "one_row"]
 class ActionInverse(WholeSpecs):
     """Turns actions of the caller, at ``out_keys_inv``, into actions of the environment, at ``in_keys_inv``.
 
-    A subclass writes ``_inv_apply_transform`` for the way in, ``caller_spec`` for what the caller is to give, and
-    ``_apply_transform`` for stored data: from actions of the environment to those of the caller. Steps and resets leave
-    the data as it is.
+    A subclass overrides ``_inv_apply_transform``, which turns an action of the caller into one of the environment,
+    ``caller_spec``, the spec of the caller's action, and ``_apply_transform``, which turns stored actions of the
+    environment into those of the caller. The data of steps and resets stays unchanged.
     """
 
     writes_done = False
     changed_kinds = ("action",)
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
-        """The spec of what the caller gives, for that of what the environment takes."""
+        """Return the spec of the caller's action, for that of the environment's action."""
         raise NotImplementedError
 
     def action_leaf(self, specs: EnvSpecs, key: Any) -> Spec:
-        """The spec of an action of the environment.
+        """Return the spec of an action of the environment.
 
         Raises:
-            SpecError: it has none of that name.
+            SpecError: the environment has no action of this key.
         """
         leaf: Spec | None = specs.action.get(key, None)
         if leaf is None:
-            found = list(specs.action.keys(include_nested=True, leaves_only=True))
-            raise SpecError(f"{type(self).__name__}: the environment has no action {key!r}. It takes {found}.")
+            keys = list(specs.action.keys(include_nested=True, leaves_only=True))
+            raise SpecError(f"{type(self).__name__}: the environment has no action {key!r}. It takes {keys}.")
         return leaf
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        found = [
+        callers = [
             (key, out_key, self.caller_spec(self.action_leaf(specs, key), len(specs.batch_size)))
             for key, out_key in zip(self.in_keys_inv, self.out_keys_inv, strict=True)
         ]
         before, specs = specs.action, specs.copy()
-        for key, out_key, leaf in found:
+        for key, out_key, leaf in callers:
             if out_key != key:
                 specs.action.pop(key)
             set_beside(specs.action, out_key, leaf, before)
@@ -73,20 +74,22 @@ class ActionInverse(WholeSpecs):
         return Hooks(inverse=inverse, inverse_pairs=pairs)
 
     def rows_of(self, value: torch.Tensor, dims: int) -> int:
-        """How many rows of an environment are in a value whose last ``dims`` dimensions are those of one row."""
+        """Return the number of rows in a value, whose last ``dims`` dimensions are those of one row."""
         env = self.parent
         lead = 0 if env is None else len(env.batch_size)
         return value.shape[:lead].numel() if value.ndim - dims >= lead else 1
 
     @staticmethod
-    def drawn(draws: RowGenerators, rows: int, count: int, make: Any) -> torch.Tensor:
-        """``make(count // rows, generator)`` of each row, one after the other."""
+    def drawn(
+        draws: RowGenerators, rows: int, count: int, make: Callable[[int, torch.Generator | None], torch.Tensor]
+    ) -> torch.Tensor:
+        """Return ``make(count // rows, generator)`` of each row, concatenated."""
         rows = rows if rows and count % rows == 0 else 1
         return torch.cat([make(count // rows, generator) for generator in draws.of(rows)])
 
 
 def one_row(leaf: Spec, batch_dims: int) -> Spec:
-    """The spec of one row; that of all of them where their bounds differ."""
+    """Return the spec of one row, or that of all rows if their bounds differ."""
     if not batch_dims:
         return leaf
     if isinstance(leaf, Bounded):

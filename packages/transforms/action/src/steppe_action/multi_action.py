@@ -1,4 +1,4 @@
-"""MultiAction: several actions in one step."""
+"""MultiAction: take several actions in one step (action chunks)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ __all__ = ["MultiAction"]
 class MultiAction(SteppingTransform, WholeSpecs):
     """Takes several actions in one step, one after the other.
 
-    An action ``[*B, *F]`` of the environment becomes one of ``[*B, K, *F]`` for the caller (``dim=1``), with as many
-    actions ``K`` as the caller likes. A row stops where its episode ends. Transforms before this one run on each of the
-    steps, those after it once.
+    For an action ``[*B, *F]`` of the environment the caller writes ``[*B, K, *F]`` (``dim=1``); the number ``K`` may
+    differ from step to step. A row whose episode ends is not stepped again. Transforms before this one run on each of
+    these steps, those after it once.
 
-    With ``stack_rewards`` the rewards become ``[*B, K, 1]``: 0 for actions that were not taken. With
-    ``stack_observations`` the observations become ``[*B, K, *F]``, and ``[*B, 1, *F]`` after a reset; actions that were
-    not taken show the last observation again. What a step reads from the root, such as counts, is not stacked. Without
-    them, next has what the last action gave.
+    With ``stack_rewards`` the rewards are ``[*B, K, 1]``, with 0 for actions that were not taken. With
+    ``stack_observations`` the observations are ``[*B, K, *F]``, and ``[*B, 1, *F]`` after a reset; the last observation
+    is repeated for actions that were not taken. States, such as counts, are not stacked. Otherwise ``next`` holds the
+    values of the last action.
 
     Args:
-        dim: which dimension of an action, counted from 1 behind the batch size, the actions of one step are along.
+        dim: dimension of the actions of one step, counted from 1 after the batch size.
         stack_rewards: keep all rewards; otherwise the last one.
         stack_observations: keep all observations.
-        action_key: the action of the environment; by default each of them.
-        chunk_key: the key that the caller writes the actions to; the same by default.
+        action_key: action of the environment. Default: all actions.
+        chunk_key: key that the caller writes. Default: ``action_key``.
 
     Raises:
-        SpecError: ``dim`` is not a whole number >= 1, or the actions given to a step are not ``K >= 1`` of one spec.
+        SpecError: ``dim`` is not a whole number >= 1, or the argument of a step has no actions, or different numbers of
+            actions for different keys.
     """
 
     writes_done = True
@@ -63,18 +64,18 @@ class MultiAction(SteppingTransform, WholeSpecs):
 
     @classmethod
     def from_vla(cls, *, action_key: Any = "action", **kwargs: Any) -> MultiAction:
-        """Make one whose actions are at ``("vla_action", "chunk")``, where vision-language-action policies write them.
+        """Make a transform that reads ``("vla_action", "chunk")``, the key of vision-language-action policies.
 
         Args:
-            action_key: the action of the environment.
-            **kwargs: for the class.
+            action_key: action of the environment.
+            **kwargs: more arguments of the class.
         """
         return cls(action_key=action_key, chunk_key=("vla_action", "chunk"), **kwargs)
 
     # -- specs -----------------------------------------------------------------------------------------------------
 
     def _pairs_in(self, action: Any) -> list[tuple[Any, Any]]:
-        """Keys of the environment's actions, and of the caller's."""
+        """Return pairs of keys of the environment's actions and the caller's."""
         if self.in_keys_inv:
             return list(zip(self.in_keys_inv, self.out_keys_inv, strict=True))
         return [(key, key) for key in action.keys(include_nested=True, leaves_only=True)]
@@ -145,8 +146,8 @@ class MultiAction(SteppingTransform, WholeSpecs):
         seen_keys = self._stacked(env.full_observation_spec, env.full_state_spec) if self.stack_observations else []
         rewards = {key: [following.get(key)] for key in reward_keys} if self.stack_rewards else {}
         seen = {key: [following.get(key)] for key in seen_keys}
-        given: Any = tensordict.pop("_step", None)
-        running = None if given is None else step_mask(tensordict, given)
+        mask: Any = tensordict.pop("_step", None)
+        running = None if mask is None else step_mask(tensordict, mask)
         root = tensordict
         for i in range(1, count):
             acting = ~rows_ended(following, groups)
@@ -175,8 +176,8 @@ class MultiAction(SteppingTransform, WholeSpecs):
                     following.set(key, torch.where(shaped, again.get(key), before.get(key)))
             for key, values in seen.items():
                 values.append(following.get(key))
-        for found in (rewards, seen):
-            for key, values in found.items():
+        for stacked in (rewards, seen):
+            for key, values in stacked.items():
                 following.set(key, torch.stack(values, at))
         return following
 
@@ -192,5 +193,5 @@ class MultiAction(SteppingTransform, WholeSpecs):
 
 
 def _rest(key: Any) -> Any:
-    """Where the actions of a step are kept, from the inverse on."""
+    """Return the key at which the inverse keeps the actions of a step."""
     return replace_last(key, f"_all_{names_of(key)[-1]}")

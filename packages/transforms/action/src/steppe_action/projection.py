@@ -1,4 +1,4 @@
-"""DiscreteActionProjection: one number of actions for environments that have fewer."""
+"""DiscreteActionProjection: one action space for environments with different numbers of actions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ __all__ = ["DiscreteActionProjection"]
 
 
 class DiscreteActionProjection(ActionInverse):
-    """Takes one-hot actions of ``max_actions`` for an environment that has ``num_actions_effective`` of them.
+    """Projects one-hot actions of width ``max_actions`` to an environment with ``num_actions_effective`` actions.
 
-    So a policy acts in environments of different numbers of actions. An action that the environment does not have is
-    replaced by one that it has, drawn at random. Called on stored data, it makes actions of the environment as wide as
-    those of the policy.
+    One policy can then act in environments with different numbers of actions. An action that the environment does not
+    have is replaced by a random one. Called on stored data, it pads actions of the environment to ``max_actions``.
 
     Args:
-        num_actions_effective: actions of the environment.
-        max_actions: actions of the policy.
-        action_key: the action.
-        include_forward: do so on stored data; otherwise it is left as it is.
+        num_actions_effective: number of actions of the environment.
+        max_actions: number of actions of the policy.
+        action_key: key of the action.
+        include_forward: whether to pad actions of stored data; otherwise stored data stays unchanged.
 
     Raises:
         SpecError: ``max_actions`` is smaller, or the environment's action is not one-hot of that size.
@@ -52,14 +51,14 @@ class DiscreteActionProjection(ActionInverse):
         self._draws = RowGenerators()
         self._one_hot: tuple[torch.dtype, list[torch.Tensor]] | None = None
 
-    needs_all_rows = True  # each row draws from a generator of its own
+    needs_all_rows = True  # each row draws from its own generator
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.seed(seed)
 
     def hooks(self, specs: EnvSpecs) -> Hooks:
         hooks = super().hooks(specs)
-        # One generator draws for all steps of an environment, in their order.
+        # The generator of an environment draws for its steps in order.
         return replace(hooks, inverse_of_steps=lambda actions: self._projected(actions, 1))
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
@@ -80,12 +79,11 @@ class DiscreteActionProjection(ActionInverse):
                 f"DiscreteActionProjection: actions have the shape [..., {self.max_actions}], found "
                 f"{tuple(value.shape)}."
             )
-        one = self._of_one(value) if value.ndim == 1 and value.is_cpu else None
-        # Each row draws for its own actions alone.
-        return self._projected(value, self.rows_of(value, 1)) if one is None else one
+        action = self._of_one(value) if value.ndim == 1 and value.is_cpu else None
+        return self._projected(value, self.rows_of(value, 1)) if action is None else action
 
     def _of_one(self, value: torch.Tensor) -> torch.Tensor | None:
-        """The same for one action, in a fraction of the time; None where it is not one-hot."""
+        """Project a single action, in a fraction of the time; None if it is not one-hot."""
         row: list[Any] = value.tolist()
         if row.count(0) != self.max_actions - 1 or 1 not in row:
             return None
@@ -96,13 +94,14 @@ class DiscreteActionProjection(ActionInverse):
         return self._rows_of(value.dtype)[number].clone()
 
     def _rows_of(self, dtype: torch.dtype) -> list[torch.Tensor]:
-        """The one-hot rows of all actions of the environment."""
+        """Return the one-hot vectors of all actions of the environment."""
         if self._one_hot is None or self._one_hot[0] is not dtype:
             rows = torch.eye(self.num_actions_effective, dtype=dtype, device="cpu")
             self._one_hot = dtype, list(rows.unbind(0))
         return self._one_hot[1]
 
     def _projected(self, value: torch.Tensor, rows: int) -> torch.Tensor:
+        """Project the actions of several rows; each row draws from its own generator."""
         number = value.to(torch.uint8).argmax(-1)
         absent = number >= self.num_actions_effective
         if bool(absent.any()):

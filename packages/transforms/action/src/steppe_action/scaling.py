@@ -1,4 +1,4 @@
-"""ActionScaling: actions on one scale, whatever bounds the environment has."""
+"""ActionScaling: scale actions to [-1, 1] or [0, 1]."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ __all__ = ["ActionScaling"]
 
 
 class ActionScaling(ActionInverse):
-    """Shows actions from -1 to 1 (or 0 to 1), and gives the environment ``action * scale + loc``.
+    """Takes actions from -1 to 1 (or 0 to 1), and passes ``action * scale + loc`` to the environment.
 
-    ``loc`` is the middle of the bounds of the environment's action and ``scale`` half their distance, unless both are
-    given. Shape and dtype stay as they are. With given ones, the bounds that are shown are those of the environment
-    on the new scale; unbounded actions stay unbounded. Called on stored data, it does the opposite: from actions of the
-    environment to those on the scale.
+    By default ``loc`` is the middle of the bounds of the environment's action, and ``scale`` is half their distance. If
+    they are passed, the new bounds are those of the environment on this scale, and unbounded actions stay unbounded.
+    Shape and dtype stay the same. Called on stored data, it scales actions of the environment to those of the caller.
 
     Args:
-        in_keys_inv: the action of the environment, one; ``["action"]`` by default. ``[]`` for stored data alone, with
-            ``loc`` and ``scale``.
-        out_keys_inv: the key that the caller writes; the same by default.
-        in_keys: the actions in stored data; those of ``in_keys_inv`` by default, or ``["action"]``.
-        out_keys: where the scaled ones go; in their places by default.
-        loc: what the caller's 0 stands for: a number, or a tensor that broadcasts to the action.
-        scale: how far the caller's 1 is from it, likewise; not 0.
-        standard_normal: from -1 to 1; otherwise from 0 to 1.
+        in_keys_inv: the action of the environment, one key. Default: ``["action"]``. ``[]`` if the transform is only
+            for stored data, with ``loc`` and ``scale``.
+        out_keys_inv: key that the caller writes. Default: ``in_keys_inv``.
+        in_keys: actions in stored data. Default: ``in_keys_inv``, or ``["action"]``.
+        out_keys: keys of the scaled actions in stored data. Default: ``in_keys``.
+        loc: value of the environment's action for 0: a number, or a tensor that broadcasts to the action.
+        scale: distance of the value for 1 from ``loc``, likewise; not 0.
+        standard_normal: whether actions are from -1 to 1; otherwise from 0 to 1.
 
     Attributes:
-        loc, scale: what is used; None as long as it is not known.
-        initialized: whether it is known.
+        loc, scale: the values in use; None until they are known.
+        initialized: whether they are known.
 
     Raises:
-        SpecError: several keys; only one of ``loc`` and ``scale``; a scale of 0; or the environment's action is not
-            bounded on both sides.
-        StateError: neither is given, and it belongs to no environment.
+        SpecError: there are several keys, only one of ``loc`` and ``scale``, or a scale of 0; or the environment's
+            action has no finite bounds.
+        StateError: ``loc`` and ``scale`` were not passed, and the transform belongs to no environment.
     """
 
     invertible = True
@@ -72,7 +71,7 @@ class ActionScaling(ActionInverse):
         self.standard_normal = bool(standard_normal)
         self._given = loc is not None
         self._limits: tuple[torch.Tensor, torch.Tensor] | None = None
-        # What follows from an environment is not a part of the state.
+        # Values that follow from an environment are not in the state_dict.
         for name, value in (("loc", loc), ("scale", scale)):
             self.register_buffer(name, None if value is None else _floats(value), persistent=self._given)
         if self._given and bool((self.scale == 0).any()):
@@ -85,7 +84,7 @@ class ActionScaling(ActionInverse):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether ``loc`` and ``scale`` have more than one dimension, which may be that of the rows of a batch."""
+        """Whether ``loc`` and ``scale`` have several dimensions, of which the first may be the rows of a batch."""
         loc, scale = self._buffers["loc"], self._buffers["scale"]
         return loc is not None and scale is not None and max(loc.ndim, scale.ndim) > 1
 
@@ -122,8 +121,8 @@ class ActionScaling(ActionInverse):
 
     def _known(self, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self._buffers["loc"] is None and self.container is not None and hasattr(self.container, "full_action_spec"):
-            _ = self.container.full_action_spec  # works it out
-        # Attributes that are buffers are slow to reach.
+            _ = self.container.full_action_spec  # sets loc and scale
+        # Buffers are slow to read as attributes.
         loc, scale = self._buffers["loc"], self._buffers["scale"]
         if loc is None or scale is None:
             raise StateError(
@@ -149,7 +148,7 @@ class ActionScaling(ActionInverse):
             action = action.to(value.dtype)
         if self._limits is None:
             return action
-        low, high = self._limits  # a rounding error may be beyond a bound
+        low, high = self._limits  # rounding may exceed a bound
         if low.device != value.device:
             low, high = low.to(value.device), high.to(value.device)
         return torch.clamp(action, low, high)
@@ -160,47 +159,47 @@ class ActionScaling(ActionInverse):
         used = [loc, scale, *(limits or ())]
         if leaf.dtype not in (torch.float32, torch.float64) or not leaf.ndim or not _are_of(used, leaf):
             return None
-        # These share their memory with the tensors, into which a state may be loaded.
-        by, plus, *bounds = (one.detach().numpy() for one in (scale, loc, *(limits or ())))
+        # The arrays share the memory of the buffers, which load_state_dict writes into.
+        factor, offset, *bounds = (tensor.detach().numpy() for tensor in (scale, loc, *(limits or ())))
         doubled = not self.standard_normal
 
         def inverse(action: Any) -> Any:
             if buffers["loc"] is not loc or buffers["scale"] is not scale or self._limits is not limits:
                 return self._inv_apply_transform(torch.from_numpy(action)).numpy()
-            found = (action * 2 - 1 if doubled else action) * by
-            found += plus
+            result = (action * 2 - 1 if doubled else action) * factor
+            result += offset
             if bounds:
-                low, high = bounds  # in the order that keeps the sign of a zero, as torch does
-                np.maximum(low, found, out=found)
-                np.minimum(high, found, out=found)
-            return found
+                low, high = bounds  # as arguments before result, so that a zero keeps its sign, as in torch
+                np.maximum(low, result, out=result)
+                np.minimum(high, result, out=result)
+            return result
 
         return inverse
 
     def normalize(self, action: torch.Tensor) -> torch.Tensor:
-        """From an action of the environment to one on the scale."""
+        """Scale an action of the environment to one of the caller."""
         return self._apply_transform(action)
 
     def denormalize(self, action: torch.Tensor) -> torch.Tensor:
-        """From an action on the scale to one of the environment."""
+        """Turn an action of the caller into one of the environment."""
         return self._inv_apply_transform(action)
 
     @classmethod
     def from_stats(
         cls, *, mean: Any = None, std: Any = None, low: Any = None, high: Any = None, eps: float = 1e-6, **kwargs: Any
     ) -> ActionScaling:
-        """Make one from what is known of the actions in a data set.
+        """Make a transform from statistics of the actions of a data set: ``mean`` and ``std``, or ``low`` and ``high``.
 
         Args:
-            mean: means, with ``std``: they become 0 and 1.
-            std: standard deviations.
-            low: least actions, with ``high``: they become -1 and 1.
-            high: largest actions.
-            eps: the smallest scale, for numbers that never change.
-            **kwargs: for the class.
+            mean: means, which become 0.
+            std: standard deviations, which become 1.
+            low: smallest actions, which become -1.
+            high: largest actions, which become 1.
+            eps: the smallest scale, for elements that are constant.
+            **kwargs: more arguments of the class.
 
         Raises:
-            SpecError: not exactly one of the two pairs is given.
+            SpecError: not exactly one of the two pairs was passed.
         """
         if (mean is None) != (std is None) or (low is None) != (high is None) or (mean is None) == (low is None):
             raise SpecError("ActionScaling.from_stats: give mean and std, or low and high, and not both pairs.")
@@ -213,15 +212,15 @@ class ActionScaling(ActionInverse):
 
     @classmethod
     def from_metadata(cls, metadata: Any, **kwargs: Any) -> ActionScaling:
-        """Make one from the metadata of a data set of robots.
+        """Make a transform from the metadata of a robotics data set.
 
         Args:
             metadata: an object with ``action_key``, and ``action_mean`` and ``action_std``, or ``action_low`` and
                 ``action_high``.
-            **kwargs: for the class.
+            **kwargs: more arguments of the class.
 
         Raises:
-            SpecError: it has neither of the two pairs.
+            SpecError: the metadata has neither of the two pairs.
         """
         kwargs.setdefault("in_keys_inv", [metadata.action_key])
         if not kwargs["in_keys_inv"]:
@@ -239,7 +238,7 @@ class ActionScaling(ActionInverse):
 
 
 def _are_of(used: list[Any], leaf: Spec) -> bool:
-    """Whether tensors are of the dtype of an action, on the CPU, and broadcast to its shape as it is."""
+    """Whether tensors have the dtype of an action, are on the CPU, and broadcast to exactly its shape."""
     return all(
         one is not None
         and one.is_cpu
@@ -251,6 +250,6 @@ def _are_of(used: list[Any], leaf: Spec) -> bool:
     )
 
 
-def _floats(given: Any) -> torch.Tensor:
-    value: torch.Tensor = torch.as_tensor(given, device=None if isinstance(given, torch.Tensor) else "cpu")
+def _floats(values: Any) -> torch.Tensor:
+    value: torch.Tensor = torch.as_tensor(values, device=None if isinstance(values, torch.Tensor) else "cpu")
     return value if value.dtype.is_floating_point else value.to(torch.get_default_dtype())
