@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from tensordict import NestedKey, TensorDictBase, is_non_tensor
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["infer_specs"]
 
+#: One key or several.
+_Keys: TypeAlias = "NestedKey | list[NestedKey]"
+
 _DONE = ("done", "terminated", "truncated")
 
 
@@ -23,10 +26,10 @@ def infer_specs(
     policy: Any,
     *,
     tensordict: TensorDictBase | None,
-    action_key: Any,
-    done_key: Any,
-    observation_key: Any,
-    reward_key: Any,
+    action_key: _Keys,
+    done_key: _Keys | None,
+    observation_key: _Keys | None,
+    reward_key: _Keys,
 ) -> None:
     """Reset, take two steps, and assign specs inferred from the data; see :meth:`EnvBase.auto_specs_`."""
     start = env._reset(tensordict)
@@ -96,5 +99,5 @@ def _last(key: NestedKey) -> str:
     return key if isinstance(key, str) else str(key[-1])
 
 
-def _as_list(key: NestedKey) -> list[Any]:
+def _as_list(key: _Keys) -> list[NestedKey]:
     return list(key) if isinstance(key, list) else [key]

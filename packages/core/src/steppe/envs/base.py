@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from steppe.envs.auto_reset import AutoResetMemory
@@ -163,7 +163,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         self,
         max_steps: int,
         policy: Any = None,
-        callback: Callable[[EnvBase, TensorDictBase], Any] | None = None,
+        callback: Callable[[EnvBase, TensorDictBase], object] | None = None,
         *,
         actions: Any = None,
         auto_reset: bool = True,
@@ -262,10 +262,10 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         policy: Callable[[TensorDictBase], TensorDictBase],
         *,
         tensordict: TensorDictBase | None = None,
-        action_key: Any = "action",
-        done_key: Any = None,
-        observation_key: Any = None,
-        reward_key: Any = "reward",
+        action_key: NestedKey | list[NestedKey] = "action",
+        done_key: NestedKey | list[NestedKey] | None = None,
+        observation_key: NestedKey | list[NestedKey] | None = None,
+        reward_key: NestedKey | list[NestedKey] = "reward",
     ) -> EnvBase:
         """Replace all specs by specs inferred from the data of two steps, for an environment without specs.
 

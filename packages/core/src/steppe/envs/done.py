@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -20,6 +20,7 @@ from steppe.storage import entries
 
 __all__ = [
     "DoneGroup",
+    "Masks",
     "any_done",
     "complete_done",
     "complete_done_spec",
@@ -31,6 +32,9 @@ __all__ = [
 ]
 
 _NAMES = ("done", "terminated", "truncated")
+
+#: Reset masks by the prefix of their level.
+Masks: TypeAlias = "dict[tuple[str, ...], torch.Tensor]"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from steppe.arguments import ignored_argument
 from steppe.envs.array.actions import ActionCodec
 from steppe.envs.array.env import ArrayEnv, refuse_seed
 from steppe.envs.array.row_steps import RowSteps
+from steppe.envs.array.row_writer import EnvInfo
 from steppe.envs.array.write_row import as_numbers, name_place
+from steppe.envs.data_types import Key
 from steppe.envs.env_info import native_info
 from steppe.envs.info_readers import default_info_dict_reader
 from steppe.envs.library import LibraryWrapper, base_arguments
@@ -79,7 +81,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def _make_specs(self, env: Any) -> None:
         """Assign the specs of the library's environment."""
 
-    def _init_env(self) -> Any:
+    def _init_env(self) -> object:
         """Initialize the environment after its specs are assigned and before the first reset."""
 
     @property
@@ -184,7 +186,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             return self._codec.from_tensordict(action)
         return self._codec.decoders[self.action_key].one(action)
 
-    def read_obs(self, observations: Any) -> dict[Any, torch.Tensor]:
+    def read_obs(self, observations: Any) -> dict[Key, torch.Tensor]:
         """Return the library's observation as ``{key: tensor}``, by the observation spec."""
         if isinstance(observations, Mapping) and "state" in observations and "observation" not in observations:
             renamed = "state" not in self.full_observation_spec.keys()
@@ -195,7 +197,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
             observations = {keys[0] if keys else "observation": observations}
         return self._encode(observations, self.full_observation_spec, ())
 
-    def read_reward(self, reward: Any) -> torch.Tensor:
+    def read_reward(self, reward: object) -> torch.Tensor:
         """Return the library's reward as a tensor of the reward spec's shape and dtype."""
         spec = self.full_reward_spec[self.reward_keys[0]]
         value = torch.from_numpy(as_numbers(self.reward_keys[0], reward)).to(dtype=spec.dtype, device=self.device)
@@ -218,7 +220,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
                 self.check_flag(name, flag)
         return observation, reward, terminated, truncated, terminated | truncated, info
 
-    def check_flag(self, name: str, value: Any) -> None:
+    def check_flag(self, name: str, value: object) -> None:
         """Check a done entry of the library: numpy would take None for False, and text for True.
 
         Args:
@@ -240,7 +242,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def _env_step(self, action: Any) -> Any:
         return self._env.step(action)
 
-    def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
+    def _env_reset(self, seed: int | None, env_info: EnvInfo | None, **kwargs: Any) -> Any:
         if seed is not None:
             kwargs["seed"] = seed
         return self._env.reset(**kwargs)
@@ -303,20 +305,20 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def _info_keys(self) -> set[NestedKey]:
         return {key for reader in self.info_dict_reader for key in getattr(reader, "info_spec", {}).keys()}
 
-    def new_data(self, values: Mapping[Any, Any]) -> TensorDict:
+    def new_data(self, values: Mapping[Key, Any]) -> TensorDict:
         """Return a TensorDict of the environment's batch size and device with these entries."""
         data = TensorDict({}, batch_size=self.batch_size, device=self.device)
         for key, value in values.items():
             data.set(key, value)
         return data
 
-    def _encode(self, values: Mapping[Any, Any], spec: Composite, prefix: tuple[str, ...]) -> dict[Any, Any]:
-        out: dict[Any, Any] = {}
+    def _encode(self, values: Mapping[Any, Any], spec: Composite, prefix: tuple[str, ...]) -> dict[Key, torch.Tensor]:
+        out: dict[Key, torch.Tensor] = {}
         for name, value in values.items():
             if name not in spec.keys():
                 continue
             leaf = spec[name]
-            key: NestedKey = (*prefix, name) if prefix else name
+            key: Key = (*prefix, name) if prefix else name
             if isinstance(leaf, Composite):
                 out.update(self._encode(value, leaf, (*prefix, name)))
             elif isinstance(leaf, NonTensor):

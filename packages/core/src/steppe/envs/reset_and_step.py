@@ -9,7 +9,7 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from steppe.envs.array.row_steps import RowSteps, row_steps_of
 from steppe.envs.checks.runtime import Expectation, check_reset_done, validate
-from steppe.envs.done import any_done, complete_done
+from steppe.envs.done import Masks, any_done, complete_done
 from steppe.envs.env_attributes import EnvAttributes
 from steppe.envs.env_info import env_info_values
 from steppe.envs.masks.reset import asked_state, clear_masks, merge_reset, requested_masks
@@ -83,7 +83,7 @@ class ResetAndStep(EnvAttributes):
             kwargs |= asked_state(self, tensordict, set_state=set_state)
         given = self._with_env_info(tensordict, env_info)
         groups = self.done_groups
-        masks: dict[Any, torch.Tensor] = {}
+        masks: Masks = {}
         if given is not None:
             self.check_batch(given, "reset")
             masks = requested_masks(given, groups)
@@ -107,7 +107,10 @@ class ResetAndStep(EnvAttributes):
         return shown, {**kwargs, "set_state": False} if self.supports_set_state else kwargs
 
     def settle_reset(
-        self, given: TensorDictBase | None, fresh: TensorDictBase, masks: dict[Any, torch.Tensor] | None = None
+        self,
+        given: TensorDictBase | None,
+        fresh: TensorDictBase,
+        masks: Masks | None = None,
     ) -> TensorDictBase:
         """Check the result of ``_reset``, and write it into ``given`` where the masks are True.
 
@@ -317,7 +320,7 @@ class ResetAndStep(EnvAttributes):
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def step_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+    def step_at(self, tensordict: TensorDictBase, rows: object) -> TensorDictBase:
         """Step some rows of the batch.
 
         Args:
@@ -330,7 +333,7 @@ class ResetAndStep(EnvAttributes):
         """
         return step_at(self, tensordict, rows)
 
-    def reset_at(self, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None) -> TensorDictBase:
+    def reset_at(self, tensordict: TensorDictBase | None, rows: object, *, env_info: Any = None) -> TensorDictBase:
         """Reset some rows of the batch.
 
         Args:
@@ -343,7 +346,7 @@ class ResetAndStep(EnvAttributes):
         """
         return reset_at(self, tensordict, rows, env_info=env_info)
 
-    def checked_rows(self, rows: Any, what: str) -> torch.Tensor:
+    def checked_rows(self, rows: object, what: str) -> torch.Tensor:
         """Return rows of the batch as ``[k]`` int64, checked; ``what`` is the method called, for errors."""
         return check_rows(self, rows, what)
 
@@ -360,7 +363,7 @@ class ResetAndStep(EnvAttributes):
         """Return the ``next`` of rows that are not stepped: the values of the root, and rewards of 0."""
         return skipped_next(self, tensordict)
 
-    def requested_masks(self, tensordict: TensorDictBase) -> dict[Any, torch.Tensor]:
+    def requested_masks(self, tensordict: TensorDictBase) -> Masks:
         """Return the ``"_reset"`` masks in ``tensordict``, by the prefix of their level."""
         return requested_masks(tensordict, self.done_groups)
 
@@ -373,7 +376,7 @@ class ResetAndStep(EnvAttributes):
         """Return whether the data of the first ``"step"`` or ``"reset"`` has been compared with the specs."""
         return what in self.base_state.validated
 
-    def check_action(self, tensordict: TensorDictBase, *, rows: Any = None) -> None:
+    def check_action(self, tensordict: TensorDictBase, *, rows: object = None) -> None:
         """Compare the actions in ``tensordict`` with their specs, and convert those of another dtype there.
 
         Args:

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from steppe.envs.array.row_layout import RowLayout, layout_problem
 from steppe.envs.array.row_steps import RowSteps
-from steppe.envs.array.row_writer import EnvRows, RowWriter
+from steppe.envs.array.row_writer import EnvInfo, EnvRows, RowWriter
 from steppe.envs.base import EnvBase
 from steppe.envs.data_types import Array
 from steppe.envs.env_info import native_info
@@ -63,7 +63,7 @@ class ArrayEnv(EnvBase):
 
     # -- what a subclass writes -----------------------------------------------------------------------------------
 
-    def reset_into(self, out: dict[Any, Array], seed: int | None, env_info: dict[str, Any] | None) -> None:
+    def reset_into(self, out: dict[Any, Array], seed: int | None, env_info: EnvInfo | None) -> None:
         """Begin an episode and write its first observations into ``out``.
 
         Args:

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.array.row_loop import Loop
-from steppe.envs.array.row_writer import RowWriter
+from steppe.envs.array.row_writer import EnvInfo, RowWriter
 from steppe.envs.array.rows import Ended, Rows
 from steppe.envs.data_types import Key
 from steppe.envs.env_info import native_info
@@ -171,7 +171,7 @@ class RowSteps:
         ended = self._step_and_reset(actions, self._infos(tensordict))
         return ended
 
-    def _infos(self, tensordict: TensorDict) -> list[dict[str, Any] | None] | None:
+    def _infos(self, tensordict: TensorDict) -> list[EnvInfo | None] | None:
         """Return the ``env_info`` of the last reset of a single row, which stays in the data; None for a batch."""
         info = None if self.batch_size else entries(tensordict).get("env_info")
         return None if info is None else [native_info(info)]
@@ -238,7 +238,7 @@ class RowSteps:
 
     # -- resets ---------------------------------------------------------------------------------------------------
 
-    def reset(self, *, env_info: dict[str, Any] | None = None) -> TensorDict:
+    def reset(self, *, env_info: EnvInfo | None = None) -> TensorDict:
         """Begin an episode in each row."""
         self.loop.reset(self._all, [env_info] * len(self._all))
         data: dict[Any, torch.Tensor] = {key: _from_numpy(row.copy()) for key, row in self._root}

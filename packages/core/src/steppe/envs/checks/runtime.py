@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.envs.action_rules import action_rules, missing_action, put_action
 from steppe.envs.checks.disagreements import Finding, compare, rewards_at_reset, spec_of_data
-from steppe.envs.done import DoneGroup, complete_done
+from steppe.envs.done import DoneGroup, Masks, complete_done
 from steppe.errors import ActionError, SpecError
 from steppe.storage import entries
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from steppe.envs.env_attributes import EnvAttributes
 
 __all__ = ["Expectation", "check_reset_done", "validate"]
+
+
+#: The key of an entry, and its shape behind the batch and its dtype if these are checked or adjusted.
+_Leaf: TypeAlias = "tuple[Any, torch.Size | None, torch.dtype | None]"
 
 
 class Expectation:
@@ -37,14 +41,14 @@ class Expectation:
         self.rewards = self._leaves(env, env.full_reward_spec)
         self.dones = self._leaves(env, env.full_done_spec)
         # Entries to reshape or cast in each reset and step, worked out in the first one.
-        self._adjustments: dict[str, list[tuple[Any, torch.Size | None, torch.dtype | None]]] = {}
+        self._adjustments: dict[str, list[_Leaf]] = {}
         self._adjusts = not env.steps_others
         self._strict = False
         # One set operation for each level shows whether all done entries are there, and none must be added.
         self._done_levels = [(group.prefix, frozenset(group.names)) for group in self.groups]
 
-    def _leaves(self, env: EnvAttributes, spec: Any) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
-        found: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
+    def _leaves(self, env: EnvAttributes, spec: Any) -> list[_Leaf]:
+        found: list[_Leaf] = []
         for key, leaf in spec.items(include_nested=True, leaves_only=True):
             if leaf is None or leaf.dtype is None or leaf.rows_differ:
                 found.append((key, None, None))
@@ -113,10 +117,8 @@ class Expectation:
                 value = value.reshape(data.batch_size + shape)
             data.set(key, value if dtype is None else value.to(dtype))
 
-    def _found_adjustments(
-        self, data: TensorDictBase, what: str, casts: bool
-    ) -> list[tuple[Any, torch.Size | None, torch.dtype | None]]:
-        adjustments: list[tuple[Any, torch.Size | None, torch.dtype | None]] = []
+    def _found_adjustments(self, data: TensorDictBase, what: str, casts: bool) -> list[_Leaf]:
+        adjustments: list[_Leaf] = []
         leaves = [*self.observations, *self.dones, *(self.rewards if what == "step" else [])]
         for key, shape, dtype in leaves if self._adjusts else []:
             try:
@@ -219,7 +221,7 @@ def validate(env: EnvAttributes, data: TensorDictBase, given: TensorDictBase | N
         )
 
 
-def check_reset_done(fresh: TensorDictBase, groups: list[DoneGroup], masks: dict[Any, torch.Tensor], name: str) -> None:
+def check_reset_done(fresh: TensorDictBase, groups: list[DoneGroup], masks: Masks, name: str) -> None:
     """Raise a SpecError if a row has ended right after its reset.
 
     Raises:

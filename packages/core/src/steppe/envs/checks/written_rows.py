@@ -186,7 +186,7 @@ class _Watch:
     def __init__(self, key: Key, memory: Array, findings: list[Finding]) -> None:
         self.key, self.memory, self.findings = key, memory, findings
 
-    def look(self, target: Any, value: Any) -> None:
+    def look(self, target: object, value: object) -> None:
         """Check ``value``, which was written into ``target``, a part of the row."""
         try:
             given = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
@@ -225,7 +225,7 @@ class _Watch:
             self.findings.append(finding)
 
 
-def _lost(given: Array, kept: Array) -> tuple[Any, Any] | None:
+def _lost(given: Array, kept: Array) -> tuple[object, object] | None:
     """Return the first value that a cast has changed, and the result. Floating-point numbers may be rounded."""
     if given.dtype.kind not in "biufc":
         return (given.ravel()[0], kept.ravel()[0].item()) if kept.size else None
@@ -264,7 +264,7 @@ class _Watched(np.ndarray[Any, Any]):
     def __array_finalize__(self, source: Any) -> None:
         self.watch = getattr(source, "watch", None)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: object) -> None:
         watch = self.watch
         if watch is None or not np.may_share_memory(self, watch.memory):  # a copy is the environment's own
             super().__setitem__(index, value)
@@ -276,7 +276,7 @@ class _Watched(np.ndarray[Any, Any]):
             raise watch.refusal(error) from error
         watch.look(super().__getitem__(index), value)
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: object) -> None:
         self[...] = value
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:

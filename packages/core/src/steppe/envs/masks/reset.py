@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
-from steppe.envs.done import DoneGroup, reset_mask
+from steppe.envs.done import DoneGroup, Masks, reset_mask
 from steppe.envs.masks.step import merge_rows
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU
@@ -38,7 +38,7 @@ def asked_state(env: EnvAttributes, tensordict: TensorDictBase | None, *, set_st
     return {"set_state": bool(set_state)}
 
 
-def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict[Any, torch.Tensor]:
+def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> Masks:
     """Return the masks in ``tensordict`` by the prefix of their level; an empty dict resets everything.
 
     A level without a mask at it or above it is reset in all rows, whatever masks other levels have.
@@ -46,7 +46,7 @@ def requested_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> dict
     Raises:
         SpecError: a mask is not bool, or is at a level without done entries.
     """
-    masks: dict[Any, torch.Tensor] = {}
+    masks: Masks = {}
     _refuse_stray_masks(tensordict, groups)
     for group in groups:
         mask = reset_mask(tensordict, group)
@@ -91,7 +91,10 @@ def clear_masks(tensordict: TensorDictBase, groups: list[DoneGroup]) -> TensorDi
 
 
 def merge_reset(
-    tensordict: TensorDictBase, fresh: TensorDictBase, groups: list[DoneGroup], masks: dict[Any, torch.Tensor]
+    tensordict: TensorDictBase,
+    fresh: TensorDictBase,
+    groups: list[DoneGroup],
+    masks: Masks,
 ) -> TensorDictBase:
     """Write ``fresh`` into ``tensordict`` where the masks are True (everywhere without masks), and drop the masks.
 
@@ -133,7 +136,7 @@ def _merge_level(
     target: TensorDictBase,
     fresh: TensorDictBase,
     prefix: tuple[str, ...],
-    masks: dict[Any, torch.Tensor],
+    masks: Masks,
     rows: torch.Tensor,
 ) -> None:
     """Merge if only nested levels have masks: entries outside of these levels are reset with their row."""

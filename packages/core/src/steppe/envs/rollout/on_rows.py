@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from steppe.envs.base import EnvBase
 
 __all__ = ["rollout_on_rows"]
+
+#: Actions of some steps by key, ``[T, *B, *shape]``.
+_Block: TypeAlias = "dict[Key, torch.Tensor]"
 
 _FIRST = 256
 #: Roots are filled from ``next`` after this many bytes of observations, which are then still in the cache.
@@ -55,13 +58,13 @@ def _idle_loop(env: EnvBase, writer: RowWriter) -> Loop:
     return loop if loop is not None and loop.writer is writer else Loop(writer, writer.new_rows())
 
 
-def _random_blocks(env: EnvBase) -> Iterator[dict[Any, torch.Tensor]]:
+def _random_blocks(env: EnvBase) -> Iterator[_Block]:
     actions = RandomActions(env)
     while True:
         yield actions.take(CHUNK)
 
 
-def _given_blocks(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Iterator[dict[Any, torch.Tensor]]:
+def _given_blocks(env: EnvBase, writer: RowWriter, plan: RolloutPlan) -> Iterator[_Block]:
     """Gather ``actions=`` into blocks, each of which is checked once."""
     assert plan.actions is not None
     remaining = plan.max_steps
@@ -91,7 +94,7 @@ class _Rollout:
         self.capacity = min(plan.max_steps, _FIRST) if self.stop_at_done else plan.max_steps
         self.loop = _idle_loop(env, writer)
         self.rows = self.loop.rows
-        self.observed: list[Any] = [key for key, _, _ in self.layout.observations]
+        self.observed: list[Key] = [key for key, _, _ in self.layout.observations]
         #: The observations that the result holds.
         self.kept = [key for key in self.observed if is_kept(key, plan.declared)]
         # Entries of a root that come from the step before. Done entries are among them only if they may be True in a
@@ -103,8 +106,8 @@ class _Rollout:
         )
         self.root = _Steps(self.root_spec, self.size, self.capacity, self.kept)
         self.next = _Steps(self.next_spec, self.size, self.capacity, self.kept)
-        self.columns: dict[Any, list[Any]] = {}
-        self.action_blocks: list[dict[Any, torch.Tensor]] = []
+        self.columns: dict[Key, list[torch.Tensor]] = {}
+        self.action_blocks: list[_Block] = []
         self.steps = 0
         # Roots up to this one are written.
         self.filled = 1
@@ -181,7 +184,7 @@ class _Rollout:
             self.filled = end
 
     @exclusive("rollout")
-    def with_blocks(self, blocks: Iterator[dict[Any, torch.Tensor]]) -> None:
+    def with_blocks(self, blocks: Iterator[_Block]) -> None:
         """Step with actions that are known in advance, a block at a time."""
         limit = self.plan.max_steps
         step, carry = self._step_of(0), self.loop.carry if self.layout.carried else None
@@ -272,7 +275,7 @@ class _Rollout:
                     self.root.arrays[key][t] = self.next.arrays[key][t - 1]
 
     @staticmethod
-    def _carried(root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> dict[Any, Any]:
+    def _carried(root: TensorDictBase, rows: dict[Key, torch.Tensor]) -> dict[Any, Any]:
         """Return the entries of a policy that the next root keeps, as ``step_mdp`` does: those under ``next`` first."""
         kept: dict[Any, Any] = {}
         for data in (root, (entries(root) if type(root) is _TD else root).get("next")):
@@ -287,7 +290,7 @@ class _Rollout:
                     kept.update({path: leaf for path, leaf in _leaves(key, value) if path not in rows})
         return kept
 
-    def _keep(self, root: TensorDictBase, rows: dict[Any, torch.Tensor]) -> None:
+    def _keep(self, root: TensorDictBase, rows: dict[Key, torch.Tensor]) -> None:
         """Keep the entries that the policy has written; they are stacked at the end, with their gradients."""
         source: Any = entries(root) if type(root) is _TD else root
         for key, value in source.items():
@@ -302,7 +305,7 @@ class _Rollout:
             elif key[0] != "_" or is_kept(key, self.plan.declared):
                 self.columns.setdefault(key, []).append(value)
 
-    def _keep_own(self, key: Key, value: torch.Tensor, rows: dict[Any, torch.Tensor]) -> None:
+    def _keep_own(self, key: Key, value: torch.Tensor, rows: dict[Key, torch.Tensor]) -> None:
         """Keep an entry of the environment if the policy has replaced its tensor; otherwise it is in storage."""
         column = self.columns.get(key)
         if column is not None:
@@ -360,7 +363,7 @@ class _Steps:
         arrays, tensors: views ``[T, *B, *shape]`` by key.
     """
 
-    def __init__(self, spec: Composite, size: torch.Size, capacity: int, unset: list[Any]) -> None:
+    def __init__(self, spec: Composite, size: torch.Size, capacity: int, unset: list[Key]) -> None:
         self.storage = Storage(spec, (*size, capacity), unset=unset)
         dim = len(size)
         self.arrays, self.tensors = dict(self.storage.arrays), dict(self.storage.tensors)

@@ -30,7 +30,7 @@ class RolloutPlan:
 
     max_steps: int
     policy: Policy | None
-    callback: Callable[[Any, TensorDictBase], Any] | None
+    callback: Callable[[Any, TensorDictBase], object] | None
     actions: Iterator[Any] | None
     start: TensorDictBase | None
     break_any: bool
