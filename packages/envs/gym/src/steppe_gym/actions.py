@@ -198,7 +198,7 @@ def _tuple(key: Any) -> tuple[Any, ...]:
 
 def _part_spec(spec: Spec) -> Spec:
     """Return the spec of one part of a stacked Tuple."""
-    return spec if isinstance(spec, OneHot) and spec.ndim == 1 else spec[0]
+    return spec if spec.one_hot_sizes is not None and spec.ndim == 1 else spec[0]
 
 
 def _decode_part(space: Any, spec: Spec) -> Callable[[Any], Any]:
@@ -206,5 +206,5 @@ def _decode_part(space: Any, spec: Spec) -> Callable[[Any], Any]:
     decode = _decode_leaf(space, spec)
     if kind_of(space) != "Discrete":
         return decode or np.array
-    to_number: Callable[[Any], int] = (lambda row: int(row.argmax())) if isinstance(spec, OneHot) else int
+    to_number: Callable[[Any], int] = (lambda row: int(row.argmax())) if spec.one_hot_sizes is not None else int
     return to_number if decode is None else lambda row: decode(to_number(row))

@@ -9,12 +9,12 @@ import torch
 from tensordict import TensorDictBase
 
 from steppe.errors import NotSupported, SpecError, StateError
-from steppe.specs import Categorical, MultiCategorical, MultiOneHot, OneHot, Spec
+from steppe.specs import Spec
 from steppe.transforms import EnvSpecs, Hooks, PlannedTransform, RowHooks, as_key
 
 __all__ = ["ActionMask"]
 
-_KINDS = (OneHot, Categorical, MultiOneHot, MultiCategorical)
+_KINDS = "OneHot, Categorical, MultiOneHot, MultiCategorical"
 
 
 class ActionMask(PlannedTransform):
@@ -68,9 +68,9 @@ class ActionMask(PlannedTransform):
             )
             found = list(spec.keys(include_nested=True, leaves_only=True))
             raise SpecError(f"ActionMask: the environment has no {kind} {missing!r}. Found {found}; name one of these.")
-        if not isinstance(leaf, _KINDS):
+        if leaf.choice_form is None:
             raise SpecError(
-                f"ActionMask masks actions of {', '.join(kind.__name__ for kind in _KINDS)}, found {leaf}. A "
+                f"ActionMask masks actions of {_KINDS}, found {leaf}. A "
                 "continuous action can be cut into intervals by ActionDiscretizer."
             )
         specs = specs.copy()

@@ -62,7 +62,7 @@ class DiscreteActionProjection(ActionInverse):
         return replace(hooks, inverse_of_steps=lambda actions: self._projected(actions, 1))
 
     def caller_spec(self, leaf: Spec, batch_dims: int) -> Spec:
-        if not isinstance(leaf, OneHot) or leaf.shape[-1] != self.num_actions_effective:
+        if leaf.choice_form != "one_hot" or leaf.shape[-1] != self.num_actions_effective:
             raise SpecError(
                 f"DiscreteActionProjection({self.num_actions_effective}, {self.max_actions}) needs an environment with "
                 f"one-hot actions of {self.num_actions_effective}, found {leaf}."
