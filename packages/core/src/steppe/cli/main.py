@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from ..errors import ActionError, EnvIdError, EnvNotFound, PluginError, PolicyError, SteppeError
 from .command import Command
@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
 class _Version(argparse.Action):
     """Looks up the version only for ``--version``."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from ..registry.discovery import steppe_version
 
         print(f"steppe {steppe_version()}")

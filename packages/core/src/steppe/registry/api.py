@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvNotFound
 from .manager import current
-from .records import LibraryInfo, PluginRecord
+from .records import EnvMaker, LibraryInfo, PluginRecord
 
 if TYPE_CHECKING:
     from .factory import EnvFactory
 
 
-def make_env(id: str, /, **kwargs: Any) -> Any:
+def make_env(id: str, /, **kwargs: object) -> Any:
     """Make an environment by its id.
 
     The plugin that owns the namespace is found in package metadata, checked, and imported at the first use of its name.
@@ -35,7 +35,7 @@ def make_env(id: str, /, **kwargs: Any) -> Any:
     return current().make(id, kwargs)
 
 
-def env_factory(id: str, /, **kwargs: Any) -> EnvFactory:
+def env_factory(id: str, /, **kwargs: object) -> EnvFactory:
     """Return a callable that makes the environment of an id, and can be pickled for another process.
 
     Package metadata is checked here; the plugin is imported by the process that calls the factory. An id that was
@@ -55,7 +55,7 @@ def env_factory(id: str, /, **kwargs: Any) -> EnvFactory:
     return EnvFactory(id, kwargs, current().maker(id))
 
 
-def register_env(name: str, make: Callable[..., Any], *, names: Iterable[str] | None = None) -> None:
+def register_env(name: str, make: EnvMaker, *, names: Iterable[str] | None = None) -> None:
     """Register environments of a script or notebook, without a package.
 
     Registering the same name again replaces it. Workers that are started afterwards have it too.
@@ -72,7 +72,7 @@ def register_env(name: str, make: Callable[..., Any], *, names: Iterable[str] | 
     current().register(name, make, names=names)
 
 
-def register_with_library(namespace: str, id: str, make: str | Callable[..., Any], /, **options: Any) -> None:
+def register_with_library(namespace: str, id: str, make: str | EnvMaker, /, **options: object) -> None:
     """Register an environment of steppe with a wrapped library, so that the library can make it.
 
     Args:

@@ -112,7 +112,7 @@ class _Trace:
         self._starts: list[float] = []
         manager.add_hookcall_monitoring(self._before, self._after)
 
-    def _before(self, hook: str, implementations: Sequence[pluggy.HookImpl], kwargs: Mapping[str, Any]) -> None:
+    def _before(self, hook: str, implementations: Sequence[pluggy.HookImpl], kwargs: Mapping[str, object]) -> None:
         arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
         owners = ", ".join(each.plugin_name for each in implementations) or "nobody"
         trace(f"{hook}({arguments}) of {owners}")
@@ -120,10 +120,10 @@ class _Trace:
 
     def _after(
         self,
-        outcome: pluggy.Result[Any],
+        outcome: pluggy.Result[object],
         hook: str,
         implementations: Sequence[pluggy.HookImpl],
-        kwargs: Mapping[str, Any],
+        kwargs: Mapping[str, object],
     ) -> None:
         spent = time.perf_counter() - self._starts.pop()
         error = outcome.exception

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from . import manager
+from .records import EnvMaker
 
 
 class EnvFactory:
@@ -22,12 +22,12 @@ class EnvFactory:
 
     __slots__ = ("_make", "id", "kwargs")
 
-    def __init__(self, id: str, kwargs: dict[str, Any], make: Callable[..., Any] | None = None) -> None:
+    def __init__(self, id: str, kwargs: dict[str, object], make: EnvMaker | None = None) -> None:
         self.id = id
         self.kwargs = kwargs
         self._make = make
 
-    def __call__(self, **kwargs: Any) -> Any:
+    def __call__(self, **kwargs: object) -> Any:
         """Make the environment.
 
         Args:
@@ -41,7 +41,7 @@ class EnvFactory:
             return self._make(**kwargs)
         return manager.current().make(self.id, kwargs)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         if self._make is None and not self.kwargs:
             return EnvFactory, (self.id, {})
         import cloudpickle

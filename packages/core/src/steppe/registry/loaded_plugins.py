@@ -36,7 +36,7 @@ class Plugins:
         self._check: Final = check
         self._steppe_version: Final = steppe_version
         self._lock: Final = threading.RLock()
-        self._loaded: dict[Key, Any] = {}
+        self._loaded: dict[Key, object] = {}
         self._failed: dict[Key, PluginError] = {}
         self._loading: dict[Key, threading.RLock] = {}
         self._callers: callers.Callers | None = None

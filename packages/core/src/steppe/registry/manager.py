@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -21,7 +21,7 @@ from . import answers, discovery, known, messages, requirements
 from .ids import EnvId
 from .loaded_plugins import Plugins
 from .providers import Providers, Settings
-from .records import GROUPS, Kind, LibraryInfo, PluginRecord, State
+from .records import GROUPS, EnvMaker, Kind, LibraryInfo, PluginRecord, State
 from .registrations import Registration, Registrations
 
 
@@ -162,7 +162,7 @@ class Registry:
 
     # Environments
 
-    def make(self, text: str, kwargs: dict[str, Any]) -> Any:
+    def make(self, text: str, kwargs: dict[str, object]) -> Any:
         """Make the environment of an id. Its exceptions are not wrapped, and get a note on Python 3.11."""
         env_id = self.parse(text)
         function = "steppe_make_env"
@@ -204,7 +204,7 @@ class Registry:
         if names and env_id.name not in names:
             raise self.env_not_found(env_id.namespace, env_id.name, names=names) from cause
 
-    def maker(self, text: str) -> Callable[..., Any] | None:
+    def maker(self, text: str) -> EnvMaker | None:
         """Return the function of an id that was registered with `register_env`, None for an id of a plugin.
 
         The plugin is checked as far as possible without importing it.
@@ -230,7 +230,7 @@ class Registry:
         found = self.plugins.call(self.plugins.load(record), "steppe_library")
         return answers.checked_library(found, record.label)
 
-    def register_with_library(self, namespace: str, id: str, make: Any, options: dict[str, Any]) -> None:
+    def register_with_library(self, namespace: str, id: str, make: str | EnvMaker, options: dict[str, object]) -> None:
         """Register an environment with the library of a namespace; imports the plugin."""
         record = self.find(EnvId(namespace, "*"))
         if not self.plugins.call(self.plugins.load(record), "steppe_register", id=id, make=make, options=options):
@@ -251,7 +251,7 @@ class Registry:
             listed = sorted(names or ())
         return EnvNotFound(messages.unknown_env(label, namespace=namespace, name=name, names=listed))
 
-    def register(self, name: str, make: Callable[..., Any], *, names: Iterable[str] | None) -> None:
+    def register(self, name: str, make: EnvMaker, *, names: Iterable[str] | None) -> None:
         """Register a namespace or a whole id for this process; see `steppe.register_env`."""
         namespace = name if ":" not in name else str(self.parse(name)).partition(":")[0]
         EnvId.parse(f"{namespace}:x")

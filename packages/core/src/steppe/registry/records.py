@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+#: Makes an environment.
+EnvMaker = Callable[..., Any]
 
 Kind = Literal["env", "transform", "collector", "logger", "command"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]

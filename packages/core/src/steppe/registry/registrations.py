@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import EnvNotFound
 from . import messages
 from .ids import EnvId
+from .records import EnvMaker
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Registration:
         takes_name: whether `make` takes the name after the colon: True for a namespace, False for a whole id.
     """
 
-    make: Callable[..., Any]
+    make: EnvMaker
     names: tuple[str, ...] | None
     takes_name: bool
 
@@ -34,7 +35,7 @@ class Registrations:
         self._lock: Final = threading.RLock()
         self._by_name: dict[str, Registration] = {}
 
-    def add(self, name: str, make: Callable[..., Any], *, names: Iterable[str] | None) -> None:
+    def add(self, name: str, make: EnvMaker, *, names: Iterable[str] | None) -> None:
         """Register a namespace or a whole id; an earlier registration is replaced."""
         listed = None if names is None else tuple(names)
         self.update({name: Registration(make, listed, takes_name=":" not in name)})
@@ -60,7 +61,7 @@ class Registrations:
         own = {name.partition(":")[2] for name in registered if name.startswith(f"{namespace}:")}
         return own | set(whole.names or () if whole else ())
 
-    def find(self, env_id: EnvId) -> Callable[..., Any] | None:
+    def find(self, env_id: EnvId) -> EnvMaker | None:
         """Return the function that makes the environment of an id, None if the id is not registered.
 
         Raises:
@@ -83,8 +84,8 @@ class Registrations:
 class Bound:
     """A registered function and the name for it; unlike partials, two of them with equal fields are equal."""
 
-    make: Callable[..., Any]
+    make: EnvMaker
     name: str
 
-    def __call__(self, **kwargs: Any) -> Any:
+    def __call__(self, **kwargs: object) -> Any:
         return self.make(self.name, **kwargs)
