@@ -76,7 +76,7 @@ class AgentStepper(Protocol):
 def agent_stepper(
     name: str, env: EnvBase, policy: object, groups: list[DoneGroup], *, keeps_states: bool
 ) -> AgentStepper | None:
-    """Return what steps the policy in batches; None for an ordinary policy, which the collector calls itself.
+    """Return the stepper of the policy in batches; None for an ordinary policy, which the collector calls itself.
 
     Args:
         name: of the collector, for errors.
