@@ -267,6 +267,15 @@ def test_rows_that_do_not_act_keep_their_masks(how):
     assert env.action_spec.mask.int().argmax(-1).tolist() == [1, 0, 0]
 
 
+def test_without_a_mask_any_action_is_drawn_if_that_is_tolerated():
+    mask = ActionMask()
+    mask.set_missing_tolerance(True)
+    env = TransformedEnv(CountingEnv(30), mask)
+
+    assert (env.action_masks, TransformedEnv(Masked(), ActionMask()).action_masks) == ({}, {"action": "action_mask"})
+    assert env.rollout(30)["action"].any(0).all()
+
+
 def test_a_mask_or_action_that_is_not_there_is_named():
     with pytest.raises(SpecError, match=r"no mask 'action_mask'. Found \['observation'\]"):
         TransformedEnv(CountingEnv(3), ActionMask()).reset()

@@ -1,4 +1,4 @@
-"""``step_at`` and ``reset_at`` for environments that know only masks."""
+"""step_at and reset_at: step or reset some rows of a batch whose class has only masked steps and resets."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 __all__ = ["check_rows", "full_width", "reset_at", "step_at"]
 
 
-def check_rows(env: ResetAndStep, rows: Any, what: str) -> torch.Tensor:
+def check_rows(env: ResetAndStep, rows: object, what: str) -> torch.Tensor:
     """Return ``rows`` (numbers, a mask with an entry for each row, or a slice) as ``[k]`` int64.
 
     Raises:
         SpecError: the batch is not one-dimensional, or a row is out of range or named twice.
     """
     if env.batch_locked and len(env.batch_size) != 1:
-        raise SpecError(f"{what} needs a batch of one dimension, and this one has {tuple(env.batch_size)}.")
+        raise SpecError(f"{what} needs a batch of one dimension, and the batch size is {tuple(env.batch_size)}.")
     n = env.batch_size[0] if env.batch_locked else None
     index = _numbers(rows, n, what)
     if n is not None and index.numel() and (int(index.min()) < 0 or int(index.max()) >= n):
         raise SpecError(f"{what}: rows must lie in 0..{n - 1}, found {index.tolist()}.")
     if len(set(index.tolist())) != index.numel():
-        raise SpecError(f"{what}: a row may be named once, found {index.tolist()}.")
+        raise SpecError(f"{what}: each row may appear only once, found {index.tolist()}.")
     return index
 
 
-def _numbers(rows: Any, n: int | None, what: str) -> torch.Tensor:
+def _numbers(rows: object, n: int | None, what: str) -> torch.Tensor:
     if isinstance(rows, slice) and n is not None:
         return torch.arange(n, device=CPU)[rows]
     try:
         index = torch.as_tensor(rows, device="cpu").reshape(-1)
     except (TypeError, ValueError, RuntimeError):
-        raise SpecError(f"{what}: rows are whole numbers, such as [0, 2], found {rows!r}.") from None
+        raise SpecError(f"{what}: rows must be integers such as [0, 2], found {rows!r}.") from None
     if index.dtype is torch.bool:
         if n is not None and index.numel() != n:
-            raise SpecError(f"{what}: a mask of rows has an entry for each of the {n}, found {index.numel()}.")
+            raise SpecError(f"{what}: a mask must have {n} entries, one for each row, found {index.numel()}.")
         return index.nonzero().reshape(-1)
     if index.numel() and (index.is_floating_point() or index.is_complex()):
-        raise SpecError(f"{what}: rows are whole numbers, such as [0, 2], found {rows!r}.")
+        raise SpecError(f"{what}: rows must be integers such as [0, 2], found {rows!r}.")
     return index.to(torch.int64)
 
 
-def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
-    """Scatter ``[k]`` data to full width, step under a mask, gather."""
+def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: object) -> TensorDictBase:
+    """Step the rows ``rows``: scatter their data ``[k]`` to all rows, step with a ``"_step"`` mask, and gather."""
     index = check_rows(env, rows, "step_at")
     if not env.batch_locked and not env.batch_size:
         return env.step(tensordict)
@@ -68,9 +68,9 @@ def step_at(env: ResetAndStep, tensordict: TensorDictBase, rows: Any) -> TensorD
 
 
 def reset_at(
-    env: ResetAndStep, tensordict: TensorDictBase | None, rows: Any, *, env_info: Any = None
+    env: ResetAndStep, tensordict: TensorDictBase | None, rows: object, *, env_info: Any = None
 ) -> TensorDictBase:
-    """Scatter ``[k]`` data to full width, reset under a mask, gather."""
+    """Reset the rows ``rows``: scatter their data ``[k]`` to all rows, reset with a ``"_reset"`` mask, and gather."""
     index = check_rows(env, rows, "reset_at")
     if not env.batch_locked and not env.batch_size:
         return env.reset(tensordict, env_info=env_info)
@@ -97,12 +97,12 @@ def _mask(env: ResetAndStep, index: torch.Tensor) -> torch.Tensor:
 
 
 def full_width(env: ResetAndStep, tensordict: TensorDictBase, index: torch.Tensor) -> TensorDictBase:
-    """Data of all rows: that of ``index`` in its place, and stand-ins elsewhere, which the mask leaves out."""
+    """Scatter the data ``[k]`` of the rows ``index`` to all rows; the other rows repeat some of it."""
     full: TensorDictBase
     if not index.numel():
         full = tensordict.new_zeros(torch.Size((env.batch_size[0], *tensordict.batch_size[1:])))
         return full
-    # One indexing instead of zeros that are written into: tensordict cannot write rows of text.
+    # One indexing operation, because tensordict cannot write rows of text into zeros.
     places = torch.zeros(env.batch_size[0], dtype=torch.int64, device=CPU)
     places[index] = torch.arange(index.numel(), device=CPU)
     full = tensordict[places]

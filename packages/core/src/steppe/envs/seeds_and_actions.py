@@ -1,9 +1,8 @@
-"""What an environment draws from: its seed, and its random actions."""
+"""SeedsAndActions: the seed of an environment, its random actions, and their number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -20,28 +19,28 @@ __all__ = ["SeedsAndActions"]
 
 
 class SeedsAndActions(ResetAndStep):
-    """Seeds, random actions, and how many actions there are."""
+    """The part of EnvBase that seeds the environment, and draws and counts actions."""
 
     # -- seeds ----------------------------------------------------------------------------------------------------
 
     def _set_seed(self, seed: int | None) -> None:
         raise NotSupported(
             f"{type(self).__name__} does not define _set_seed(seed), so it cannot be seeded. Define it, and seed the "
-            "generator that the environment draws from; write pass where nothing is random."
+            "generator of the environment. If nothing is random, the body is `pass`."
         )
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
-        """Seed the environment and its random actions; holds from the next reset on.
+        """Seed the environment and its random actions, from the next reset on.
 
         Args:
             seed: a whole number >= 0, or None to seed from the operating system.
             static_seed: return ``seed`` itself instead of the next one.
 
         Raises:
-            SpecError: the ``_set_seed`` of the class takes no seed.
+            SpecError: the class defines ``_set_seed`` without a parameter for the seed.
 
         Returns:
-            The seed to give to the next environment, so that one number seeds a whole batch.
+            The seed for the next environment, so that one number seeds a whole batch.
         """
         check_takes_one(type(self), "_set_seed")
         following = None if seed is None else next_seed(seed)
@@ -50,13 +49,13 @@ class SeedsAndActions(ResetAndStep):
         return seed if static_seed else following
 
     def seed_actions(self, seed: int | None) -> None:
-        """Seed random actions alone; None leaves them to torch's global generator."""
+        """Seed only the random actions. None: use torch's global generator."""
         self.base_state.generator = None if seed is None else torch.Generator().manual_seed(int(seed))
 
     # -- actions --------------------------------------------------------------------------------------------------
 
     def action_generator(self) -> torch.Generator:
-        """The generator of random actions: the one ``set_seed`` seeded, or a new one drawn from torch's global one."""
+        """Return the generator that ``set_seed`` seeded, or a new one seeded by torch's global generator."""
         generator = self.base_state.generator
         if generator is None:
             generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), device=CPU)))
@@ -128,12 +127,12 @@ class SeedsAndActions(ResetAndStep):
         """
         return self._drawn_inside(tensordict, None) if self._draws_inside else draw_actions(self, tensordict)
 
-    def rand_action_at(self, tensordict: TensorDictBase, rows: Any) -> TensorDictBase:
+    def rand_action_at(self, tensordict: TensorDictBase, rows: object) -> TensorDictBase:
         """Write random actions of some rows of the batch into ``tensordict`` and return it.
 
         Args:
-            tensordict: ``[k]`` data of those rows.
-            rows: which, as for :meth:`step_at`.
+            tensordict: the data of these rows, ``[k]``.
+            rows: the rows, as for :meth:`step_at`.
         """
         index = self.checked_rows(rows, "rand_action_at")
         if not self.batch_locked and not self.batch_size:
@@ -146,15 +145,15 @@ class SeedsAndActions(ResetAndStep):
         return draw_actions(self, tensordict, index)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """``rand_action`` followed by ``step``; without ``tensordict`` it acts on nothing but the action."""
+        """Call ``rand_action`` and then ``step``; without ``tensordict``, the step receives only the action."""
         return self.step(self.rand_action(tensordict))
 
     def all_actions(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Every action there is, of batch size ``[cardinality, *B]``, all rows alike; masks of the spec count.
+        """Return all possible actions, ``[cardinality, *B]``, equal in all rows; masks in the action spec apply.
 
         Args:
-            tensordict: data to reset the environment from first, for masks that depend on the state; to its state
-                where the environment supports that.
+            tensordict: data to reset the environment with first, if the masks depend on the state. An environment that
+                supports ``set_state`` is reset to the state in the data.
 
         Raises:
             NotSupported: the actions are not countable.
@@ -165,9 +164,9 @@ class SeedsAndActions(ResetAndStep):
         return actions
 
     def cardinality(self, tensordict: TensorDictBase | None = None) -> int | float:
-        """How many actions there are, those of all keys combined, for one row; infinite for continuous ones.
+        """Return the number of possible actions of one row, over all action keys; infinity for continuous actions.
 
-        Override it where that depends on the state in ``tensordict``, which is not read here.
+        Override it if the number depends on the state in ``tensordict``, which this method does not read.
         """
         count: int | float = self.full_action_spec.cardinality()
         return count

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe.specs import Spec
@@ -18,46 +19,51 @@ _KINDS = "OneHot, Categorical, MultiOneHot, MultiCategorical"
 
 
 class ActionMask(PlannedTransform):
-    """Keeps the mask of the action's spec up to date with an entry of the data, after each step and reset.
+    """Draws random actions that a mask in the data allows, and shows the mask in the action spec.
 
-    It also declares the entry as the mask of the action (see :attr:`steppe.EnvBase.action_masks`), so random actions
-    are drawn among those that the mask in the data allows. The mask is ``[*B, n]``, True for each allowed category.
-    Rows that are not stepped or reset keep their masks in the spec. The spec of a batch of such environments has no
-    mask.
+    It declares the entry as the mask of the action (see :attr:`steppe.EnvBase.action_masks`). The mask is ``[*B, n]``,
+    True for each allowed category. It is copied to the spec after each step and reset; rows that are not stepped or
+    reset keep their masks there. The spec of a batch of such environments has no mask.
 
     Args:
-        action_key: the action.
-        mask_key: the mask.
+        action_key: the key of the action.
+        mask_key: the key of the mask.
 
     Raises:
-        SpecError: a key is none, the environment has no such action or mask, or the action is not of a finite kind.
+        SpecError: a key is not a name or a tuple of names, the environment has no such action or mask, or the action is
+            not discrete.
     """
 
     needs_all_rows = True
     changed_kinds = ("action",)
 
-    def __init__(self, action_key: Any = "action", mask_key: Any = "action_mask") -> None:
+    def __init__(self, action_key: NestedKey = "action", mask_key: NestedKey = "action_mask") -> None:
         super().__init__([as_key(action_key), as_key(mask_key)])
         self.out_keys = []
         self.action_key, self.mask_key = self.in_keys
-        self.action_masks = {self.action_key: self.mask_key}
+
+    @property
+    def action_masks(self) -> Mapping[NestedKey, NestedKey]:  # type: ignore[override]
+        """The mask of the action; empty with ``set_missing_tolerance`` if the environment has no such entry."""
+        env = self.container
+        if self.missing_tolerance and self.mask_key not in (*env.observation_keys, *env.state_keys):
+            return {}
+        return {self.action_key: self.mask_key}
 
     @property
     def action_spec(self) -> Spec:
-        """The spec of the action, of the environment that this belongs to."""
+        """The spec of the action in the environment of this transform, with the current mask."""
         env = self.container
         if env is None or not hasattr(env, "full_action_spec"):
             raise StateError(
-                "ActionMask keeps the spec of its environment, and belongs to none. Append it to one: "
+                "ActionMask copies masks to the action spec of an environment, and belongs to none. Append it to one: "
                 "env.append_transform(ActionMask())."
             )
         leaf: Spec = env.full_action_spec[self.action_key]
         return leaf
 
     def transform_specs(self, specs: EnvSpecs) -> EnvSpecs:
-        leaf, mask = specs.action.get(self.action_key, None), None
-        for spec in (specs.observation, specs.state):
-            mask = spec.get(self.mask_key, None) if mask is None else mask
+        leaf, mask = specs.action.get(self.action_key, None), self._mask_leaf(specs)
         if mask is None and self.missing_tolerance:
             return specs
         if leaf is None or mask is None:
@@ -77,13 +83,19 @@ class ActionMask(PlannedTransform):
         specs.action[self.action_key].update_mask(torch.ones(mask.shape, dtype=torch.bool, device=leaf.device))
         return specs
 
+    def _mask_leaf(self, specs: EnvSpecs) -> Spec | None:
+        leaves: list[Spec | None] = [spec.get(self.mask_key, None) for spec in (specs.observation, specs.state)]
+        return next((leaf for leaf in leaves if leaf is not None), None)
+
     def hooks(self, specs: EnvSpecs) -> Hooks:
+        if self._mask_leaf(specs) is None:
+            return Hooks()
         key = self.mask_key
         masks = [group.reset_key for group in specs.groups]
 
-        def update(td: TensorDictBase | None, data: TensorDictBase, names: list[Any]) -> TensorDictBase:
-            given = [] if td is None else [rows for name in names if (rows := td.get(name, None)) is not None]
-            self._update_rows(data.get(key), given, data.batch_size)
+        def update(td: TensorDictBase | None, data: TensorDictBase, names: list[NestedKey]) -> TensorDictBase:
+            changed = [] if td is None else [rows for name in names if (rows := td.get(name, None)) is not None]
+            self._update_rows(data.get(key), changed, data.batch_size)
             return data
 
         return Hooks(
@@ -93,13 +105,19 @@ class ActionMask(PlannedTransform):
             rows=self._row_hooks(),
         )
 
-    def _update_rows(self, mask: torch.Tensor, given: list[torch.Tensor], size: torch.Size) -> None:
-        """Show a mask in the rows that one of the given masks ``[*size, ...]`` names, in all of them without any."""
-        before = self.action_spec.mask if given else None  # type: ignore[attr-defined]
+    def _update_rows(self, mask: torch.Tensor, changed: list[torch.Tensor], size: torch.Size) -> None:
+        """Copy the mask to the spec in the rows that were stepped or reset.
+
+        Args:
+            mask: the mask in the data.
+            changed: step or reset masks ``[*size, ...]``; if empty, all rows have changed.
+            size: the batch size.
+        """
+        before = self.action_spec.mask if changed else None  # type: ignore[attr-defined]
         if before is not None and before.shape == mask.shape:
-            named = torch.stack([rows.reshape(*size, -1).any(-1) for rows in given]).any(0).to(mask.device)
-            named = named.reshape(*size, *(1,) * (mask.ndim - len(size)))
-            mask = torch.where(named, mask.to(torch.bool), before.to(mask.device))
+            rows = torch.stack([each.reshape(*size, -1).any(-1) for each in changed]).any(0).to(mask.device)
+            rows = rows.reshape(*size, *(1,) * (mask.ndim - len(size)))
+            mask = torch.where(rows, mask.to(torch.bool), before.to(mask.device))
         self._update(mask)
 
     def _update(self, mask: torch.Tensor) -> None:
@@ -114,7 +132,7 @@ class ActionMask(PlannedTransform):
             if alone:
                 after, first = after[0], first[0]
             of_step, of_reset = torch.from_numpy(after), torch.from_numpy(first)
-            shown = _Shown(self)
+            shown = _SpecMask(self)
 
             def step() -> bool:
                 shown.show(after.tobytes(), of_step)
@@ -134,23 +152,26 @@ class ActionMask(PlannedTransform):
         return RowHooks(bind, reads=[self.mask_key])
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Not defined for data that comes from no environment.
+        """Raise an error: data alone has no action spec.
 
         Raises:
             NotSupported: always.
         """
-        raise NotSupported("ActionMask keeps the spec of an environment. Append it to the one that collects the data.")
+        raise NotSupported("ActionMask works only in an environment. Append it to the one that collects the data.")
 
-    def _repr_keys(self) -> Any:
+    def _repr_keys(self) -> tuple[str, ...]:
         return ("action_key", "mask_key")
 
 
-class _Shown:
-    """The mask that the spec shows, which is written where another one is to be shown, or somebody has changed it."""
+class _SpecMask:
+    """Copy a mask to the spec only if it differs from the last one, or if other code has changed the mask of the spec.
+
+    Setting a mask takes longer than comparing two masks.
+    """
 
     def __init__(self, transform: ActionMask) -> None:
         self._transform = transform
-        # Weakly: what is known of the environment has this in it, through the rows that it writes.
+        # A weak reference, because the cache of the environment refers to this object through its rows.
         self._env = weakref.ref(transform.container)
         self._specs: int | None = None
         self._leaf: Any = None
@@ -159,7 +180,12 @@ class _Shown:
         self._version = 0
 
     def show(self, content: bytes, mask: torch.Tensor) -> None:
-        """Show a mask of this content, by which it is told from others."""
+        """Set the mask of the spec.
+
+        Args:
+            content: the bytes of the mask, which are compared with those of the last one.
+            mask: the mask.
+        """
         specs = self._env().specs_version  # type: ignore[union-attr]
         if specs != self._specs:
             self._leaf, self._mask, self._specs = self._transform.action_spec, None, specs

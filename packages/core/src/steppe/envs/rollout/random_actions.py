@@ -1,12 +1,13 @@
-"""Random actions, drawn in blocks: the same way in every class, so that one seed gives one data set."""
+"""RandomActions: random actions, drawn by one rule in every class, so that one seed gives one data set."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from tensordict import LazyStackedTensorDict, NestedKey, TensorDict, TensorDictBase, lazy_stack
 
+from steppe.envs.data_types import Key
 from steppe.envs.rollout.masked_actions import MaskedActions
 from steppe.envs.row_access import full_width
 from steppe.errors import SpecError
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "ActionWriter", "RandomActions", "draw_actions", "draws_in_blocks", "put_actions", "write_actions"]
 
-#: How many steps' actions are drawn at once. Part of the contract: it decides which numbers a seed gives.
+#: The number of steps whose actions are drawn at once. It is part of the contract: another number would change the
+#: actions that a seed gives.
 CHUNK = 128
 
 
@@ -120,7 +122,7 @@ def _check_allowed(env: SeedsAndActions, tensordict: TensorDictBase, key: Nested
 
 
 def put_actions(env: SeedsAndActions, tensordict: TensorDictBase, sample: TensorDictBase) -> TensorDictBase:
-    """Put actions into data; returns it, or a lazy stack of its rows where these have actions of their own."""
+    """Write actions into data and return it; if the actions of rows differ in shape, return a lazy stack of rows."""
     if isinstance(sample, LazyStackedTensorDict) and not env.cached(
         "alike_actions", lambda: _has_alike_rows(env.full_action_spec)
     ):
@@ -132,7 +134,7 @@ def put_actions(env: SeedsAndActions, tensordict: TensorDictBase, sample: Tensor
 
 
 def _has_alike_rows(spec: Composite) -> bool:
-    """Whether the actions of stacked rows are one tensor for each key."""
+    """Return whether each action of all rows fits in one tensor."""
     keys = set(spec.keys(include_nested=True, leaves_only=True))
     rows = spec.unbind(0)
     return all(set(row.keys(include_nested=True, leaves_only=True)) == keys for row in rows) and all(
@@ -141,37 +143,37 @@ def _has_alike_rows(spec: Composite) -> bool:
 
 
 def write_actions(tensordict: TensorDictBase, actions: TensorDictBase, spec: Composite) -> None:
-    """Put actions into data, in place.
+    """Write actions into data, in place. Other entries stay, in nested TensorDicts too.
 
     Args:
-        tensordict: where they go. What else is there stays, in nested TensorDicts too.
+        tensordict: the data to write into.
         actions: data of ``spec``.
-        spec: the actions' Composite.
+        spec: the spec of the actions.
     """
     for name, child in spec.items():
         value = actions.get(name, None)
         present = tensordict.get(name, None) if isinstance(child, Composite) else None
         if value is None:
-            continue  # the step says that it is missing
+            continue  # step raises the error about a missing action
         if present is None:
             tensordict.set(name, value)
         elif isinstance(child, StackedComposite):
-            # Rows may have actions of their own names and sizes, which no entry of the whole could hold.
+            # The rows may have actions of different names and sizes, which no tensor of the whole stack holds.
             dim = value.ndim - child.ndim + child.dim
             rows = []
-            for part, row, own in zip(child.specs, present.unbind(dim), value.unbind(dim), strict=True):
+            for part, row, action in zip(child.specs, present.unbind(dim), value.unbind(dim), strict=True):
                 rows.append(row.copy())
-                write_actions(rows[-1], own, part)
+                write_actions(rows[-1], action, part)
             tensordict.set(name, lazy_stack(rows, dim))
         else:
             write_actions(present, value, child)
 
 
 class ActionWriter:
-    """Puts the actions of one step into data, as :func:`write_actions` does, with a plan for groups made once.
+    """Write the actions of one step into data, as :func:`write_actions` does, with the keys of groups looked up once.
 
     Args:
-        spec: the actions' Composite.
+        spec: the spec of the actions.
     """
 
     def __init__(self, spec: Composite) -> None:
@@ -182,17 +184,17 @@ class ActionWriter:
             self._paths = [key if isinstance(key, tuple) else (key,) for key in keys]
 
     def __call__(self, tensordict: TensorDictBase, actions: TensorDictBase) -> None:
-        """Put actions into data, in place; both are data of one step."""
-        if self._paths is None or not self._put(tensordict, actions, self._paths):
+        """Write the actions of one step into its data, in place."""
+        if self._paths is None or not self._write_tensors(tensordict, actions, self._paths):
             write_actions(tensordict, actions, self._spec)
 
     @staticmethod
-    def _put(tensordict: TensorDictBase, actions: TensorDictBase, paths: list[tuple[str, ...]]) -> bool:
-        """The same where plain TensorDicts hold tensors in both, and the groups are there: 5 times faster."""
-        found: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    def _write_tensors(tensordict: TensorDictBase, actions: TensorDictBase, paths: list[tuple[str, ...]]) -> bool:
+        """Write actions that are tensors in groups that exist, 5 times faster; return False if there are others."""
+        writes: list[tuple[dict[str, object], str, torch.Tensor]] = []
         for path in paths:
-            level: Any = tensordict
-            source: Any = actions
+            level: object = tensordict
+            source: object = actions
             for name in path[:-1]:
                 if type(level) is not TensorDict or type(source) is not TensorDict:
                     return False
@@ -203,23 +205,23 @@ class ActionWriter:
             alike = level.batch_size == source.batch_size and level.device == source.device
             if type(value) is not torch.Tensor or not alike:
                 return False
-            found.append((entries(level), path[-1], value))
-        for target, name, value in found:
+            writes.append((entries(level), path[-1], value))
+        for target, name, value in writes:
             target[name] = value
         return True
 
 
 class RandomActions:
-    """The random actions of an environment: a policy, or blocks of actions for who takes many steps at once.
+    """Random actions of an environment, as a policy or in blocks for many steps.
 
-    They are drawn ``CHUNK`` steps at a time where that is possible, in the order of time, whoever asks for them and in
-    whatever portions: one seed gives one data set.
+    Without masks, the actions of ``CHUNK`` steps are drawn at once, in the order of time. They do not depend on how
+    many steps a caller takes at a time, so one seed gives one data set.
 
     Args:
-        env: the environment; the numbers come from the generator that its ``set_seed`` seeded.
+        env: the environment. The generator that its ``set_seed`` seeded is the source of randomness.
 
     Attributes:
-        in_blocks: whether actions are drawn ahead; otherwise each step asks ``env.rand_action``.
+        in_blocks: whether actions are drawn for many steps at once. Otherwise each step calls ``env.rand_action``.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -230,12 +232,14 @@ class RandomActions:
         self._write = ActionWriter(self._spec)
         self._flat = all(isinstance(key, str) for key in self._keys)
         self._generator = env.action_generator() if self.in_blocks else None
-        self._block: dict[Any, torch.Tensor] = {}
-        self._drawn: Any = None
-        self._rows: list[Any] = []
+        self._block: dict[Key, torch.Tensor] = {}
+        self._drawn: TensorDictBase = TensorDict({})
+        #: The actions of each step that is left: tensors by number of the key, or TensorDicts if keys are nested.
+        self._tensors: list[tuple[torch.Tensor, ...]] = []
+        self._groups: list[TensorDictBase] = []
         self._at = self._size = 0
 
-    def take(self, at_most: int) -> dict[Any, torch.Tensor]:
+    def take(self, at_most: int) -> dict[Key, torch.Tensor]:
         """Return the actions of the next steps, ``{key: [k, *shape]}`` with ``1 <= k <= at_most``."""
         if self._at == self._size:
             self._draw(())
@@ -247,26 +251,27 @@ class RandomActions:
         drawn = self._spec.rand((CHUNK, *lead), generator=self._generator)
         self._block = {key: drawn.get(key) for key in self._keys}
         self._drawn = drawn
-        self._rows = []
+        self._tensors, self._groups = [], []
         self._at, self._size = 0, CHUNK
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the actions of one step."""
+        """Write the actions of one step into its data."""
         env = self._env
         if not self.in_blocks:
             return env.rand_action(tensordict)
         if self._at == self._size:
             self._draw(() if env.batch_locked or env.batch_size else tuple(tensordict.batch_size))
-        if not self._rows:
-            # All at once is cheaper than a view for each step.
-            if self._flat:
-                self._rows = list(zip(*(self._block[key].unbind(0) for key in self._keys), strict=True))
-            else:
-                self._rows = list(self._drawn.unbind(0))
-        row, self._at = self._rows[self._at], self._at + 1
+        step, self._at = self._at, self._at + 1
+        # One unbind for all steps is cheaper than an index for each step.
         if not self._flat:
-            self._write(tensordict, row)
-        elif type(tensordict) is TensorDict and not tensordict.is_locked:
+            if not self._groups:
+                self._groups = list(self._drawn.unbind(0))
+            self._write(tensordict, self._groups[step])
+            return tensordict
+        if not self._tensors:
+            self._tensors = list(zip(*(self._block[key].unbind(0) for key in self._keys), strict=True))
+        row = self._tensors[step]
+        if type(tensordict) is TensorDict and not tensordict.is_locked:
             entries(tensordict).update(zip(self._keys, row, strict=True))
         else:
             for key, value in zip(self._keys, row, strict=True):
