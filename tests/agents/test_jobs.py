@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 import time
 from typing import Any
 
@@ -96,8 +97,38 @@ def test_rows_that_have_ended_can_be_had_before_the_others(workers: int, tmp_pat
         assert rows_of_part(collector, 2) == [1, 3]
         assert job.done()
         assert job.progress() == (4, 4)
-        with pytest.raises(StateError, match="taken by partial"):
+        with pytest.raises(StateError, match="were taken"):
             job.result()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_threads_never_take_the_same_rows(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[Any] = []
+
+    def take() -> None:
+        try:
+            outcomes.append(job.result())
+        except StateError as error:
+            outcomes.append(error)
+
+    class Between(Trajectories):
+        @classmethod
+        def cat(cls, parts: Any) -> Any:
+            thread = threading.Thread(target=take)
+            thread.start()
+            thread.join()
+            return Trajectories.cat(parts)
+
+    with make(workers, counters, echo) as collector:
+        job = collector.execute(env_info=told([1, 2, 3, 4]))
+        while not job.done():
+            pass
+        monkeypatch.setattr("steppe_agents.job.Trajectories", Between)
+        assert job.result().length.tolist() == [1, 2, 3, 4]
+        with pytest.raises(StateError, match="each row once"):
+            job.result()
+
+    assert [type(outcome) for outcome in outcomes] == [StateError]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -208,7 +208,9 @@ def test_a_second_thread_that_collects_is_told(kind: Any, gate: Gate) -> None:
     with kind(partial(HeldEnv, gate)) as collector:
         first = Thread(lambda: next(collector))
         wait_for(gate.reached)
-        for use in (lambda: next(collector), lambda: collector.execute(n_episodes=2), lambda: collector.set_seed(1)):
+        uses = [lambda: next(collector), lambda: collector.execute(n_episodes=2), lambda: collector.set_seed(1)]
+        uses += [collector.state_dict, *([collector.fake_tensordict] if isinstance(collector, Collector) else [])]
+        for use in uses:
             with pytest.raises(StateError, match=r"while its next runs in thread 'stepper'"):
                 use()
         gate.open()

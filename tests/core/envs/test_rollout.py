@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
 from steppe.envs import step_mdp
-from steppe.errors import SpecError
+from steppe.errors import SpecError, StateError
 from steppe.specs import Binary, Composite
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, DoNothingEnv, MultiKeyCountingEnv
@@ -190,3 +192,24 @@ def test_a_step_into_that_is_assigned_is_the_one_that_is_called_from_then_on(cou
     env.rollout(2)
     env.step(env.rand_action(env.reset()))
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+@BOTH
+def test_another_thread_that_resets_within_a_rollout_is_an_error(make, transformed):
+    base = make(100)
+    env = TransformedEnv(base, StepCounter()) if transformed else base
+    calls = []
+
+    def reset_elsewhere(td):
+        calls.append(td)
+        if len(calls) == 3:
+            thread = threading.Thread(target=base.reset)
+            thread.start()
+            thread.join()
+        return ones(td)
+
+    with pytest.raises(StateError, match="join two episodes"):
+        env.rollout(6, reset_elsewhere)
+
+    assert env.rollout(6, ones).shape == (6,), "the next rollout begins anew"

@@ -95,7 +95,7 @@ class Job:
         try:
             rows = self.partial()
             if rows is None:
-                raise StateError("All rows of this job were taken by partial().")
+                raise StateError("All rows of this job were taken: result() and partial() return each row once.")
             whole = len(rows) == self.total and len(self.shape) != 1
             return rows.reshape(self.shape) if whole else rows  # type: ignore[no-any-return]
         except BaseException:
@@ -103,6 +103,7 @@ class Job:
                 self._parts, self._fetched = [rows], self._fetched - len(rows)
             raise
 
+    @exclusive("a job")
     def partial(self) -> Trajectories | None:
         """Return the rows that have ended since the last call, or None; ``row`` has their indices in the request."""
         if not self._cancelled:

@@ -186,6 +186,7 @@ class LocalBackend(CollectorBackend):
         with set_exploration_type(self._collector.exploration_type), self.sole_use:
             return self.batches.prepare(False)
 
+    @exclusive("fake_tensordict")
     def fake(self, random: bool) -> TensorDictBase:
         """Return zeros with the entries, shapes and dtypes of a batch; see ``Collector.fake_tensordict``."""
         self._begin_anew_if_used()
@@ -226,6 +227,7 @@ class LocalBackend(CollectorBackend):
         self._acting.weights.update(given, attributes)
         self._acting.version += 1
 
+    @exclusive("state_dict")
     def state_dict(self) -> dict[str, Any]:
         return {
             "policy_state_dict": self._acting.weights.state_dict(),

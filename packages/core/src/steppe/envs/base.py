@@ -206,6 +206,7 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         Raises:
             TypeError: both ``break_when_any_done`` and ``break_when_all_done``.
             PolicyError, ActionError: the policy does not fit the environment.
+            StateError: another thread used the environment during the rollout.
         """
         plan = plan_rollout(
             self,
@@ -227,10 +228,15 @@ class EnvBase(SeedsAndActions, metaclass=EnvMeta):
         )
         uses = self.base_state.uses
         uses.note_run()
-        run = object()
+        run, before = object(), uses.takeovers
         try:
             uses.runs.add(run)
             result = run_rollout(self, plan)
+            if uses.takeovers != before and self.batch_locked:
+                raise StateError(
+                    "Another thread reset or stepped the environment during this rollout, so its data would join two "
+                    "episodes. Give each thread an environment of its own."
+                )
         finally:
             uses.runs.discard(run)
             uses.note_run()

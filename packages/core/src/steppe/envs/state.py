@@ -37,15 +37,16 @@ class Uses:
 
     Attributes:
         user: the thread that used the environment last, or the object that has claimed it.
-        changes: how often ``user`` has changed.
+        takeovers: how often ``user`` has changed.
+        changes: the sum of ``takeovers`` and of how often a loop of steps began or ended within another loop.
         runs: the loops that step the environment at the moment. A loop notes its use only when it begins and ends.
     """
 
-    __slots__ = ("changes", "runs", "user")
+    __slots__ = ("changes", "runs", "takeovers", "user")
 
     def __init__(self) -> None:
         self.user: object = None
-        self.changes = 0
+        self.changes = self.takeovers = 0
         self.runs: set[object] = set()
 
     def note(self) -> None:
@@ -54,6 +55,7 @@ class Uses:
         if self.user != thread:
             self.user = thread
             self.changes += 1
+            self.takeovers += 1
 
     def note_run(self) -> None:
         """Note the beginning or the end of a loop of steps; a loop inside another loop is a change."""
