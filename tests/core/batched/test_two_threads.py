@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tensordict import TensorDict
 
 from steppe import (
     Collector,
@@ -209,13 +211,37 @@ def test_a_second_thread_that_collects_is_told(kind: Any, gate: Gate) -> None:
         first = Thread(lambda: next(collector))
         wait_for(gate.reached)
         uses = [lambda: next(collector), lambda: collector.execute(n_episodes=2), lambda: collector.set_seed(1)]
-        uses += [collector.state_dict, *([collector.fake_tensordict] if isinstance(collector, Collector) else [])]
+        uses += [collector.state_dict, collector.reset, lambda: collector.seed_policy(1)]
+        if collector.worker_group is None:
+            uses.append(collector.fake_tensordict)
         for use in uses:
             with pytest.raises(StateError, match=r"while its next runs in thread 'stepper'"):
                 use()
         gate.open()
 
         assert first.result().numel() == 8
+        assert next(collector).numel() == 8
+
+
+class Stepper:
+    """A policy with an attribute, made by workers."""
+
+    eps = 0.5
+
+    def __call__(self, tensordict: TensorDict) -> TensorDict:
+        return tensordict.set("action", torch.tensor([True, False, False]))
+
+
+def test_a_second_thread_cannot_set_attributes_of_policies_that_workers_made(gate: Gate) -> None:
+    with MultiSyncDataCollector([partial(HeldEnv, gate)] * 2, policy_factory=Stepper, frames_per_batch=8) as collector:
+        first = Thread(lambda: next(collector))
+        wait_for(gate.reached)
+        with pytest.raises(StateError, match=r"attributes= .* while its next runs in thread 'stepper'"):
+            collector.update_policy_weights_(attributes={"eps": 0.1})
+        gate.open()
+        first.result()
+
+        collector.update_policy_weights_(attributes={"eps": 0.1})
         assert next(collector).numel() == 8
 
 

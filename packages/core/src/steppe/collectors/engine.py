@@ -19,7 +19,7 @@ from steppe.collectors.workers_backend import WorkersBackend
 from steppe.envs import EnvBase, ExplorationType
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import env_factory
-from steppe.workers import InUse
+from steppe.workers import InUse, exclusive
 
 __all__ = ["Collector"]
 
@@ -364,6 +364,7 @@ class Collector(BatchLoop):
         self.backend.batch_lost = False
         return batch
 
+    @exclusive("fake_tensordict")
     def fake_tensordict(self) -> TensorDictBase:
         """Return zeros in the place of what is yielded for a batch: same entries, shapes and dtypes.
 
@@ -384,6 +385,7 @@ class Collector(BatchLoop):
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
+    @exclusive("reset")
     def reset(self, index: Any = None, **kwargs: Any) -> None:
         """Begin new episodes, over workers with their next batch.
 
@@ -401,6 +403,7 @@ class Collector(BatchLoop):
         elif whole is not None:
             whole.drop_running(ended)
 
+    @exclusive("set_seed")
     def set_seed(self, seed: int | None, static_seed: bool = False) -> int | None:
         """Seed environments, from their next reset on, random actions, from the next batch on, and torch.
 
@@ -423,6 +426,7 @@ class Collector(BatchLoop):
         self._restart_requests()
         return following
 
+    @exclusive("seed_workers")
     def seed_workers(self, seeds: Sequence[int]) -> None:
         """Seed each worker with a number of its own.
 
@@ -432,6 +436,7 @@ class Collector(BatchLoop):
         self._over_workers("seed_workers").seed_workers(seeds)
         self._restart_requests()
 
+    @exclusive("seed_policy")
     def seed_policy(self, seed: int) -> None:
         """Seed what the policy draws: torch's random numbers, and its own through ``policy.seed(number)``."""
         self.backend.seed_policies(seed)
@@ -442,6 +447,7 @@ class Collector(BatchLoop):
             return self.backend.policy_has(name)
         return callable(getattr(self.policy, name, None))
 
+    @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of the policy, of its copy in each worker, and return what they return."""
         if isinstance(self.backend, WorkersBackend):
@@ -509,6 +515,7 @@ class Collector(BatchLoop):
 
     # -- state ----------------------------------------------------------------------------------------------------
 
+    @exclusive("state_dict")
     def state_dict(self) -> dict[str, Any]:
         """Return what ``load_state_dict`` needs to go on elsewhere: weights, the state of transforms, and counts.
 
@@ -516,6 +523,7 @@ class Collector(BatchLoop):
         """
         return {**self.backend.state_dict(), "iter": self._iterations, "frames": self._frames}
 
+    @exclusive("load_state_dict")
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool = True) -> None:
         """Take over what ``state_dict`` returned, and begin new episodes with the next batch.
 

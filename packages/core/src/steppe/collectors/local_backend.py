@@ -186,7 +186,6 @@ class LocalBackend(CollectorBackend):
         with set_exploration_type(self._collector.exploration_type), self.sole_use:
             return self.batches.prepare(False)
 
-    @exclusive("fake_tensordict")
     def fake(self, random: bool) -> TensorDictBase:
         """Return zeros with the entries, shapes and dtypes of a batch; see ``Collector.fake_tensordict``."""
         self._begin_anew_if_used()
@@ -195,13 +194,11 @@ class LocalBackend(CollectorBackend):
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
-    @exclusive("reset")
     def reset(self, index: Any, kwargs: dict[str, Any]) -> list[int] | None:
         self._begin_anew_if_used(goes_on=index is not None)
         with self.sole_use:
             return self.batches.reset(index, kwargs)
 
-    @exclusive("set_seed")
     def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
         if seed is not None:
             torch.manual_seed(seed)
@@ -227,7 +224,6 @@ class LocalBackend(CollectorBackend):
         self._acting.weights.update(given, attributes)
         self._acting.version += 1
 
-    @exclusive("state_dict")
     def state_dict(self) -> dict[str, Any]:
         return {
             "policy_state_dict": self._acting.weights.state_dict(),
@@ -237,7 +233,6 @@ class LocalBackend(CollectorBackend):
             "trajectories": self.batches.ids.begun,
         }
 
-    @exclusive("load_state_dict")
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
         if state_dict["policy_state_dict"] or strict:
             self._acting.weights.load_state_dict(state_dict["policy_state_dict"], strict=strict)

@@ -185,12 +185,10 @@ class WorkersBackend(CollectorBackend):
 
     # -- episodes, seeds, weights ---------------------------------------------------------------------------------
 
-    @exclusive("reset")
     def reset(self, index: Any, kwargs: dict[str, Any]) -> None:
         self.check_open()
         self.worker_group.ask_all("reset", kwargs if index is None else {**kwargs, "index": index})
 
-    @exclusive("set_seed")
     def set_seed(self, seed: int | None, static_seed: bool) -> int | None:
         self.check_open()
         following = seed
@@ -207,7 +205,6 @@ class WorkersBackend(CollectorBackend):
         name = type(self._collector).__name__
         self.seed_workers([next_seed(each) for each in arguments.seeds_of(name, "seeds", seeds, self.worker_group.n)])
 
-    @exclusive("seed_workers")
     def seed_workers(self, seeds: Sequence[int]) -> None:
         """Seed each worker with its own number; see ``Collector.seed_workers``."""
         self.check_open()
@@ -224,7 +221,6 @@ class WorkersBackend(CollectorBackend):
         """Whether the policy of the workers has a method of this name."""
         return name in self.worker_group.reports[0].declarations.methods
 
-    @exclusive("call_policy")
     def call_policy(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of the policy in each worker, and return what they return."""
         self.check_open()
@@ -248,7 +244,7 @@ class WorkersBackend(CollectorBackend):
         if attributes and source is not None:
             check_attributes(source.policy, attributes)
         elif attributes and self._made_by_workers:
-            self.worker_group.check_attributes(list(attributes))
+            self._check_attributes(list(attributes))
         elif attributes:
             raise PolicyError(f"Random actions have no attributes, found {sorted(attributes)}.")
         if attributes and given is not None:
@@ -257,12 +253,14 @@ class WorkersBackend(CollectorBackend):
             source.set_attributes(attributes)
         self.worker_group.write_weights(given, attributes)
 
-    @exclusive("state_dict")
+    @exclusive("update_policy_weights_ with attributes=")
+    def _check_attributes(self, names: list[str]) -> None:
+        self.worker_group.check_attributes(names)
+
     def state_dict(self) -> dict[str, Any]:
         self.check_open()
         return {f"worker{worker}": state for worker, state in enumerate(self.worker_group.ask_all("state"))}
 
-    @exclusive("load_state_dict")
     def load_state_dict(self, state_dict: dict[str, Any], *, strict: bool, frames: int) -> None:
         self.check_open()
         n = self.worker_group.n
