@@ -108,7 +108,7 @@ def test_a_byte_that_holds_what_was_there_by_chance_is_not_taken_for_unwritten()
         ("byte", [0, -1, 0], "found int64 with the value -1, of which the row keeps 255"),
         ("byte", [0, 0.25, 0], "found float64 with the value 0.25, of which the row keeps 0"),
         ("float", [1e300, 0, 0], "found float64 with the value 1e+300, of which the row keeps inf"),
-        ("float", [None, None, None], "found object with the value None"),
+        ("float", [None, None, None], "with the value None, of which the row keeps nan: write a number, float('nan')"),
     ],
 )
 def test_a_cast_that_loses_something_is_named(spec, value, found):

@@ -202,7 +202,12 @@ class _Watch:
         lost = _lost(given, kept)
         if lost is not None:
             found, left = lost
-            fix = "round it" if given.dtype.kind in "fc" and row.dtype.kind in "iu" else "cast it yourself"
+            if given.dtype.kind not in "biufc":
+                fix = "write a number, float('nan') if no number is known"
+            elif given.dtype.kind in "fc" and row.dtype.kind in "iu":
+                fix = "round it"
+            else:
+                fix = "cast it yourself"
             kind = _torch_name(given)
             change = f", or give the spec dtype={kind}" if kind else ""
             self._note(
