@@ -116,7 +116,7 @@ def test_two_threads_never_take_the_same_rows(workers: int, monkeypatch: pytest.
         def cat(cls, parts: Any) -> Any:
             thread = threading.Thread(target=take)
             thread.start()
-            thread.join()
+            thread.join(AT_ONCE)
             return Trajectories.cat(parts)
 
     with make(workers, counters, echo) as collector:

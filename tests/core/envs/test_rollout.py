@@ -13,6 +13,7 @@ from steppe.specs import Binary, Composite
 from steppe.transforms import StepCounter, TransformedEnv
 from steppe_testing import ArrayCountingEnv, CountingEnv, DoNothingEnv, MultiKeyCountingEnv
 from tests.core.envs.counting import BOTH, counts, ones
+from tests.limits import AT_ONCE
 
 
 @BOTH
@@ -206,7 +207,7 @@ def test_another_thread_that_resets_within_a_rollout_is_an_error(make, transform
         if len(calls) == 3:
             thread = threading.Thread(target=base.reset)
             thread.start()
-            thread.join()
+            thread.join(AT_ONCE)
         return ones(td)
 
     with pytest.raises(StateError, match="join two episodes"):
