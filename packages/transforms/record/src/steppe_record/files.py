@@ -42,7 +42,7 @@ class NewFile:
         """Give it its name.
 
         Raises:
-            FileExists: somebody else has made a file of this name meanwhile; what was written is removed.
+            FileExists: a file of this name was created in the meantime; the new one is removed.
         """
         if self._overwrite:
             os.replace(self.path, self.file)
@@ -59,7 +59,7 @@ class NewFile:
             self.path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the new file."""
         self.path.unlink(missing_ok=True)
 
     def _taken(self) -> FileExists:

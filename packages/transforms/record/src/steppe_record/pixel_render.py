@@ -28,18 +28,18 @@ class PixelRenderTransform(Transform):
 
     Args:
         out_keys: the one entry to write, ``["pixels"]`` by default.
-        preproc: called with what was rendered; its result is written.
+        preproc: function of a rendered frame; its result is written.
         as_non_tensor: write the frame as ``NonTensorData``, so that it needs no batch size. By default so where a batch
             renders one image.
         render_method: the method of the environment that renders.
         pass_tensordict: give that method the data of the step or reset as its first argument.
-        **kwargs: given to that method.
+        **kwargs: arguments of that method.
 
     Raises:
         SpecError: there is not one key; (in an environment) it has no such method, or it renders nothing.
     """
 
-    # A batch must not reset what has ended before that is rendered.
+    # A batch must not reset rows before their last frame is rendered.
     writes_done = True
 
     def __init__(
@@ -60,7 +60,7 @@ class PixelRenderTransform(Transform):
         self.pass_tensordict = pass_tensordict
         self.kwargs = kwargs
         self._enabled = True
-        #: What a frame is like, and of which environment.
+        #: The format of a frame, and the environment that it belongs to.
         self._leaf: Any = None
         self._seen_env: Any = None
 
@@ -160,7 +160,7 @@ class PixelRenderTransform(Transform):
         return observation_spec
 
     def _look_at(self, base: Any) -> None:
-        """Learn what a frame looks like, once for each environment: clones in parents do not render again."""
+        """Render once to learn the format of a frame; clones in parents of the same environment use the result."""
         if self._leaf is not None and self._seen_env is not None and self._seen_env() is base:
             return
         self._seen_env = weakref.ref(base)

@@ -1,4 +1,4 @@
-"""TensorDictRecorder: the data of an environment, kept until it is written to a file."""
+"""TensorDictRecorder: record the data of an environment and write it to a file."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ __all__ = ["TensorDictRecorder"]
 
 
 class TensorDictRecorder(Transform):
-    """Keeps the data that an environment returns, and writes it to a file when ``dump`` is called.
+    """Records the data of steps, and writes it to a file when ``dump`` is called.
 
-    What is written is one TensorDict ``[T, *B]``, which ``torch.load(file, weights_only=False)`` reads: of each step
-    that is kept what is below ``"next"``. The data passes unchanged.
+    The file holds one TensorDict ``[T, *B]`` of the data below ``"next"`` of the recorded steps; read it with
+    ``torch.load(file, weights_only=False)``. The data stays unchanged.
 
-    Inside a batch each recorder keeps the data of its environment. Nobody can call ``dump`` there: it is called when
-    the batch is closed. Each needs an ``out_file_base`` of its own.
+    A recorder inside a batch records its own environment and calls ``dump`` when the batch is closed. Each of these
+    recorders needs its own ``out_file_base``.
 
     Args:
-        out_file_base: what the file's name begins with: ``"data/run"`` for ``data/run_tensordict.t``.
-        skip_reset: leave out the data of resets. Otherwise they are kept too, with zeros for what a reset does not
-            have, such as rewards, and None for text; where only some environments of a batch are reset, the others keep
-            their last data.
-        skip: every ``skip``-th TensorDict is kept, resets counted, the ``skip``-th first.
-        in_keys: what to keep of it; everything by default.
-        overwrite: replace a file that is there.
+        out_file_base: beginning of the name of the file: ``"data/run"`` for ``data/run_tensordict.t``.
+        skip_reset: record no data of resets. Otherwise it is recorded too, with zeros for entries that a reset lacks,
+            such as rewards, and None for text; if only some environments of a batch are reset, the others have their
+            last data.
+        skip: record every ``skip``-th TensorDict, resets included, beginning with number ``skip``.
+        in_keys: entries to record. Default: all.
+        overwrite: replace an existing file.
 
     Raises:
         SpecError: ``skip`` is not positive.
 
     Attributes:
-        td: the data kept.
-        count: how many came since the last ``dump``.
-        iter: how often ``dump`` was called.
+        td: the recorded data.
+        count: number of TensorDicts since the last ``dump``.
+        iter: number of calls of ``dump``.
     """
 
     writes_done = False
@@ -73,7 +73,7 @@ class TensorDictRecorder(Transform):
         self._in_batch = True
 
     def close(self) -> None:
-        """Write what is left, where the recorder is inside a batch."""
+        """Write the remaining data, if the recorder is inside a batch."""
         if self._in_batch:
             self.dump()
 
@@ -86,7 +86,7 @@ class TensorDictRecorder(Transform):
         self.count += 1
         kept = self.count % self.skip == 0
         if kept or not self.skip_reset:
-            # Copies: what is given may be memory that the next step writes.
+            # Copies, because the next step may write into the same memory.
             self._last = self._chosen(next_tensordict).clone()
         if kept and self._last is not None:
             self.td.append(self._last)
@@ -100,8 +100,8 @@ class TensorDictRecorder(Transform):
         fresh = tensordict_reset
         if mask is not None and not mask.all() and self._last is not None:
             rows = mask.reshape(*fresh.batch_size, -1).any(-1)
-            found = fresh.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
-            known = [key for key in found if self._last.get(key, None) is not None]
+            keys = fresh.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+            known = [key for key in keys if self._last.get(key, None) is not None]
             fresh = fresh.select(*known).where(rows, self._last.select(*known))
         self._call(fresh)
         return tensordict_reset
@@ -110,18 +110,18 @@ class TensorDictRecorder(Transform):
         return data.select(*self.in_keys, strict=False) if self.in_keys else data.exclude("_reset")
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Keep data that is there already."""
+        """Record data that comes from no environment."""
         return self._call(tensordict)
 
     def dump(self, suffix: str | None = None, step: int | None = None) -> None:
-        """Write what was kept, and forget it; nothing is written where there is nothing.
+        """Write the recorded data and clear it; without data, nothing is written.
 
         Args:
-            suffix: added to the name of the file, behind an underscore.
-            step: taken as a :class:`VideoRecorder` takes it; without effect.
+            suffix: appended to the name of the file after an underscore.
+            step: no effect; accepted so that one call of ``Compose.dump`` serves a :class:`VideoRecorder` too.
 
         Raises:
-            FileExists: the file is there, and ``overwrite`` is False. What was kept is still there.
+            FileExists: the file exists, and ``overwrite`` is False. The data is kept then.
         """
         if self.td:
             base = self.out_file_base if suffix is None else f"{self.out_file_base}_{suffix}"
@@ -136,7 +136,7 @@ class TensorDictRecorder(Transform):
 
 
 def _stacked(parts: list[TensorDictBase]) -> TensorDictBase:
-    """The TensorDicts as one, with zeros, or None for what is no number, for entries that some of them lack."""
+    """Stack TensorDicts; entries that some of them lack become zeros, or None if they are no numbers."""
     models: dict[Any, Any] = {}
     for part in parts:
         models.update(part.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
@@ -147,7 +147,7 @@ def _stacked(parts: list[TensorDictBase]) -> TensorDictBase:
 
 
 def _blank(value: Any) -> Any:
-    """What stands for an entry like ``value`` where there is none."""
+    """Return the replacement for a missing entry like ``value``."""
     if is_non_tensor(value):
         return NonTensorData(None, batch_size=value.batch_size, device=value.device)
     return torch.zeros_like(value)

@@ -1,4 +1,4 @@
-"""VideoRecorder: the frames of an environment, kept until they are given to a logger as a video."""
+"""VideoRecorder: record the frames of an environment and log them as a video."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ __all__ = ["VideoRecorder"]
 
 
 class VideoRecorder(ObservationTransform):
-    """Keeps the frames that an environment returns, and gives them to a logger as a video when ``dump`` is called.
+    """Records the frames of resets and steps, and passes them to a logger as a video when ``dump`` is called.
 
-    The data passes unchanged. Frames are kept of resets and of steps: a rollout of T steps brings T + 1 of them, and
-    each episode that begins in it one more. Pixels are uint8, in colour or grey, with the colours first or last.
+    The data stays unchanged. A rollout of T steps has T + 1 frames, and one more for each further episode. Pixels are
+    uint8, in colour or grey, with the channels first or last.
 
-    Of a batch of environments, put it around the batch: each frame is then a grid with a place for each environment,
-    about as wide as high, in order, row by row. Where only some environments are reset, the others keep their place. A
-    recorder inside the batch keeps the frames of its environment alone. Nobody can call ``dump`` there: it is called
-    when the batch is closed, or at the end of each episode with ``dump_on_done``. Each needs a logger of its own, for
-    two cannot write one file.
+    For a batch of environments, put the recorder around the batch: each frame is then a grid of the frames of all
+    environments, about as wide as high. If only some environments are reset, the others show their last frame. A
+    recorder inside the batch records its own environment; it calls ``dump`` when the batch is closed, or at the end of
+    each episode with ``dump_on_done``. Each of these recorders needs its own logger, because two loggers cannot write
+    the same file.
 
-    Behind a :class:`PixelRenderTransform` that is switched off it records nothing.
+    After a :class:`PixelRenderTransform` that is switched off, it records nothing.
 
     Args:
-        logger: where the video goes: anything with ``log_video(name, video, step=None, **kwargs)``, whose video is
-            ``[1, T, 3, H, W]`` uint8; one with a method ``client()`` is asked for that. None keeps the frames in
-            ``obs`` until ``dump`` forgets them.
-        tag: the name of the video.
-        in_keys: the entry with the pixels, ``["pixels"]`` by default.
-        skip: every ``skip``-th frame is kept, counted from the last ``dump``, the ``skip``-th first. By default 2 in a
-            single environment, and 1 in a batch or without an environment.
-        center_crop: keep a square of this side from the middle.
-        make_grid: tile the frames of a batch into one; otherwise they are frames one after another. By default so in an
-            environment, and not on data alone.
-        out_keys: write the pixels there too.
-        fps: frames per second, given to the logger; None leaves it to the logger.
-        max_frames: keep no more than this many until the next ``dump``.
-        dump_on_done: call ``dump`` when an episode ends, in a batch when all end at one step.
-        **kwargs: given to ``log_video`` too.
+        logger: any object with ``log_video(name, video, step=None, **kwargs)``, where ``video`` is ``[1, T, 3, H, W]``
+            uint8. If it has a method ``client()``, the result of that is used. None keeps the frames in ``obs`` until
+            ``dump`` clears it.
+        tag: name of the video.
+        in_keys: key of the pixels. Default: ``["pixels"]``.
+        skip: record every ``skip``-th frame since the last ``dump``, beginning with number ``skip``. Default: 2 in a
+            single environment, 1 in a batch or without an environment.
+        center_crop: record a square of this size from the middle.
+        make_grid: tile the frames of a batch into one; otherwise they follow each other. Default: True in an
+            environment, False for data that comes from no environment.
+        out_keys: also write the pixels to this key.
+        fps: frames per second, for the logger. Default: that of the logger.
+        max_frames: largest number of frames between two calls of ``dump``.
+        dump_on_done: call ``dump`` when an episode ends; in a batch, when all episodes end in one step.
+        **kwargs: more arguments of ``log_video``.
 
     Raises:
         SpecError: a number is not positive, or there is more than one key.
-        SpecError: (in an environment) it has no such entry, or one of another shape or dtype.
+        SpecError: (in an environment) the entry is missing, or has another shape or dtype.
 
     Attributes:
-        obs: the frames kept, each ``[3, H, W]`` uint8 on the CPU. A clone of the recorder shares the list.
-        count: how many frames came since the last ``dump``.
-        iter: how often ``dump`` was called; the step that the logger is given.
+        obs: recorded frames, each ``[3, H, W]`` uint8 on the CPU. A clone of the recorder shares the list.
+        count: number of frames since the last ``dump``.
+        iter: number of calls of ``dump``, which is the default ``step`` of the logger.
     """
 
     writes_done = False
@@ -80,8 +80,7 @@ class VideoRecorder(ObservationTransform):
         super().__init__(["pixels"] if in_keys is None else in_keys, out_keys)
         if len(self.in_keys) != 1:
             raise SpecError(
-                f"VideoRecorder records one entry, found in_keys={self.in_keys}. Use a recorder for each, with a tag "
-                "of its own."
+                f"VideoRecorder records one entry, found in_keys={self.in_keys}. Use a recorder with a tag for each."
             )
         for name, value in (("skip", skip), ("center_crop", center_crop), ("max_frames", max_frames)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -108,7 +107,7 @@ class VideoRecorder(ObservationTransform):
 
     @property
     def skip(self) -> int:
-        """Every which frame is kept."""
+        """Distance between recorded frames: 2 records every second frame."""
         if self._skip is not None:
             return self._skip
         env = self.container
@@ -120,7 +119,7 @@ class VideoRecorder(ObservationTransform):
 
     @property
     def make_grid(self) -> bool:
-        """Whether frames of a batch are tiled into one."""
+        """Whether the frames of a batch are tiled into one."""
         return self.container is not None if self._make_grid is None else self._make_grid
 
     @make_grid.setter
@@ -177,7 +176,7 @@ class VideoRecorder(ObservationTransform):
         self._in_batch = True
 
     def close(self) -> None:
-        """Give what is left to the logger, where the recorder is inside a batch."""
+        """Log the remaining frames, if the recorder is inside a batch."""
         if self._in_batch:
             self.dump()
 
@@ -204,13 +203,13 @@ class VideoRecorder(ObservationTransform):
     def _record(self, observation: Any, mask: torch.Tensor | None) -> None:
         self.count += 1
         kept = self.count % self.skip == 0 and (self.max_frames is None or len(self.obs) < self.max_frames)
-        # Of a batch the last frame is remembered, for resets of some rows.
+        # Resets of some rows of a batch need the last frames of the others.
         of_batch = self.container is not None and getattr(observation, "ndim", 0) > (2 if self._layout == "hw" else 3)
         if not kept and not of_batch:
             return
         frames = self._frames(observation)
         if mask is not None and self._last is not None and self._last.shape == frames.shape:
-            # Rows that are not reset show what they did before.
+            # Rows that are not reset show their last frame.
             rows = mask.reshape(mask.shape[:1] + (-1,)).any(-1) if mask.ndim > 1 else mask
             rows = rows.to("cpu").reshape(-1, *[1] * (frames.ndim - 1))
             frames = torch.where(rows, frames, self._last)
@@ -228,7 +227,7 @@ class VideoRecorder(ObservationTransform):
                 self._keep(frame)
 
     def _frames(self, observation: Any) -> torch.Tensor:
-        """A copy of the pixels: ``[*lead, 3, H, W]`` uint8 on the CPU."""
+        """Return a copy of the pixels: ``[*lead, 3, H, W]`` uint8 on the CPU."""
         what = f"VideoRecorder: the pixels {self.in_keys[0]!r}"
         if isinstance(observation, NonTensorStack):
             observation = torch.stack([_tensor(one) for one in observation.tolist()])
@@ -250,20 +249,20 @@ class VideoRecorder(ObservationTransform):
         self.obs.append(frame)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Keep the frames of data that is there already, of any batch size."""
+        """Record the frames of data that comes from no environment, of any batch size."""
         return self._call(tensordict)
 
     # -- videos ---------------------------------------------------------------------------------------------------
 
     def dump(self, suffix: str | None = None, step: int | None = None) -> None:
-        """Give the frames to the logger as one video, and forget them; nothing is logged where there are none.
+        """Log the frames as one video and clear them; without frames, nothing is logged.
 
         Args:
-            suffix: added to the tag, behind an underscore.
-            step: given to the logger; by default how often ``dump`` was called before.
+            suffix: appended to the tag after an underscore.
+            step: step for the logger. Default: number of earlier calls of ``dump``.
 
         Raises:
-            Exception: what the logger raises. The frames are then still there.
+            Exception: the logger has raised it. The frames are kept then.
         """
         if self.obs and self.logger is not None:
             name = self.tag if suffix is None else f"{self.tag}_{suffix}"

@@ -1,4 +1,4 @@
-"""Transforms of images, with torch alone."""
+"""Transforms of images, in torch."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class _Cropped(ImageTransform):
 
 
 class Crop(_Cropped):
-    """Cuts a part out of images, at a given place.
+    """Crops images at a fixed position.
 
     ``[*, H, W]`` becomes ``[*, w, h]``: as in TorchRL, the first number is that of the rows. What is outside of the
     image is 0.
@@ -131,6 +131,6 @@ class CenterCrop(_Cropped):
 
 
 def _middle(size: int, part: int) -> int:
-    """Where the middle part begins; below 0 where it is larger."""
+    """Return where the middle part begins; negative if it is larger than the image."""
     # Of an odd rest the same pixel as torchvision's center_crop, whose numbers people know.
     return round((size - part) / 2) if size >= part else -((part - size) // 2)

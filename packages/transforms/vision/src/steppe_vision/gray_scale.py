@@ -56,6 +56,6 @@ class GrayScale(ImageTransform):
 
 
 def _gray(red: torch.Tensor, green: torch.Tensor, blue: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The brightness ``[*, H, W]``, in memory that is given, or in new memory."""
+    """Return the brightness ``[*, H, W]``, in ``out`` or in new memory."""
     red_weight, green_weight, blue_weight = _WEIGHTS
     return torch.mul(red, red_weight, out=out).add_(green, alpha=green_weight).add_(blue, alpha=blue_weight)

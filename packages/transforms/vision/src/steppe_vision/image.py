@@ -1,4 +1,4 @@
-"""ImageTransform: the base of transforms of images, which says what is common to their keys and specs."""
+"""ImageTransform: the base class of transforms of images, with their keys and specs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ImageTransform(ObservationTransform):
         return ()
 
     def bounds(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """The bounds of the result where those of the image are ``low`` and ``high``; None for no bounds."""
+        """Return the bounds of the result for an image with bounds ``low`` and ``high``; None for no bounds."""
         return self._apply_transform(low), self._apply_transform(high)
 
     def shared_key(self) -> Any:

@@ -1,4 +1,4 @@
-"""Logger: what every logger can do."""
+"""Logger: the base class of loggers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Logger", "import_library", "plain", "plain_config"]
 
 
 class Logger(ABC):
-    """A base of loggers. What recorders and training loops need of one is its methods alone, not this class.
+    """Base class of loggers. Recorders and training loops accept any object with these methods.
 
     Args:
         exp_name: name of the experiment.
-        log_dir: the folder that it writes to.
+        log_dir: folder of its files.
 
     Attributes:
-        exp_name: as it was given.
-        log_dir: the folder, as text; None where there is none.
-        experiment: what the library made for it: a writer, a run.
+        exp_name: the argument.
+        log_dir: the folder as a string; None without one.
+        experiment: object of the library: a writer, a run.
     """
 
     def __init__(self, exp_name: str, log_dir: str | None) -> None:
@@ -32,16 +32,16 @@ class Logger(ABC):
 
     @abstractmethod
     def _create_experiment(self) -> Any:
-        """Make what the library logs to."""
+        """Make the object of the library that the logger writes to."""
 
     @abstractmethod
     def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
         """Log a number.
 
         Args:
-            name: of it; ``/`` makes groups.
+            name: name of the number; ``/`` makes groups.
             value: a number, or a tensor of one element.
-            step: when; None for one after the last.
+            step: step of the number. None: the step after the last one.
         """
 
     @abstractmethod
@@ -49,10 +49,10 @@ class Logger(ABC):
         """Log a video.
 
         Args:
-            name: of it.
-            video: ``[N, T, C, H, W]`` or ``[T, C, H, W]`` uint8, C being 1 or 3; N videos are shown one after another.
-            step: when.
-            **kwargs: ``fps``, and what the logger says.
+            name: name of the video.
+            video: ``[N, T, C, H, W]`` or ``[T, C, H, W]`` uint8, with 1 or 3 channels; N videos are played in sequence.
+            step: step of the video.
+            **kwargs: ``fps``, and options of the logger.
         """
 
     @abstractmethod
@@ -61,32 +61,32 @@ class Logger(ABC):
 
     @abstractmethod
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        """Log how numbers are distributed.
+        """Log the distribution of numbers.
 
         Args:
-            name: of them.
+            name: name of the histogram.
             data: numbers, of any shape.
-            **kwargs: ``step`` and ``bins``, and what the logger says.
+            **kwargs: ``step`` and ``bins``, and options of the logger.
         """
 
     def log_metrics(self, metrics: Any, step: int | None = None, *, keys_sep: str = "/") -> dict[str, Any]:
         """Log several numbers at once.
 
         Args:
-            metrics: a mapping, or a TensorDict, whose nested names are joined by ``keys_sep``.
-            step: when.
-            keys_sep: see above.
+            metrics: a mapping or a TensorDict; nested names are joined.
+            step: step of the numbers.
+            keys_sep: separator of nested names.
 
         Returns:
-            What was logged, as Python numbers and lists by name.
+            The logged values by name, as Python numbers and lists.
         """
-        found = plain(metrics, keys_sep)
-        for name, value in found.items():
+        values = plain(metrics, keys_sep)
+        for name, value in values.items():
             self.log_scalar(name, value, step=step)
-        return found
+        return values
 
     def close(self) -> None:  # noqa: B027, most have nothing left
-        """Write what is left. Calling it again does nothing."""
+        """Write remaining data. Calling it again does nothing."""
 
     def __enter__(self) -> Any:
         return self
@@ -99,10 +99,10 @@ class Logger(ABC):
 
 
 def import_library(module: str, *, logger: str, extra: str) -> Any:
-    """Import what a logger writes with.
+    """Import the library of a logger.
 
     Raises:
-        LibraryMissing: it is not installed; the text says how to.
+        LibraryMissing: the library is not installed; the text says how to install it.
     """
     try:
         return import_module(module)
@@ -113,22 +113,22 @@ def import_library(module: str, *, logger: str, extra: str) -> Any:
 
 
 def plain(metrics: Any, keys_sep: str) -> dict[str, Any]:
-    """Metrics by flat name, tensors as numbers or lists."""
-    found: dict[str, Any] = {}
+    """Return metrics by flat name, with tensors as numbers or lists."""
+    values: dict[str, Any] = {}
     for name, value in metrics.items():
         if isinstance(value, Mapping) or hasattr(value, "batch_size"):
             inner = plain(value, keys_sep)
-            found.update({f"{name}{keys_sep}{key}": one for key, one in inner.items()})
+            values.update({f"{name}{keys_sep}{key}": number for key, number in inner.items()})
         elif hasattr(value, "detach"):
             value = value.detach().cpu()
-            found[name] = value.item() if value.numel() == 1 else value.tolist()
+            values[name] = value.item() if value.numel() == 1 else value.tolist()
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def plain_config(cfg: Any) -> dict[str, Any]:
-    """Settings as a dict: of a mapping, or of an OmegaConf, with its interpolations resolved."""
+    """Return settings as a dict; interpolations of an OmegaConf are resolved."""
     if type(cfg).__module__.partition(".")[0] == "omegaconf":
         cfg = import_module("omegaconf").OmegaConf.to_container(cfg, resolve=True)
     return dict(cfg)

@@ -14,7 +14,7 @@ __all__ = ["VideoFileLogger"]
 
 
 class VideoFileLogger(Logger):
-    """Writes what is logged as video into one file, one video after another, and nothing else.
+    """Writes all logged videos into one file, in sequence; it logs nothing else.
 
     The file gets its name at ``close``. Frames are not kept in memory.
 
@@ -23,7 +23,7 @@ class VideoFileLogger(Logger):
         fps: frames per second.
         overwrite: replace a file of this name.
         pad_to_even: repeat the last row or column of frames whose height or width is odd, which H.264 does not take.
-        **kwargs: for :class:`VideoWriter`, which says what is raised.
+        **kwargs: arguments of :class:`VideoWriter`.
     """
 
     def __init__(
@@ -86,4 +86,4 @@ class VideoFileLogger(Logger):
             self.discard()
 
     def _nothing_but_videos(self) -> NotSupported:
-        return NotSupported("A VideoFileLogger takes videos alone. CSVLogger writes numbers to files too.")
+        return NotSupported("A VideoFileLogger takes only videos. CSVLogger writes numbers to files too.")

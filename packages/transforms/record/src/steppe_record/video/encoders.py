@@ -48,7 +48,7 @@ class Encoder:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write the remaining frames and close the file."""
         self._mux(None)
         self._file.close()
 

@@ -132,7 +132,7 @@ def write_video(file: str | os.PathLike[str], video: Any, fps: float = 30, **kwa
         file: ``.mp4`` or ``.gif``.
         video: ``[T, C, H, W]`` or ``[N, T, C, H, W]`` uint8, C being 1 or 3.
         fps: frames per second.
-        **kwargs: for :class:`VideoWriter`, which says what is raised.
+        **kwargs: arguments of :class:`VideoWriter`.
     """
     with VideoWriter(file, fps, **kwargs) as writer:
         _write_all(writer, hwc_frames(video))
@@ -144,7 +144,7 @@ def _write_all(writer: VideoWriter, frames: Iterable[Any]) -> None:
 
 
 def check_video_file(file: str | os.PathLike[str]) -> type[Encoder]:
-    """What writes a file of this name.
+    """Return the encoder for a file of this name.
 
     Raises:
         SpecError: its name does not end in ``.mp4`` or ``.gif``.
