@@ -145,7 +145,7 @@ def test_one_file_of_all_videos_has_its_name_at_the_end(tmp_path):
         logger.log_video("a", VIDEO, step=0)
         logger.log_video("b", VIDEO[0])
         assert not (tmp_path / "all.mp4").exists()
-        with pytest.raises(NotSupported, match="videos alone"):
+        with pytest.raises(NotSupported, match="only videos"):
             logger.log_scalar("loss", 1.0)
     assert isinstance(logger, VideoFileLogger)
     assert logger.frames == len(decoded(tmp_path / "all.mp4").frames) == 12

@@ -146,7 +146,7 @@ class Compose(Transform):
         # An empty Compose is a transform too.
         return True
 
-    # -- all of them as one ---------------------------------------------------------------------------------------
+    # -- one transform --------------------------------------------------------------------------------------------
 
     @property
     def writes_done(self) -> bool:

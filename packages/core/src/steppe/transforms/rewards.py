@@ -93,9 +93,9 @@ class RewardSum(PlannedTransform):
             raise SpecError(f"RewardSum: {stray[0]!r} is no reset mask of the environment, which takes {masks}.")
         return list(zip(keys, out_keys, strict=True))
 
-    def specs_around(self, **given: Composite) -> EnvSpecs:
-        specs = super().specs_around(**given)
-        if self.parent is None and "reward" not in given:
+    def specs_around(self, **specs_by_kind: Composite) -> EnvSpecs:
+        specs = super().specs_around(**specs_by_kind)
+        if self.parent is None and "reward" not in specs_by_kind:
             leaf = specs.reward["reward"]
             specs = specs.changed(reward=Composite(dict.fromkeys(self.in_keys, leaf), shape=specs.batch_size))
         return specs

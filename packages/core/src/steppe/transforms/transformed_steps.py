@@ -19,7 +19,7 @@ __all__ = ["TransformedSteps"]
 
 
 class TransformedSteps(EnvBase):
-    """Steps and resets of :class:`~steppe.transforms.TransformedEnv`, given its base and its pipeline."""
+    """Steps and resets of :class:`~steppe.transforms.TransformedEnv`."""
 
     _base: EnvBase
     #: The compiled transforms. Like the next two, cached until the base or a transform changes.
@@ -131,7 +131,7 @@ class TransformedSteps(EnvBase):
         return pipeline.outward(views, self._base_next(pipeline, views[-1]))
 
     def _step_some(self, views: list[TensorDictBase], mask: torch.Tensor) -> TensorDictBase:
-        """Step some rows only; the environment and the transforms leave the others alone."""
+        """Step some rows only; the others keep their values."""
         tensordict = views[0]
         if not bool(mask.any()):
             return self.unstepped(tensordict)
@@ -199,7 +199,7 @@ class TransformedSteps(EnvBase):
 
     @property
     def keeps_step_plan(self) -> bool:
-        """Whether the next root is what the specs say: neither a transform nor a subclass changes it."""
+        """Whether the next root follows from the specs: neither a transform nor a subclass changes it."""
         return type(self).step_mdp is TransformedSteps.step_mdp and not self.edits_frames
 
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:

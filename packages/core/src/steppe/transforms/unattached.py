@@ -12,7 +12,7 @@ def no_environment(transform: object, does: str) -> StateError:
 
     Args:
         transform: the transform.
-        does: what it needs the environment for: ``"steps its environment"``.
+        does: verb of the error, which needs an environment: ``"steps its environment"``.
     """
     name = type(transform).__name__
     return StateError(f"{name} {does}, and belongs to none. Append it to one: env.append_transform({name}(...)).")
@@ -23,7 +23,7 @@ def not_for_data(transform: object, does: str) -> NotSupported:
 
     Args:
         transform: the transform.
-        does: what it does in an environment: ``"steps an environment"``.
+        does: verb of the error: ``"steps an environment"``.
     """
     return NotSupported(
         f"{type(transform).__name__} {does} and cannot be applied to data that is there already. Append it to the "

@@ -61,8 +61,8 @@ class WholeSpecs(Transform):
             return spec
         around = self.specs_around(**{kind: spec})
         with self.set_missing_tolerance(self.missing_tolerance or self.parent is None):
-            found: Composite = getattr(self.transform_specs(around), kind)
-        return found
+            after: Composite = getattr(self.transform_specs(around), kind)
+        return after
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         return self._transform_packed(output_spec, _OUTPUTS)

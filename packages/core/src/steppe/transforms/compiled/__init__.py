@@ -1,1 +1,1 @@
-"""What a chain of transforms is at run time: worked out once from the specs between them."""
+"""Chains of transforms at run time, compiled once from the specs between the transforms."""

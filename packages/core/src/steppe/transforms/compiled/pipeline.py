@@ -70,17 +70,17 @@ class Pipeline:
 
     def __init__(self, base: EnvBase, transform: Transform) -> None:
         specs = self.base_specs = EnvSpecs.of(base)
-        found: list[Hooks] = []
+        all_hooks: list[Hooks] = []
         before: list[EnvSpecs] = []
         parts = list(leaves(transform))
         for part in parts:
             before.append(specs)
-            found.append(part.hooks_in(specs))
+            all_hooks.append(part.hooks_in(specs))
             specs = part.specs_behind(specs)
         self.specs = specs
         self.base_writer = base.row_writer
         self.row_plan: RowPlan | None = None
-        self.row_problem = self._plan_rows(base, list(leaves(transform)), found, before, specs)
+        self.row_problem = self._plan_rows(base, list(leaves(transform)), all_hooks, before, specs)
         self.base_version = base.specs_version
         self.inverses: list[InverseHook] = []
         self.before_resets: list[BeforeReset] = []
@@ -88,7 +88,7 @@ class Pipeline:
         self.steps: list[tuple[StepHook, int]] = []
         self.resets: list[tuple[ResetHook, int]] = []
         self.instead_of_reset: BeforeReset | None = None
-        for hooks in reversed(found):
+        for hooks in reversed(all_hooks):
             if hooks.inverse is not None:
                 self.inverses.append(hooks.inverse)
             if hooks.before_reset is not None:
@@ -97,9 +97,9 @@ class Pipeline:
                 self.steps.insert(0, (hooks.step, len(self.inverses)))
             if hooks.reset is not None:
                 self.resets.insert(0, (hooks.reset, len(self.before_resets)))
-        for position, hooks in enumerate(found):
+        for position, hooks in enumerate(all_hooks):
             if hooks.instead_of_reset is not None:
-                if any(earlier.reset is not None for earlier in found[:position]):
+                if any(earlier.reset is not None for earlier in all_hooks[:position]):
                     raise SpecError(
                         "A transform that replaces resets of the environment must be the first one: insert it with "
                         "env.insert_transform(0, transform)."
@@ -121,7 +121,7 @@ class Pipeline:
                 and type(base)._step_and_maybe_reset is EnvBase._step_and_maybe_reset
             )
         )
-        passed = [key for hooks in found for key in hooks.passed_through]
+        passed = [key for hooks in all_hooks for key in hooks.passed_through]
         states = _leaf_keys(self.specs.state)
         self._passed_by_base = base.passed_through_keys
         self.passed_through_keys = tuple(
@@ -149,12 +149,12 @@ class Pipeline:
         )
         self._done_keys = [group.key("done") for group in self.specs.groups if "done" in group.names]
         self._refuse_changed_states(parts)
-        _refuse_reshaped_states(parts, found, [*before, specs])
+        _refuse_reshaped_states(parts, all_hooks, [*before, specs])
         self._watched = self._keys_of_base(parts)
         self.hidden: set[Key] = set()
         for key in [key for key in self._watched if self._is_replaced(key, parts)]:
             self._hide(key)
-        if all(hooks.rows is not None for hooks in found):
+        if all(hooks.rows is not None for hooks in all_hooks):
             self._watched = []  # RowHooks declare all entries that they write
 
     @property
@@ -206,7 +206,7 @@ class Pipeline:
                 self._hide(key)
 
     def _plan_rows(
-        self, base: EnvBase, parts: list[Transform], found: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
+        self, base: EnvBase, parts: list[Transform], all_hooks: list[Hooks], before: list[EnvSpecs], after: EnvSpecs
     ) -> str | None:
         """Set ``row_plan``; return the reason if there is none."""
         writer = self.base_writer
@@ -217,11 +217,11 @@ class Pipeline:
             self.row_plan, problem = plan_batch(writer.layout, EnvSpecs.of_row(base), parts, casts_in_write=casts)
             return problem
         behind_each = [*before[1:], after] if parts else []
-        for part, hooks, specs, behind in zip(parts, found, before, behind_each, strict=True):
+        for part, hooks, specs, behind in zip(parts, all_hooks, before, behind_each, strict=True):
             problem = row_problem(part, hooks, specs, behind)
             if problem is not None:
                 return problem
-        plan = RowPlan(writer.layout, parts, found, before, after)
+        plan = RowPlan(writer.layout, parts, all_hooks, before, after)
         problem = plan.problem()
         if problem is None:
             self.row_plan = plan
