@@ -104,7 +104,7 @@ class Choice(Spec):
         chosen = options[picked.flatten().to(options.device), rows.to(options.device)]
         return chosen.reshape(*lead, *chosen.shape[1:])
 
-    def _filled(self, lead: torch.Size, value: int) -> Any:
+    def _filled(self, lead: torch.Size, value: int) -> object:
         return self._choices[0]._filled(lead, value)
 
     def _faults(self, val: Any, key: Key, rows: Rows, exact: bool) -> Iterator[str]:

@@ -71,7 +71,7 @@ class CompositeData(CompositeShape):
         }
         return self._data(drawn, lead)
 
-    def _filled(self, lead: torch.Size, value: int) -> Any:
+    def _filled(self, lead: torch.Size, value: int) -> object:
         entries = {key: child._filled(lead, value) for key, child in self._children.items() if child is not None}
         return self._data(entries, lead)
 

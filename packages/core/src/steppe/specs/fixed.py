@@ -50,7 +50,7 @@ class Fixed(NonTensor):
     def _is_repeated(self) -> bool:
         return bool(self._values.size) and (self._values.size == 1 or not any(self._values.strides))
 
-    def _filled(self, lead: torch.Size, value: int) -> Any:
+    def _filled(self, lead: torch.Size, value: int) -> object:
         if self._is_repeated() or not self._values.size:
             datum = self._values.flat[0] if self._values.size else None
             return NonTensorData(datum, batch_size=(*lead, *self._values.shape), device=self._device)

@@ -85,7 +85,7 @@ class LazyStack(Spec, Generic[Part]):
         lead = shapes.size(shape)
         return self._joined([part.rand(lead, generator=generator) for part in self._parts], len(lead))
 
-    def _filled(self, lead: torch.Size, value: int) -> Any:
+    def _filled(self, lead: torch.Size, value: int) -> object:
         return self._joined([part._filled(lead, value) for part in self._parts], len(lead))
 
     def enumerate(self, use_mask: bool = False) -> Any:

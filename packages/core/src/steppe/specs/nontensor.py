@@ -81,7 +81,7 @@ class NonTensor(Shaped):
         """Return actions as they are, without the wrapper of tensordict."""
         return ActionDecoder(lambda action: action.data if is_tensor_collection(action) else action, list)
 
-    def _filled(self, lead: torch.Size, value: int) -> Any:
+    def _filled(self, lead: torch.Size, value: int) -> object:
         size = torch.Size((*lead, *shapes.static(self._shape)))
         return NonTensorData(self._example, batch_size=size, device=self._device)
 

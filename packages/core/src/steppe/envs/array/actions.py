@@ -178,7 +178,9 @@ class ActionCodec:
             return {key: action.detach().numpy() for key, action in fitted}
         return {key: action.detach()[None].numpy() for key, action in fitted}
 
-    def _fitted(self, tensordict: TensorDictBase, batch_size: torch.Size = _NO_BATCH) -> Iterator[tuple[Any, Any]]:
+    def _fitted(
+        self, tensordict: TensorDictBase, batch_size: torch.Size = _NO_BATCH
+    ) -> Iterator[tuple[NestedKey, torch.Tensor]]:
         for key, rule in self.rules.items():
             action = tensordict.get(key, None)
             if action is None:
