@@ -215,6 +215,6 @@ def test_ctrl_c_right_after_an_answer_loses_nothing(monkeypatch: pytest.MonkeyPa
             except KeyboardInterrupt:
                 interrupts += 1
 
-    assert interrupts == 2
+    assert 1 <= interrupts <= 2  # one if both answers are received in one go
     assert found["env_index"].tolist() == [0, 1]
     env.close()
