@@ -171,12 +171,12 @@ class JumanjiEnv(JumanjiWrapper):
 
 
 def _framing_viewer(env: Any, name: str, render_mode: str) -> Any:
-    """The viewer of an environment, which returns what it draws from now on.
+    """Make the viewer of an environment return its frames, and return the viewer.
 
-    Viewers are told when they are made, each with arguments of its own, so this sets what that argument would set.
+    The arguments of viewers differ from class to class, so this sets the attribute that they share.
 
     Raises:
-        NotSupported: another mode, or a viewer that makes no frames.
+        NotSupported: another mode, or a viewer that returns no frames.
     """
     from jumanji.viewer import MatplotlibViewer
 

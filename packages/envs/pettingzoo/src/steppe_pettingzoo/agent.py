@@ -106,11 +106,11 @@ class Agent:
         self._leaf_decoder = (self._codec.rules[name].fit, self._codec.decoders[name].one) if leaf else None
         self._to_library = action_decoder(action_space, self._action, name)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         compiled = ("reader", "_codec", "_leaf_decoder", "_to_library")
         return {name: value for name, value in vars(self).items() if name not in compiled}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._compile()
 

@@ -88,10 +88,10 @@ class ObservationRows:
                 _with_plain_names({key: array[...] for key, array in arrays.items()}) for arrays in self._arrays
             ]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "views"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._make_views()  # unpickled views would not share the memory of the arrays
 

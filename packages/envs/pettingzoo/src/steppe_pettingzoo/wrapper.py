@@ -289,20 +289,20 @@ class PettingZooWrapper(LibraryWrapper):
             data[name] = self._to_device(torch.from_numpy(np.array([flag])))
         return build_td(data, self.batch_size, self.device)
 
-    def _flags_of(self, name: str, terminated: Any, truncated: Any) -> tuple[bool, bool]:
-        """What the library says of the end of an agent, where it is not two bools."""
+    def _flags_of(self, name: str, terminated: object, truncated: object) -> tuple[bool, bool]:
+        """Convert the flags of an agent that are not both bools."""
         try:
             return as_flag("terminated", terminated), as_flag("truncated", truncated)
         except SpecError as error:
             raise SpecError(f"{self!r}.step, agent {name!r}: {error}") from None
 
-    def _rewards(self, group: AgentGroup, found: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """Rewards of the agents of a group, numbers or arrays of one, as ``[agents, 1]`` float32."""
-        values = [found.get(agent.name, 0.0) for agent in group.agents]
+    def _rewards(self, group: AgentGroup, by_agent: Mapping[str, object]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Convert the rewards of a group, numbers or arrays of one number, to ``[agents, 1]`` float32."""
+        values = [by_agent.get(agent.name, 0.0) for agent in group.agents]
         rewards = np.zeros((len(values), 1), np.float32)
         try:
-            rewards[:, 0] = as_numbers("reward", values)  # a fifth of the time that one after the other takes
-        except ValueError:  # some are arrays, or none at all
+            rewards[:, 0] = as_numbers("reward", values)  # takes a fifth of the time of one call for each agent
+        except ValueError:  # some are arrays or no numbers
             for i, (agent, value) in enumerate(zip(group.agents, values, strict=True)):
                 try:
                     rewards[i] = as_numbers("reward", value, (1,))
