@@ -1,12 +1,15 @@
 """Frames a second of batches, beside gymnasium's vector environments, SB3, EnvPool and TorchRL, on given actions.
 
-    python benchmarks/bench_batched.py [--sets cartpole halfcheetah dm-cheetah image slow0.1 slow1 counter failures]
-                                       [--n 8 64] [--rounds 9] [--quick] [--peer-python PYTHON] [--plot FILE.png]
+    python benchmarks/bench_batched.py [--sets cartpole halfcheetah dm-cheetah image slow0.1 slow1 counter minigrid
+                                       failures] [--n 8 64] [--rounds 9] [--quick] [--peer-python PYTHON]
+                                       [--plot FILE.png]
 
 Contestants take turns in short slices; figures are medians, ratios are to AsyncVectorEnv(8) in the same turns. The set
-``counter`` counts steps inside and outside of the batch; the set ``failures`` is the time from an exception in a worker
-to the caller, milliseconds. ``--peer-python`` names the interpreter of an environment with TorchRL, which runs in a
-process of its own; its ParallelEnv has a process of hundreds of megabytes for each environment, so only for n up to 8.
+``counter`` counts steps inside and outside of the batch. The set ``minigrid`` compares MiniGrid with its text
+``mission`` and without it, in single steps and in rollouts; its ratios are to single steps without text. The set
+``failures`` is the time from an exception in a worker to the caller, milliseconds. ``--peer-python`` names the
+interpreter of an environment with TorchRL, which runs in a process of its own; its ParallelEnv has a process of hundreds
+of megabytes for each environment, so only for n up to 8.
 """
 
 from __future__ import annotations
@@ -36,9 +39,13 @@ NAMES = {
     "slow0.1": "slow:0.1",
     "slow1": "slow:1",
     "counter": "CartPole-v1",
+    "minigrid": "MiniGrid-Empty-8x8-v0",
 }
 SETS = (*NAMES, "failures")
 BASE = "gymnasium AsyncVectorEnv(8)"
+#: What the ratios of a set are to, if not to AsyncVectorEnv.
+BASES = {"minigrid": "steppe ParallelEnv, no mission"}
+ROLLOUT = 32  # steps of a rollout in the set ``minigrid``
 
 
 def make_ours(name: str, counter: bool = False) -> Any:
@@ -48,6 +55,16 @@ def make_ours(name: str, counter: bool = False) -> Any:
 
     env = make_env(name) if name.startswith("dm:") else GymWrapper(make_raw(name))
     return TransformedEnv(env, StepCounter(max_steps=200)) if counter else env
+
+
+def make_minigrid(*, text: bool) -> Any:
+    """MiniGrid as it is, or without the text in its observations."""
+    import minigrid  # noqa: F401 - registers the ids
+
+    from steppe_gym import GymWrapper
+
+    env = gymnasium.make(NAMES["minigrid"])
+    return GymWrapper(env if text else gymnasium.wrappers.FilterObservation(env, ["direction", "image"]))
 
 
 class Slices:
@@ -96,6 +113,17 @@ class Slices:
 
         self.add(f"{label}({env.batch_size[0]})", env.batch_size[0], step, env.close)
 
+    def rollout(self, label: str, env: Any) -> None:
+        """Enter rollouts of one of our batches, with random actions."""
+        env.set_seed(0)
+        n = env.batch_size[0]
+        self.add(
+            f"{label}({n})",
+            n * ROLLOUT,
+            lambda: env.rollout(ROLLOUT, break_when_any_done=False),
+            env.close,
+        )
+
     def vector(self, label: str, env: Any, n: int, space: Any) -> None:
         """Enter a batch with gymnasium's interface or SB3's."""
         env.reset()
@@ -112,6 +140,13 @@ def enter(slices: Slices, kind: str, n: int, peer: str | None) -> None:
     """All contestants of a set."""
     from steppe import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 
+    if kind == "minigrid":
+        for label, text in (("", True), (", no mission", False)):
+            make = partial(make_minigrid, text=text)
+            slices.steppe(f"steppe ParallelEnv{label}", ParallelEnv(n, make))
+            slices.rollout(f"steppe ParallelEnv, rollout{label}", ParallelEnv(n, make))
+            slices.steppe(f"steppe SerialEnv{label}", SerialEnv(n, make))
+        return
     name = NAMES[kind]
     space = make_raw(name).action_space
     raw, factory = partial(make_raw, name), partial(make_ours, name)
@@ -259,20 +294,20 @@ def main() -> None:
     groups: dict[str, dict[str, float]] = {}
     rows = []
     for kind in (kind for kind in args.sets if kind != "failures"):
-        for n in args.n if kind != "counter" else args.n[:1]:
+        for n in args.n if kind not in ("counter", *BASES) else args.n[:1]:
             slices = Slices(0.03 if args.quick else 0.2)
             try:
                 enter(slices, kind, n, args.peer_python)
                 medians = Contest(kind, "frames/s", entries=slices.entries).run(rounds)
             finally:
                 slices.close()
-            base = medians[BASE]
+            base = medians[f"{BASES[kind]}({n})" if kind in BASES else BASE]
             groups[f"{kind}, n={n}"] = {label: value / base for label, value in medians.items()}
             rows += [
                 [f"{kind}, n={n}", label, f"{value:,.0f}", f"{value / base:.2f}x"] for label, value in medians.items()
             ]
     if rows:
-        show("frames a second, given actions", ["set", "contestant", "median", "of Async(8)"], rows)
+        show("frames a second, given actions", ["set", "contestant", "median", "ratio"], rows)
     if "failures" in args.sets:
         found = failures(5 if args.quick else 50, args.peer_python)
         rows = [

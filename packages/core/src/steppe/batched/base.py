@@ -67,12 +67,12 @@ _VARIADIC = ("self", "kwargs", "ignored")
 class BatchedEnv(EnvBase):
     """``num_workers`` environments as one, batch size ``[num_workers, *batch size of the environments]``.
 
-    Environments are made at the first use (or by ``start``). Each writes its row of one storage; what a caller gets is
-    a copy, and never changes. Environments whose data has no fixed place (text, sizes that vary) exchange rows as
-    TensorDicts instead: slower, and the same data.
+    Environments are made at the first use (or by ``start``). Each writes its row of one storage. The data that a caller
+    gets is a copy and never changes. Text and entries of varying size are sent beside the storage when they change. If
+    the shapes of specs differ between environments, their rows are sent as TensorDicts: slower, and the same data.
 
-    Attributes and methods of the environments are reached through the batch: ``a, b = env.g`` reads ``g`` of two
-    environments, ``env.render()`` calls a method of each.
+    The batch forwards attributes and methods: ``a, b = env.g`` reads ``g`` of two environments, ``env.render()`` calls
+    a method of each.
 
     Args:
         num_workers: how many environments.
