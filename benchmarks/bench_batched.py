@@ -8,8 +8,8 @@ Contestants take turns in short slices; figures are medians, ratios are to Async
 ``counter`` counts steps inside and outside of the batch. The set ``minigrid`` compares MiniGrid with its text
 ``mission`` and without it, in single steps and in rollouts; its ratios are to single steps without text. The set
 ``failures`` is the time from an exception in a worker to the caller, milliseconds. ``--peer-python`` names the
-interpreter of an environment with TorchRL, which runs in a process of its own; its ParallelEnv has a process of hundreds
-of megabytes for each environment, so only for n up to 8.
+interpreter of an environment with TorchRL, which runs in a process of its own; its ParallelEnv has a process of
+hundreds of megabytes for each environment, so only for n up to 8.
 """
 
 from __future__ import annotations

@@ -345,7 +345,7 @@ def test_a_factory_that_makes_something_else_is_told_to_wrap_it() -> None:
     import gymnasium
 
     env = SerialEnv(2, lambda: gymnasium.make("CartPole-v1"))
-    with pytest.raises(SpecError, match="no steppe environment"):
+    with pytest.raises(SpecError, match="not a steppe environment"):
         env.reset()
 
 

@@ -1,4 +1,4 @@
-"""Attributes and methods of the environments of a batch, read through the batch."""
+"""Attributes and methods of environments, read and called through their batch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HAS", "NO_CALL", "Dispatched", "ask_row", "dispatched"]
 
-#: First part of a path that asks whether there is an attribute.
+#: First part of a path that tests whether an attribute exists.
 HAS = "?"
-#: In the place of a call: leave this environment alone.
+#: Instead of a call: skip this environment.
 NO_CALL = "no call"
 
 
@@ -42,11 +42,11 @@ class Dispatched:
         return self._batch._ask(self._path, [(args, kwargs)] * self._batch.num_workers)
 
     def values(self) -> list[Any]:
-        """The value in each environment, by row."""
+        """Return the value in each environment, by row."""
         return self._batch._ask(self._path, [None] * self._batch.num_workers)
 
     def of(self, rows: list[int]) -> list[Any]:
-        """The same of some rows."""
+        """Return the values in the environments of some rows."""
         values = self.values()
         return [values[row] for row in rows]
 
@@ -72,12 +72,12 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
     """Return an attribute of the environments of a batch.
 
     Raises:
-        AttributeError: an environment has none of this name, or the batch is closed.
+        AttributeError: an environment has no such attribute, or the batch is closed.
     """
     try:
         there = all(batch._ask((HAS, name), [None] * batch.num_workers))
     except (ClosedError, StateError) as error:
-        # hasattr is for everyone, of a batch that failed too, or that another thread uses.
+        # hasattr must also work if the batch has failed or another thread uses it.
         raise AttributeError(f"{name!r} cannot be read: {error}") from error
     if not there:
         raise AttributeError(f"{type(batch).__name__} has no attribute {name!r}, and neither have its environments.")
@@ -85,7 +85,7 @@ def dispatched(batch: BatchedEnv, name: str) -> Dispatched:
 
 
 def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
-    """Read ``env.a.b``, and call it where ``call`` is not None but ``(args, kwargs)``; ``NO_CALL`` does nothing.
+    """Read ``env.a.b``, and call it if ``call`` is ``(args, kwargs)``; ``NO_CALL`` does nothing.
 
     Raises:
         ItemError: reading or calling raised.
@@ -96,7 +96,7 @@ def ask_row(env: Any, row: int, path: tuple[str, ...], call: Any) -> Any:
         except AttributeError:
             return False
         except Exception:
-            return True  # it is there, and reading it will say what is wrong
+            return True  # the attribute exists, and reading it raises the error
         return True
     if call == NO_CALL:
         return None

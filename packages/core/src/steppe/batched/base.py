@@ -1,4 +1,4 @@
-"""BatchedEnv: many environments as one, whichever process they are in."""
+"""BatchedEnv: the base class of batches of environments, in this process, in worker processes or in threads."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from steppe.workers import SHUTDOWN_TIMEOUT, InUse, exclusive, pickled
 
 __all__ = ["BatchedEnv"]
 
-# What there is from the start on, and not before.
+# Attributes that exist only after `start()`.
 _OF_A_START = frozenset({"_rows", "_loose", "_messages", "_layout", "_on_arrays", "_backend", "_finalizer"})
-# Asked of whatever may be an environment, to learn what it is: a batch is not what its rows are.
+# Attributes of single environments that other code looks up on a batch too; never forwarded to the environments.
 _OF_ONE_ENV = frozenset(
     {
         "row_writer",
@@ -79,18 +79,18 @@ class BatchedEnv(EnvBase):
         create_env_fn: an id, a callable that makes an environment, an :class:`EnvCreator`, or a list of these, one for
             each environment. Unequal specs are stacked, and data of unequal shapes too, lazily.
         create_env_kwargs: keyword arguments for the factory, one dict or a list of them.
-        device: where data comes out.
-        **ignored: arguments of TorchRL's batches that only choose how (``shared_memory``, ``use_buffers``, ...): taken,
-            with a warning for each that says what is done, and readable as attributes.
+        device: device of the data that the batch returns.
+        **ignored: arguments of TorchRL's batches without an effect on results (``shared_memory``, ``use_buffers``,
+            ...). Each gives a warning that says what steppe does instead, and can be read as an attribute.
 
     Attributes:
-        create_env_fn: what makes each environment, a list.
-        create_env_kwargs: its arguments, a list of dicts.
-        in_use: which thread uses it: another one gets a StateError. ``close`` waits for it.
+        create_env_fn: the factory of each environment, a list.
+        create_env_kwargs: the arguments of each factory, a list of dicts.
+        in_use: the thread that uses the batch. Another thread gets a StateError; ``close`` waits for the thread.
 
     Raises:
-        SpecError: a number or a factory is wrong.
-        TypeError: there is no such argument.
+        SpecError: ``num_workers`` or a factory is wrong.
+        TypeError: an argument does not exist.
         NotSupported: the environments have different batch sizes.
     """
 
@@ -98,10 +98,10 @@ class BatchedEnv(EnvBase):
     create_env_kwargs: list[dict[str, Any]]
     num_workers: int
 
-    #: Whether gradients can pass: environments are in this process.
+    #: Whether gradients can pass through the environments, because they are in this process.
     _differentiable = False
-    _running = True  # until __init__ has ended
-    # From the start on:
+    _running = True  # while __init__ runs, so that nothing starts the batch
+    # Set by start():
     _backend: Any = None  # of steppe.batched.backends
     _finalizer: weakref.finalize[Any, Any] | None = None
     _rows: BatchRows | None = None  # None if specs differ from row to row: data then travels in messages
@@ -110,7 +110,7 @@ class BatchedEnv(EnvBase):
     _layout: BatchLayout
     _on_arrays: bool
 
-    #: Arguments without an effect: name to (value that is read, what is done).
+    #: Arguments without an effect: name to (value when read, what steppe does instead).
     _ignored: ClassVar[dict[str, tuple[Any, str]]] = IGNORED
 
     steps_others = True
@@ -135,9 +135,9 @@ class BatchedEnv(EnvBase):
 
     @property
     def row_writer(self) -> BatchWriter | None:
-        """Write the rows of all environments in storage; None if ``row_problem`` says why not.
+        """The row writer of all environments, which writes their rows in storage; None if there is a ``row_problem``.
 
-        The environments are made, if they are not there yet.
+        Reading it makes the environments, if they are not made yet.
         """
         if self.row_problem is not None:
             return None
@@ -167,7 +167,7 @@ class BatchedEnv(EnvBase):
     def _make_writer(self) -> BatchWriter:
         assert self._rows is not None
         reports = self._backend.reports
-        # An environment on TensorDicts may read anything at its root.
+        # An environment on TensorDicts may read every entry of its root.
         read = [] if self._on_arrays else [*self.observation_keys, *self.done_keys]
         layout = RowLayout.of(
             self,
@@ -184,15 +184,15 @@ class BatchedEnv(EnvBase):
         given = {"auto_reset": auto_reset, "auto_reset_replace": auto_reset_replace}
         given = {name: value for name, value in given.items() if value is not None}
         if self.base_state.constructed and given:
-            # Asked of a class of single environments that has made a batch of them: it is for each of these.
+            # A class of single environments has made this batch, and the arguments are for each of them.
             self.update_kwargs(given)
             given = {}
         return super()._finish_construction(**given, **options)
 
-    # -- who steps the environments -------------------------------------------------------------------------------
+    # -- the backend ---------------------------------------------------------------------------------------------
 
     def _make_backend(self) -> Backend:
-        """Make the environments, where the class has them stepped."""
+        """Make the backend of this class, which makes the environments."""
         raise NotImplementedError
 
     @exclusive("start")
@@ -203,9 +203,9 @@ class BatchedEnv(EnvBase):
         try:
             row = self._adopt(backend.reports)
             if row is not None:
-                # What goes to a device goes there as one block.
+                # Data for a device is copied there as one block.
                 storage, flags = backend.attach(row, self.num_workers, staged=not is_host(self.device))
-                # Rows say what they read of the root; for others a step is a function of all of it.
+                # Array environments declare what they read of the root; others may read all of it.
                 read = [key for one in backend.reports for key in one.carried or ()] if self._on_arrays else None
                 self._rows = BatchRows(self, storage, flags, read)
                 loose = LooseEntries(self._layout.loose, self.num_workers, on_arrays=self._on_arrays)
@@ -216,7 +216,7 @@ class BatchedEnv(EnvBase):
 
     @property
     def _shutdown_timeout(self) -> float:
-        """Seconds that environments may take to close."""
+        """Seconds that the environments have to close."""
         return SHUTDOWN_TIMEOUT
 
     def _run(
@@ -268,14 +268,14 @@ class BatchedEnv(EnvBase):
             self._backend.check(type(self).__name__)
 
     def after_error(self, error: BaseException) -> None:
-        """Close what an error has stopped; a batch that another thread has closed raises ClosedError instead."""
+        """Close the batch if the error has stopped its backend; raise ClosedError if another thread has closed it."""
         if self._backend is not None and self._backend.stopped:
             self._stop()
         if self.is_closed and isinstance(error, Exception):
             raise ClosedError(f"This {type(self).__name__} was closed by another thread while it ran.") from error
 
     def _stop(self, timeout: float | None = None) -> None:
-        """Close the environments. The backend stays until ``close``, to say that it was stopped."""
+        """Close the environments. The backend is kept until ``close``, so that errors can say that it was stopped."""
         backend = self._backend
         if backend is None:
             return
@@ -288,18 +288,18 @@ class BatchedEnv(EnvBase):
         self.row_writer_changed()
 
     def close(self, *, raise_if_closed: bool = False) -> None:
-        """Close the environments, and end what steps them. Calling it again does nothing.
+        """Close the environments and end their workers. Calling it again does nothing.
 
-        Where another thread is in a step, its end is waited for; what takes too long (5 s, or ``shutdown_timeout``) is
-        ended where workers do it, and raises a ClosedError there.
+        If another thread is in a step, ``close`` waits for the end of the step. If the step takes too long (5 s, or
+        ``shutdown_timeout``) and workers take it, they are killed, and the other thread gets a ClosedError.
 
         Args:
-            raise_if_closed: raise where it is closed already.
+            raise_if_closed: raise an error if the batch is closed already.
 
         Raises:
-            ClosedError: it is closed already and ``raise_if_closed`` is set.
-            StateError: an environment of this process does not come back from a step that another thread takes. It is
-                closed by the next ``close`` after that.
+            ClosedError: the batch is closed already and ``raise_if_closed`` is set.
+            StateError: another thread is in a step of an environment of this process, which does not return. Call
+                ``close`` again after the step.
         """
         super().close(raise_if_closed=raise_if_closed)
         in_use, backend = self.in_use, self._backend
@@ -314,7 +314,7 @@ class BatchedEnv(EnvBase):
     # -- steps and resets -----------------------------------------------------------------------------------------
 
     def _wants_gradients(self, tensordict: TensorDictBase) -> bool:
-        """Whether a step has to keep the graph of its inputs, which storage would cut."""
+        """Whether a step must keep the graph of its inputs, which is lost in storage."""
         if not self._differentiable or self._on_arrays or not torch.is_grad_enabled():
             return False
         return self._rows is not None and self._rows.require_grad(tensordict)
@@ -340,7 +340,7 @@ class BatchedEnv(EnvBase):
         return self._with_written(tensordict, following)
 
     def _with_written(self, tensordict: TensorDictBase, following: TensorDictBase) -> TensorDictBase:
-        """``following`` with the recurrent state that a policy has written: environments only pass it through."""
+        """Add the recurrent state that a policy has written under ``next`` to ``following``."""
         keys = self._layout.passed_through
         written = written_by_policy(tensordict, keys) if keys else None
         return following if written is None else following.update(written)
@@ -356,7 +356,7 @@ class BatchedEnv(EnvBase):
     ) -> TensorDictBase:
         self.start()
         masks = self.requested_masks(tensordict) if tensordict is not None else {}
-        # A mask at the root decides alone.
+        # If there is a mask at the root, it decides which rows are reset.
         deciding = [masks[()]] if () in masks else list(masks.values())
         rows = rows_of_masks(deciding) if masks else list(range(self.num_workers))
         own = self._rows
@@ -394,7 +394,7 @@ class BatchedEnv(EnvBase):
 
     @exclusive("step_and_maybe_reset")
     def _step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        # Environments on TensorDicts, on a device, or with states or groups of agents: rows are no faster, or no use.
+        # For environments without row steps: on TensorDicts, on a device, with states, groups of agents or text.
         self.check_open("step_and_maybe_reset")
         given = entries(tensordict) if type(tensordict) is TensorDict else tensordict.keys()
         if not self.is_validated("step") or "_step" in given or "next" in given:
@@ -446,7 +446,7 @@ class BatchedEnv(EnvBase):
         self.start()
         index = self.checked_rows(rows, "reset_at")
         own = self._rows
-        # Data that a reset depends on, and what a first reset is checked for, are left to the masks.
+        # Resets that depend on data, and the first reset, which is validated, take the general path with masks.
         if (
             own is None
             or not index.numel()
@@ -472,7 +472,7 @@ class BatchedEnv(EnvBase):
         rows: list[int] | None = None,
         arguments: list[dict[str, Any]] | None = None,
     ) -> tuple[Any, Any]:
-        """Exchange rows in messages; ``next`` and the following root."""
+        """Step or reset rows with messages; return ``next`` and the following root."""
         found = self._exchange(op, self._messages.to_envs(tensordict, rows, arguments))
         following, root = (
             part if part is None or self.device is None else part.to(self.device)
@@ -482,9 +482,9 @@ class BatchedEnv(EnvBase):
 
     @property
     def storage(self) -> Storage | None:
-        """Root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the first reset.
+        """Storage with root and ``("next", ...)`` rows ``[num_workers]`` of the last step; None before the start.
 
-        Actions are there where a worker, or a transform around the batch, reads them there.
+        It holds actions only if workers, or a transform around the batch, read them there.
         """
         return None if self._rows is None else self._rows.storage
 
@@ -528,7 +528,7 @@ class BatchedEnv(EnvBase):
             drawn.append(action if self.device is None else action.to(self.device))
         return stack_rows(drawn)
 
-    # -- the environments' own attributes -------------------------------------------------------------------------
+    # -- attributes of the environments --------------------------------------------------------------------------
 
     def find_elsewhere(self, name: str) -> Any:
         if name in self._ignored:
@@ -546,7 +546,7 @@ class BatchedEnv(EnvBase):
             index: a row, a slice, a list or tensor of rows, or a mask ``[num_workers]``.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: a row does not exist.
         """
         return BatchView(self, index)
 
@@ -555,13 +555,13 @@ class BatchedEnv(EnvBase):
 
         Args:
             index: rows, as for reading.
-            source: an environment for each row: one, a list of them, or a SerialEnv.
+            source: an environment for each row: a single environment, a list, or a SerialEnv.
 
         Raises:
             NotSupported: the environments do not define ``__setitem__``, or ``source`` is a ParallelEnv, whose
                 environments are in other processes.
-            SpecError: there are more or fewer of them than rows.
-            IndexError: there is no such row.
+            SpecError: the numbers of environments and rows differ.
+            IndexError: a row does not exist.
         """
         self.check_open("env[i] = other")
         self.base_state.uses.note()
@@ -575,25 +575,25 @@ class BatchedEnv(EnvBase):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """``{"worker0": state_dict of environment 0, ...}``.
 
-        Those of environments are as in any ``nn.Module``: parameters, buffers, and for a TransformedEnv what its
-        transforms hold. What an environment keeps in other attributes (a simulator, a counter, a generator) is not in
-        them, so that for most the dicts are empty: to have it there, register it as a buffer, or define
-        ``get_extra_state`` and ``set_extra_state`` in the environment's class.
+        The state of an environment is that of any ``nn.Module``: parameters, buffers, and for a TransformedEnv the
+        state of its transforms. Other attributes (a simulator, a counter, a generator) are left out, so most of these
+        dicts are empty. To include such an attribute, register it as a buffer, or define ``get_extra_state`` and
+        ``set_extra_state`` in the environment's class.
         """
         calls = [(args, kwargs)] * self.num_workers
         return {f"worker{row}": state for row, state in enumerate(self._ask(("state_dict",), calls))}
 
     def load_state_dict(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Restore what ``state_dict`` returned; or the state of one environment, in all.
+        """Restore a state that ``state_dict`` returned, or load the state of one environment into all of them.
 
         Raises:
-            SpecError: the rows of the state are not those of the batch.
+            SpecError: the state has other rows than the batch.
         """
         states = states_of_rows(state_dict, self.num_workers)
         self._ask(("load_state_dict",), [((state, *args), kwargs) for state in states])
 
     def __getstate__(self) -> dict[str, Any]:
-        """A batch travels as it was before its start, and is started anew where it arrives."""
+        """Pickle the batch as it was before its start; the copy starts at its first use."""
         state = {name: value for name, value in super().__getstate__().items() if name not in _OF_A_START}
         before: BaseState = state["base_state"]
         before.batch_size, before.device = torch.Size((self.num_workers,)), self._device_asked_for
@@ -612,7 +612,7 @@ class BatchedEnv(EnvBase):
     # -- life and specs -------------------------------------------------------------------------------------------
 
     def start(self) -> BatchedEnv:
-        """Make the environments, unless they are there."""
+        """Make the environments, if they are not made yet."""
         if not self._running:
             self.check_open("start")
             self._running = True
@@ -622,11 +622,11 @@ class BatchedEnv(EnvBase):
                 self._running = False
                 raise
         elif self._backend is None:
-            self.check_open("start")  # another thread has closed it a moment ago
+            self.check_open("start")  # another thread has just closed it
         return self
 
     def update_kwargs(self, kwargs: Any) -> None:
-        """Change arguments of the factories: one dict for all, or a list with one for each. Before the start only.
+        """Change arguments of the factories, with one dict for all or a list of dicts. Only before the start.
 
         Raises:
             StateError: the environments have been made.
@@ -649,43 +649,43 @@ class BatchedEnv(EnvBase):
         return self._running or self.is_closed
 
     def _described(self) -> BaseState:
-        """The state with what the environments say of themselves, which are made if need be."""
+        """Return the state with the specs of the environments, which are made if necessary."""
         if not self._is_described:
             self.start()
         return self.base_state
 
     @property
     def batch_size(self) -> torch.Size:
-        """``[num_workers]``, and the environments' own batch size behind it. Makes the environments, if need be."""
+        """``[num_workers]``, followed by the batch size of each environment. Makes the environments if necessary."""
         return self._described().batch_size
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
-        raise NotSupported("The batch size of a batch is the number of its environments and theirs.")
+        raise NotSupported("The batch size of a batch follows from its environments and cannot be set.")
 
     @property  # type: ignore[misc]
     def device(self) -> torch.device | None:
-        """Where data comes out: as asked for, otherwise where all environments are. Makes these, if need be."""
+        """The requested device of the data, or else that of all environments. Makes them if necessary."""
         return self.base_state.device or self._described().device
 
     @property
     def supports_set_state(self) -> bool:
-        """Whether all environments can begin at the state in their data. Makes them, if need be."""
+        """Whether all environments can be reset to the state in their data. Makes them if necessary."""
         self._described()
         return self._supports_set_state
 
     @property
     def passed_through_keys(self) -> tuple[Any, ...]:
-        """Keys of states that the environments copy from the root to ``next``, unless a policy has written them there.
+        """Keys of states that environments copy from the root to ``next``, unless a policy has written them there.
 
-        Makes the environments, if need be.
+        Makes the environments if necessary.
         """
         self._described()
         return self._layout.passed_through
 
     @property
     def env_info_spec(self) -> Composite:
-        """What ``reset(env_info=...)`` may be given for each row, as the environments say."""
+        """The spec of the ``env_info`` that ``reset`` takes for each row."""
         self._described()
         return super().env_info_spec
 
@@ -694,7 +694,7 @@ class BatchedEnv(EnvBase):
         self.base_state.env_info_spec = spec
 
     def to(self, device: Any) -> BatchedEnv:  # type: ignore[override]
-        """Let data come out on ``device`` from now on; the environments stay where they are."""
+        """Return data on ``device`` from now on; the environments keep their devices."""
         if not self._running:
             self.base_state.device = torch.device(device)
             return self
@@ -709,7 +709,7 @@ class BatchedEnv(EnvBase):
         return self.base_state.specs[kind]
 
     def _adopt(self, reports: list[EnvReport]) -> Composite | None:
-        """Take over what the environments say; the spec of a row of storage, None where data travels in messages."""
+        """Take over the reports of the environments; return the spec of a row of storage, or None to use messages."""
         layout = BatchLayout(reports)
         self.base_state.batch_size = torch.Size((self.num_workers, *layout.size))
         if self.base_state.device is None:
@@ -724,14 +724,14 @@ class BatchedEnv(EnvBase):
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         if seed is not None:
-            next_seed(seed)  # which says what is no seed, before anything starts
+            next_seed(seed)  # raises if this is not a seed, before anything starts
         self.start()
         self.seed_actions(seed)
         return self._seed_chain(list(range(self.num_workers)), seed, static_seed)
 
     @exclusive("set_seed")
     def _seed_chain(self, rows: list[int], seed: int | None, static_seed: bool) -> int | None:
-        """Seed rows one after another, each with the seed that follows; returns the next one."""
+        """Seed rows one after another, each with the next seed of the chain; return the seed after the last."""
         seeds: dict[int, Any] = {}
         for row in rows:
             seeds[row] = seed

@@ -1,4 +1,4 @@
-"""What environments say of themselves before they are made into a batch, and how rows are laid out from it."""
+"""Reports of environments to their batch, and the layout of the batch that follows from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ __all__ = ["BatchLayout", "EnvReport", "make_envs", "report"]
 
 @dataclass(frozen=True)
 class EnvReport:
-    """One environment, as its batch needs to know it: specs, batch size, device, what it is able to.
+    """Specs, batch size, device and abilities of one environment, for its batch.
 
     Attributes:
-        carried: entries of the root that a step reads beside the action; None for all of it, on TensorDicts.
-        passed_through: states that it passes through, see :attr:`EnvBase.passed_through_keys`.
-        handed_on: the entries of ``carried`` that a step copies to ``next`` unchanged.
+        carried: keys of the root that a step reads beside the action; None if the environment steps on TensorDicts and
+            may read all of it.
+        passed_through: keys of states that it passes through, see :attr:`EnvBase.passed_through_keys`.
+        handed_on: the keys in ``carried`` that a step copies to ``next`` unchanged.
         reads_root: whether a step may read any entry of the root, the action included.
         flags_every_step: whether done entries may change in a step that ends no row.
         chooses_random_actions: whether it overrides ``rand_action``.
@@ -54,7 +55,7 @@ class EnvReport:
 
 
 def report(env: EnvBase) -> EnvReport:
-    """Describe an environment; the specs are copies that nothing else refers to."""
+    """Return the report of an environment, with copies of its specs."""
     env.settle_reward_spec()
     writer = writer_of_one(env)
     layout = None if writer is None else writer.layout
@@ -76,14 +77,14 @@ def report(env: EnvBase) -> EnvReport:
 
 
 def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBase]:
-    """Call each factory; close what was made where one of them raises.
+    """Call each factory; if one raises, close the environments that were made.
 
     Args:
-        factories: one for each row.
-        first_row: row of the first.
+        factories: a factory for each row.
+        first_row: the row of the first factory.
 
     Raises:
-        ItemError: a factory raised, or made something else.
+        ItemError: a factory raised, or returned something else than an environment.
     """
     envs: list[EnvBase] = []
     for row, make in enumerate(factories, first_row):
@@ -91,7 +92,7 @@ def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBas
             env = make()
             if not isinstance(env, EnvBase):
                 raise SpecError(
-                    f"The factory of environment {row} returned {type(env).__name__}, which is no steppe environment. "
+                    f"The factory of environment {row} returned {type(env).__name__}, not a steppe environment. "
                     "Wrap it first: for gymnasium GymWrapper(env), for other libraries see `steppe plugins`."
                 )
             env.check_in_batch()
@@ -104,21 +105,21 @@ def make_envs(factories: list[Callable[[], Any]], first_row: int) -> list[EnvBas
 
 
 class BatchLayout:
-    """How the data of some environments becomes the data of one batch.
+    """The layout of a batch: its specs, and the spec of one row of its storage.
 
     Args:
-        reports: one for each row.
+        reports: the report of each row.
 
     Attributes:
-        alike: whether all specs are equal. Unequal ones are stacked.
-        size: batch size that each environment has itself.
+        alike: whether the specs of all environments are equal. Unequal specs are stacked.
+        size: the batch size of each environment.
         specs: the batch's specs by kind, ``[n, *size]``.
         env_info: the batch's ``env_info_spec``.
-        device: where all of them are, or None.
+        device: the device of all environments; None if they differ.
         row: the spec of one row of storage; None if specs differ from row to row, or stack unequal ones.
         loose: the specs of the entries that have no place in storage, such as text, by kind and key.
-        masked: whether a row can be reset in parts, so that masks have a place in storage too.
-        passed_through: states that some of them pass through, see :attr:`EnvBase.passed_through_keys`.
+        masked: whether parts of a row can be reset, so that storage has masks too.
+        passed_through: keys of states that some environments pass through, see :attr:`EnvBase.passed_through_keys`.
         action_masks: the masks of the actions of all environments.
 
     Raises:
@@ -131,8 +132,8 @@ class BatchLayout:
         for i, other in enumerate(reports):
             if other.batch_size != first.batch_size:
                 raise NotSupported(
-                    f"Environments 0 and {i} have batch sizes {first.batch_size} and {other.batch_size}: the rows of a "
-                    "batch need equal ones. Put them into batches of their own."
+                    f"Environments 0 and {i} have batch sizes {first.batch_size} and {other.batch_size}: a batch "
+                    "needs equal ones. Make a separate batch for each batch size."
                 )
             if other.env_info != first.env_info:
                 raise NotSupported(f"Environments 0 and {i} differ in env_info_spec, and a batch has one for all.")
@@ -188,7 +189,7 @@ def _masks(spec: Composite) -> Composite:
 
 
 def _shapes(one: EnvReport) -> dict[str, Any]:
-    """Keys, shapes and dtypes: what decides whether rows fit the same storage."""
+    """Return keys, types, shapes and dtypes of the specs. Rows share a storage if these are equal."""
     return {
         kind: {
             key: None if leaf is None else (type(leaf), leaf.shape, leaf.dtype)

@@ -1,4 +1,4 @@
-"""BatchWriter: the environments of a batch as one row writer, wherever they are stepped."""
+"""BatchWriter: the row writer of all environments of a batch, for every backend."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter(RowWriter):
-    """Has the environments of a batch write rows of its storage.
+    """Steps the environments of a batch, which write the rows of its storage.
 
     Args:
-        batch: the batch; it holds this object, and is held weakly, so that a batch that is dropped is freed at once.
+        batch: the batch. It refers to this object, which keeps only a weak reference, so that an unused batch is freed
+            at once.
         backend: steps the environments.
         storage_rows: reads and writes the storage of the batch.
         layout: what each row holds.

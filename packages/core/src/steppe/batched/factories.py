@@ -1,4 +1,4 @@
-"""Factories: ids, callables, EnvCreators and lists of them, as callables that a worker can be given."""
+"""Factories of environments: ids, callables, EnvCreators and lists of them become callables for workers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class EnvCreator:
     Args:
         create_env_fn: a callable that makes an environment, or an id.
         create_env_kwargs: keyword arguments for it.
-        share_memory: taken for programs written for TorchRL, with a warning, and without an effect: workers share no
-            state of an environment.
+        share_memory: an argument of TorchRL, without an effect and with a warning: workers do not share the state of an
+            environment.
         **kwargs: more keyword arguments for it.
     """
 
@@ -44,35 +44,35 @@ class EnvCreator:
         self._state: dict[str, Any] | None = None
 
     def make_variant(self, **kwargs: Any) -> EnvCreator:
-        """A factory with some arguments changed; this one stays as it is."""
+        """Return a copy of this factory with some arguments changed."""
         variant = EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs})
         variant._state = self._state
         return variant
 
     @property
     def meta_data(self) -> EnvMetaData:
-        """Specs, batch size, device and keys of an environment that is made, looked at and closed, each time anew."""
+        """Specs, batch size, device and keys of an environment. Each access makes an environment and closes it."""
         return get_env_metadata(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``load_state_dict`` was given; otherwise the state of an environment that is made, asked and closed."""
+        """Return the state passed to ``load_state_dict``, or else that of an environment made for this and closed."""
         if self._state is not None:
             return self._state
         with self() as env:
             return dict(env.state_dict())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let every environment that is made from now on begin with this state."""
+        """Load this state into every environment that is made from now on."""
         self._state = dict(state_dict)
 
     def share_memory(self, state_dict: dict[str, Any]) -> None:
-        """Do nothing but say so, once."""
+        """Do nothing but warn, once: workers do not share the state of an environment."""
         ignored_argument(
             "EnvCreator", "share_memory()", "each worker has its own environment and its state", kind="method"
         )
 
     def init_(self) -> EnvCreator:
-        """Do nothing, and return this factory: what TorchRL prepares here is found out when environments are made."""
+        """Do nothing and return this factory. TorchRL reads metadata here, steppe when it makes environments."""
         return self
 
     def __call__(self, **kwargs: Any) -> Any:
@@ -106,26 +106,26 @@ def as_factory(value: Any) -> Callable[..., Any]:
 
 
 def each_of(create_env_fn: Any, n: int, kwargs: Any) -> tuple[list[Any], list[dict[str, Any]]]:
-    """What makes each of ``n`` environments, and its arguments, from one for all or a list of them."""
+    """Return the factory and the arguments of each of ``n`` environments, from one for all or a list."""
     functions = list(create_env_fn) if isinstance(create_env_fn, (list, tuple)) else [create_env_fn] * n
     if len(functions) != n:
         raise SpecError(f"{n} environments need {n} factories, found {len(functions)}.")
     arguments = list(kwargs) if isinstance(kwargs, (list, tuple)) else [kwargs] * n
     if len(arguments) != n:
         raise SpecError(f"{n} environments need {n} create_env_kwargs, found {len(arguments)}.")
-    return functions, [dict(given or {}) for given in arguments]
+    return functions, [dict(kwargs or {}) for kwargs in arguments]
 
 
 def factories_of(functions: list[Any], arguments: list[dict[str, Any]]) -> list[Callable[[], Any]]:
-    """A callable without arguments for each environment."""
-    return [_with_arguments(function, given) for function, given in zip(functions, arguments, strict=True)]
+    """Return a callable without arguments for each environment."""
+    return [_with_arguments(function, kwargs) for function, kwargs in zip(functions, arguments, strict=True)]
 
 
 def given_envs(makers: list[Any]) -> list[Any]:
-    """Put a factory in the place of each environment that is there already.
+    """Replace environments in a list of factories by factories that return them.
 
     Raises:
-        SpecError: an environment is named twice, which two rows would step.
+        SpecError: the list has an environment twice, so that two rows would step it.
     """
     envs = [maker for maker in makers if isinstance(maker, EnvBase)]
     if len({id(env) for env in envs}) < len(envs):
@@ -137,8 +137,8 @@ def _itself(env: EnvBase) -> EnvBase:
     return env
 
 
-def _with_arguments(function: Any, given: dict[str, Any]) -> Callable[[], Any]:
+def _with_arguments(function: Any, kwargs: dict[str, Any]) -> Callable[[], Any]:
     if isinstance(function, str):
-        return env_factory(function, **given)
+        return env_factory(function, **kwargs)
     made = as_factory(function)
-    return partial(made, **given) if given else made
+    return partial(made, **kwargs) if kwargs else made

@@ -1,4 +1,4 @@
-"""What is true of each row of a batch, in memory that its workers may share."""
+"""Flags of the rows of a batch, in memory that the workers may share."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["Flags"]
 
 
 class Flags:
-    """What is true of each of ``n_rows`` rows.
+    """Boolean flags for each of ``n_rows`` rows.
 
     Args:
-        n_rows: how many rows.
+        n_rows: the number of rows.
         memory: ``nbytes(n_rows)`` bytes; by default memory of this process.
 
     Attributes:
-        active: rows that a partial command is for.
-        was_reset: rows that the last step-and-reset began anew.
-        informed: rows that were given an ``env_info``, which is in their storage.
+        active: rows that a command for some rows addresses.
+        was_reset: rows that the last step-and-reset has reset.
+        informed: rows with an ``env_info`` in storage for their next reset.
         loose: rows with a loose entry whose value the caller does not know.
     """
 
@@ -31,5 +31,5 @@ class Flags:
 
     @classmethod
     def nbytes(cls, n_rows: int) -> int:
-        """How much memory they take."""
+        """Return the size of their memory in bytes."""
         return cls.N * n_rows

@@ -1,4 +1,4 @@
-"""Arguments of TorchRL's batches that only choose how, and what is done here whatever they say."""
+"""Arguments of TorchRL's batches that have no effect, and what steppe does instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from steppe.arguments import ignored_argument, unknown_argument
 
 __all__ = ["IGNORED", "IGNORED_IN_ONE_PROCESS", "take_ignored"]
 
-#: Name to (the value that is read where none was given, what is done).
+#: Name to (default value when read, what steppe does instead).
 IGNORED: dict[str, tuple[Any, str]] = {
     "shared_memory": (True, "rows are in shared memory wherever processes need it"),
     "memmap": (False, "rows are in shared memory wherever processes need it"),
@@ -30,7 +30,7 @@ IGNORED: dict[str, tuple[Any, str]] = {
 }
 
 _NO_WORKERS = "a SerialEnv has no workers"
-#: What a SerialEnv does not choose either.
+#: Arguments of workers, which have no effect on a SerialEnv.
 IGNORED_IN_ONE_PROCESS: dict[str, tuple[Any, str]] = {
     "num_threads": (None, f"{_NO_WORKERS}, and torch keeps the threads that it has"),
     "num_sub_threads": (1, _NO_WORKERS),
@@ -38,23 +38,23 @@ IGNORED_IN_ONE_PROCESS: dict[str, tuple[Any, str]] = {
     "shutdown_timeout": (10.0, _NO_WORKERS),
 }
 
-# Of ParallelEnv alone, and more than a choice of how: who passes them wants processes.
+# Arguments of ParallelEnv that are errors for other classes: the caller expects processes.
 _OF_PROCESSES = ("num_processes", "step_timeout", "caller_share")
 
 
 def take_ignored(
     owner: type, given: dict[str, Any], ignored: dict[str, tuple[Any, str]], known: Iterable[str]
 ) -> dict[str, Any]:
-    """Warn of arguments that have no effect, and return them.
+    """Warn about arguments that have no effect, and return them.
 
     Args:
-        owner: the class that was given them.
+        owner: the class that the caller passes them to.
         given: name to value.
-        ignored: those that the class takes without an effect.
-        known: those that have one, to be suggested for a name that does not exist.
+        ignored: the arguments that the class takes without an effect.
+        known: the arguments with an effect, as suggestions for a name that does not exist.
 
     Raises:
-        TypeError: there is no such argument.
+        TypeError: an argument does not exist.
     """
     for name in given:
         if name not in ignored:

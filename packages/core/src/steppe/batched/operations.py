@@ -1,4 +1,4 @@
-"""What a batch asks of its environments, the same for whoever carries it out: this process, processes, threads."""
+"""Operations of a batch on its environments, shared by all backends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = [
     "seed_rows",
 ]
 
-# Orders to workers are numbers, and so are these everywhere.
+# Numbers, because orders to workers are numbers.
 STEP, STEP_AND_RESET, RESET, RESET_ON_DATA, RESET_BY_MASKS = 1, 2, 3, 4, 5
 
 
 def perform(shard: Shard, op: int, rows: list[int] | None) -> int:
-    """Step or reset rows of storage, all of them where ``rows`` is None; returns how many ended and were reset."""
+    """Step or reset rows of storage, all of them if ``rows`` is None; return how many ended and were reset."""
     if rows is not None and not rows:
-        return 0  # the rows of a partial step may all be another's
+        return 0  # another process may have all rows of a partial step
     if op in (STEP, STEP_AND_RESET):
         return shard.step(rows, reset=op == STEP_AND_RESET)
     every = list(range(len(shard.envs)))
@@ -36,7 +36,7 @@ def perform(shard: Shard, op: int, rows: list[int] | None) -> int:
 
 
 def has_arguments(op: int, data: dict[int, Any]) -> bool:
-    """Whether rows are reset with arguments of the caller's, which an environment may refuse: a batch survives that."""
+    """Whether the caller passes arguments for resets. If an environment refuses them, the batch stays usable."""
     return op == RESET and any(arguments.keys() - {"select_reset_only"} for _, arguments in data.values())
 
 
@@ -46,7 +46,7 @@ def ask_rows(envs: dict[int, Any], path: tuple[str, ...], calls: dict[int, Any])
 
 
 def seed_rows(envs: dict[int, Any], seeds: dict[int, Any]) -> None:
-    """Seed those environments that are named.
+    """Seed some environments.
 
     Raises:
         ItemError: an environment raised.

@@ -1,4 +1,4 @@
-"""ParallelEnv: a batch that worker processes step."""
+"""ParallelEnv: a batch in worker processes."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ class ParallelEnv(BatchedEnv):
 
     Workers are forked from a server that has torch and steppe loaded, is started by the first ParallelEnv, and ends
     with this process. The main script is not run again: no ``if __name__ == "__main__"`` is needed. Factories travel by
-    value, so lambdas and closures work. A worker is given the environment variables, ``sys.path``, the current folder,
+    value, so lambdas and closures work. A worker takes over environment variables, ``sys.path``, the current folder,
     warning filters, the default dtype, backends and hidden or registered plugins as they are when it starts.
 
     A step is one round trip: actions are written into shared memory, workers write rows and reset those that ended.
 
     Args:
-        num_workers: how many environments.
+        num_workers: the number of environments.
         create_env_fn: see :class:`BatchedEnv`.
-        num_processes: how many processes share them; one for each usable core by default.
+        num_processes: the number of processes that share them (default: one for each usable core).
         step_timeout: seconds that a step or reset of the workers may take; None for no limit.
         mp_start_method: ``"forkserver"``, the same as None; ``"spawn"``: a new interpreter for each worker, seconds
             slower; ``"fork"``: copies of this process as it is, without its threads.
         caller_share: this process is one of ``num_processes``: it steps the first environments itself while it waits.
-            The fastest way where steps are short and all take as long. What those environments do to a process
-            (crash, hang, print) they do to this one, and ``step_timeout`` does not cover them.
-        num_threads: threads that torch uses in this process from the start of the workers on; None leaves them as they
-            are.
-        num_sub_threads: threads that torch uses in each worker. More than one cannot be had with
-            ``mp_start_method="fork"``, where torch may hang.
+            This is the fastest choice if steps are short and take equally long. If one of these environments crashes,
+            hangs or prints, it does so in this process, and ``step_timeout`` does not cover it.
+        num_threads: threads that torch uses in this process once the workers start; None leaves the number
+            unchanged.
+        num_sub_threads: threads that torch uses in each worker. More than one is refused with
+            ``mp_start_method="fork"``, because torch may hang.
         shutdown_timeout: seconds that ``close`` gives environments to close themselves; then their workers are killed.
             Also the seconds that workers have to finish a step that Ctrl-C interrupts.
         **kwargs: for :class:`BatchedEnv`.
 
     Raises:
-        WorkerError: an environment raised, with the traceback, worker and environment, or its process ended. The other
-            workers are stopped too; ``close`` is all that is left to call.
+        WorkerError: an environment raised (the error has its traceback, worker and environment), or its process ended.
+            All workers are stopped; the batch can only be closed then.
         WorkerTimeout: ``step_timeout`` passed.
         ClosedError: a use after such an error.
         NotSupported: this system has no worker processes.
@@ -89,8 +89,8 @@ class ParallelEnv(BatchedEnv):
 
         Args:
             **kwargs: ``num_processes``, ``step_timeout``, ``mp_start_method``, ``caller_share``, ``num_threads``,
-                ``num_sub_threads``, ``shutdown_timeout``, as in the constructor; and those that have no effect, with
-                a warning.
+                ``num_sub_threads``, ``shutdown_timeout``, as in the constructor; arguments without an effect
+                give a warning.
 
         Returns:
             The batch itself.
@@ -98,7 +98,7 @@ class ParallelEnv(BatchedEnv):
         Raises:
             StateError: the workers have started.
             SpecError: a value is wrong; the batch stays as it was.
-            TypeError: there is no such argument.
+            TypeError: an argument does not exist.
         """
         self._check_not_started("configure_parallel")
         others = {name: value for name, value in kwargs.items() if name not in _OF_WORKERS}
@@ -128,12 +128,12 @@ class ParallelEnv(BatchedEnv):
 
     @property
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers; empty before the start and after the end."""
+        """Process ids of the workers; empty before the start and after ``close``."""
         return worker_pids(self)
 
 
 def worker_pids(batch: BatchedEnv) -> list[int]:
-    """Process ids of the workers of a batch that has some."""
+    """Return the process ids of the workers of a batch with worker processes."""
     backend = batch._backend
     return backend.pool.pids if backend is not None and not backend.stopped else []
 
@@ -148,10 +148,10 @@ def _settings(
     shutdown_timeout: float,
     **others: Any,
 ) -> dict[str, Any]:
-    """What the constructor was given of the workers of ``n`` environments, with ``num_processes`` worked out.
+    """Validate the settings of the workers of ``n`` environments, and return them with ``num_processes`` filled in.
 
     Raises:
-        SpecError: a value is wrong, or contradicts another.
+        SpecError: a value is wrong, or contradicts another value.
         NotSupported: this system has no worker processes.
     """
     mp_start_method = check_method(mp_start_method)

@@ -1,4 +1,4 @@
-"""Data out of storage, as copies that no later step changes, on the host or on a device."""
+"""Copies of data in storage, which later steps do not change, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class HostReadout:
     """Copies leaves of a storage to fresh memory of this process.
 
     Args:
-        storage: where from.
-        keys: key of the result to key in storage.
-        spec: nests the result, ``[n, ...]``.
-        device: what the result claims as its device, CPU or None.
+        storage: the storage.
+        keys: keys of the result, to keys in storage.
+        spec: the spec of the result, ``[n, ...]``.
+        device: the device of the result, CPU or None.
 
     Attributes:
-        keys: those of the result.
-        flat: whether all of them are names at the root.
+        keys: the keys of the result.
+        flat: whether no key is nested.
     """
 
     def __init__(self, storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> None:
@@ -46,7 +46,7 @@ class HostReadout:
         self._builders: dict[int, TensorDictBuilder] = {}
 
     def take(self, rows: Any = None) -> dict[Any, torch.Tensor]:
-        """Copy the leaves; of some rows where ``rows``, ``[k]`` int64 numpy, says which."""
+        """Copy the leaves, of all rows or of ``rows``, ``[k]`` int64 numpy."""
         if rows is not None:
             flat = {key: torch.from_numpy(array[rows]) for key, array in self._arrays}
             flat.update((key, tensor[torch.from_numpy(rows)]) for key, tensor in self._tensors)
@@ -57,13 +57,13 @@ class HostReadout:
         return flat
 
     def build(self, flat: dict[Any, torch.Tensor]) -> TensorDict:
-        """Make the TensorDict of what ``take`` returned, which from then on is a part of it."""
+        """Build the TensorDict of a result of ``take``, which it takes over."""
         if self.flat:
             return build_td(flat, self.batch_size, self.device)
         return self._builder(flat)
 
     def some(self, rows: np.ndarray[Any, Any], flat: dict[Any, torch.Tensor] | None = None) -> TensorDict:
-        """Make a TensorDict of some rows, of what ``take(rows)`` has returned where that was called already."""
+        """Build a TensorDict of some rows, from ``flat`` if it is the result of ``take(rows)``."""
         n = len(rows)
         builder = self._builders.get(n)
         if builder is None:
@@ -72,11 +72,11 @@ class HostReadout:
         return builder(self.take(rows) if flat is None else flat)
 
     def begun(self, flat: dict[Any, torch.Tensor], was_reset: np.ndarray[Any, Any]) -> dict[Any, torch.Tensor]:
-        """Return the entries of the next root, in memory of their own.
+        """Return the entries of the next root, in new memory.
 
         Args:
-            flat: what ``take`` of the readout given to :meth:`set_base` has returned for this step.
-            was_reset: ``[n]`` bool, the rows that begin an episode; they have the data of this readout.
+            flat: the result of ``take`` in this step, of the readout passed to :meth:`set_base`.
+            was_reset: ``[n]`` bool, the rows that begin an episode; their data is that of this readout.
         """
         out = begun(self._begun, was_reset.nonzero()[0].tolist())
         for key, tensor in self._tensors:
@@ -84,18 +84,18 @@ class HostReadout:
         return out
 
     def set_base(self, base: HostReadout, known_false: Iterable[Any] = ()) -> None:
-        """Say where the other rows of :meth:`begun` come from.
+        """Set the readout that the other rows of :meth:`begun` come from.
 
         Args:
-            base: has the other rows; its storage is unchanged since the step.
-            known_false: entries that are False in all rows then, so that nothing has to be copied.
+            base: the readout of the other rows; its storage must not change between the step and :meth:`begun`.
+            known_false: entries that are False in all rows, so that they need no copy.
         """
         arrays, known = dict(base._arrays), set(known_false)
         self._begun = [(key, array, None if key in known else arrays[key]) for key, array in self._arrays]
 
 
 class StagedReadout(HostReadout):
-    """Moves leaves of a storage to a device: one transfer of the block that they are in, and views of it.
+    """Moves leaves of a storage to a device, with one transfer of the block that holds them.
 
     The storage needs one block of memory (any kind but ``"plain"``). For a GPU the block is page-locked.
     """
@@ -114,7 +114,7 @@ class StagedReadout(HostReadout):
             storage.pin()
 
     def take(self, rows: Any = None) -> dict[Any, torch.Tensor]:
-        # Not asynchronous: the next command to the workers may overwrite the block.
+        # Not asynchronous, because the next command to the workers may overwrite the block.
         block = self._block.to(self.device, copy=True)
         flat = {key: block[at : at + nbytes].view(dtype).view(shape) for key, at, nbytes, dtype, shape in self._places}
         if rows is None:
@@ -128,15 +128,15 @@ class StagedReadout(HostReadout):
 
 
 def readout(storage: Storage, keys: dict[Any, Any], spec: Composite, device: torch.device | None) -> HostReadout:
-    """The readout for a device: staged, unless it is the host itself."""
+    """Return a readout for a device: staged for a GPU, otherwise on the host."""
     return (HostReadout if is_host(device) else StagedReadout)(storage, keys, spec, device)
 
 
 def _mask_like(rows: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """A mask of rows ``[n]``, with as many dimensions as a tensor."""
+    """Return a mask of rows ``[n]`` with as many dimensions as a tensor."""
     return rows.view((-1,) + (1,) * (tensor.ndim - 1))
 
 
 def is_host(device: torch.device | None) -> bool:
-    """Whether data that goes there stays in this process's memory."""
+    """Return whether data for this device stays in the memory of this process."""
     return device is None or device.type == "cpu"

@@ -1,4 +1,4 @@
-"""SerialEnv: a batch that is stepped in the caller's process."""
+"""SerialEnv: a batch in the caller's process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["SerialEnv"]
 class SerialEnv(BatchedEnv):
     """A batch whose environments are stepped one after another, in this process.
 
-    What an environment raises arrives as it was raised, with a note that names the environment. Gradients pass through
-    environments that let them pass, from observations and rewards back to actions that require them. See
+    An exception of an environment reaches the caller unchanged, with a note that names the environment. Gradients flow
+    through differentiable environments, from observations and rewards back to actions that require them. See
     :class:`BatchedEnv` for the arguments.
     """
 
@@ -27,7 +27,7 @@ class SerialEnv(BatchedEnv):
 
         Raises:
             StateError: the environments have been made.
-            TypeError: there is no such argument.
+            TypeError: an argument does not exist.
         """
         self._check_not_started("configure_parallel")
         given = take_ignored(type(self), kwargs, self._ignored, [])

@@ -1,4 +1,4 @@
-"""Shard: the environments of a batch that one process steps, each of which writes its row of one storage."""
+"""Shard: the environments of a batch that are in one process."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ __all__ = ["Shard"]
 
 
 class Shard:
-    """The environments of a batch that one process steps and resets; each writes its row.
+    """Steps and resets the environments of a batch that are in one process; each writes its row of storage.
 
-    Environments that write rows of arrays, and are alike, are stepped by one loop; others one by one.
+    Array environments of one class are stepped by one loop, other environments one by one.
 
     Args:
         envs: the environments.
         storage: ``[n]`` rows of root and ``("next", ...)`` leaves.
-        flags: of all ``n`` rows.
-        first_row: row of the first environment.
-        words: where to note the row that is at work, counted from 1, for whoever finds this process gone.
-        at: index of that word.
+        flags: the flags of all ``n`` rows.
+        first_row: the row of the first environment.
+        words: the control block, in which the shard notes the row that it steps, counted from 1. If the process ends,
+            its caller reads there which environment was at work.
+        at: the index of that word.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class Shard:
         self.progress = Progress(words, at, first_row)
         part = slice(first_row, first_row + len(envs))
         self.was_reset, self.informed = flags.was_reset[part], flags.informed[part]
-        self._marked = True  # whether a row may be marked as reset
-        self._tells = any(key[0] == "env_info" for key in storage.arrays)
+        self._marked = True  # whether `was_reset` may have a True
+        self._has_infos = any(key[0] == "env_info" for key in storage.arrays)
         self._infos = [
             {key[1]: array[row, ...] for key, array in storage.arrays.items() if key[0] == "env_info"}
             for row in range(part.start, part.stop)
@@ -68,15 +69,15 @@ class Shard:
         """Begin episodes, in the root rows.
 
         Args:
-            rows: which.
-            on_data: from the state that they hold, and only what their masks name.
-            by_masks: only what their masks name.
+            rows: the rows.
+            on_data: begin at the state in the row, and reset only what the row's masks select.
+            by_masks: reset only what the row's masks select.
         """
         if self.loose is not None:
             self.loose.begin()
         try:
             for part, at, first in self._split(rows):
-                part.reset(at, self._told(at, first), on_data=on_data, by_masks=by_masks)
+                part.reset(at, self._infos_at(at, first), on_data=on_data, by_masks=by_masks)
         except Exception as error:
             raise ItemError(self.progress.row, "reset") from error
 
@@ -85,16 +86,16 @@ class Shard:
         part = self.parts[0]
         return part.loop.writer.decoder_of_rows() if len(self.parts) == 1 and isinstance(part, _Looped) else None
 
-    def step(self, rows: list[int] | None = None, *, reset: bool = False, natives: list[Any] | None = None) -> int:
-        """Act; with ``reset`` also begin anew where an episode ended.
+    def step(self, rows: list[int] | None = None, *, reset: bool = False, decoded: list[Any] | None = None) -> int:
+        """Step rows, and reset those that end if ``reset`` is set.
 
         Args:
-            rows: which; None for all.
-            reset: as above.
-            natives: actions of all rows that were decoded already, by :meth:`decoder`; by default those in storage.
+            rows: the rows; None for all.
+            reset: whether rows that end begin a new episode.
+            decoded: decoded actions of all rows, from :meth:`decoder`; by default the shard decodes those in storage.
 
         Returns:
-            How many were reset.
+            How many rows were reset.
         """
         n, doing = 0, "step"
         if reset and self._marked:
@@ -104,12 +105,12 @@ class Shard:
         try:
             for part, at, first in self._whole if rows is None else self._split(rows):
                 doing = "step"
-                told = self._told(None if rows is None else at, first) if self._tells else None
-                ended = part.step(at, told, reset=reset, natives=natives)
+                infos = self._infos_at(None if rows is None else at, first) if self._has_infos else None
+                ended = part.step(at, infos, reset=reset, decoded=decoded)
                 n += len(ended)
                 if reset and ended:
                     doing = "reset"
-                    part.begin_anew(ended, self._told(ended, first))
+                    part.begin_anew(ended, self._infos_at(ended, first))
                     self._marked = True
                     for row in ended:
                         self.was_reset[first + row] = True
@@ -118,14 +119,14 @@ class Shard:
         return n
 
     def _split(self, rows: list[int]) -> list[tuple[Any, Any, int]]:
-        """Which rows of which part; rows of a part are counted from its first."""
+        """Return which rows of which part are meant; rows of a part are counted from its first row."""
         if len(self.parts) == 1:
             return [(self.parts[0], rows, 0)]
         return [(self.parts[row], [0], row) for row in rows]
 
-    def _told(self, at: Sequence[int] | None, first: int) -> list[dict[str, Any] | None] | None:
-        """What the rows of a part are given at a reset; None for nothing to any of them."""
-        if not self._tells or not self.informed.any():
+    def _infos_at(self, at: Sequence[int] | None, first: int) -> list[dict[str, Any] | None] | None:
+        """Return the ``env_info`` of rows of a part for a reset; None if none of them has one."""
+        if not self._has_infos or not self.informed.any():
             return None
         if at is None:
             at = range(len(self.envs) if len(self.parts) == 1 else 1)
@@ -140,7 +141,7 @@ def _writes_rows(envs: list[Any]) -> bool:
 
 
 class _Looped:
-    """Rows that one loop steps."""
+    """The rows of array environments that one loop steps."""
 
     def __init__(
         self,
@@ -163,25 +164,25 @@ class _Looped:
         self.decode = writer.decode
         self.actions = {key: arrays[key][part] for key in layout.action_keys}
 
-    def step(self, at: list[int] | None, told: Any, *, reset: bool, natives: list[Any] | None = None) -> list[int]:
-        if natives is None:
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: list[Any] | None = None) -> list[int]:
+        if decoded is None:
             actions = self.actions
             if at is not None:
                 index = np.asarray(at, np.int64)
                 actions = {key: rows[index] for key, rows in actions.items()}
-            natives = self.decode(actions)
-        ended = self.loop.step(natives, at)
+            decoded = self.decode(actions)
+        ended = self.loop.step(decoded, at)
         return [row for row, _, _ in ended] if ended else []
 
-    def begin_anew(self, rows: list[int], told: Any) -> None:
-        self.loop.reset(rows, told)
+    def begin_anew(self, rows: list[int], infos: Any) -> None:
+        self.loop.reset(rows, infos)
 
-    def reset(self, at: list[int], told: Any, *, on_data: bool, by_masks: bool) -> None:
-        self.loop.reset(at, told)
+    def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
+        self.loop.reset(at, infos)
 
 
 class _OnTensorDicts:
-    """One row of an environment that steps on TensorDicts."""
+    """The row of an environment that steps on TensorDicts."""
 
     def __init__(self, env_row: TensorDictRow, progress: Progress, row: int) -> None:
         self.env_row, self.progress, self.row = env_row, progress, row
@@ -190,19 +191,19 @@ class _OnTensorDicts:
     def _at_work(self) -> None:
         self.progress.words[self.progress.at] = self.progress.base + self.row
 
-    def step(self, at: list[int] | None, told: Any, *, reset: bool, natives: None = None) -> list[int]:
+    def step(self, at: list[int] | None, infos: Any, *, reset: bool, decoded: None = None) -> list[int]:
         self._at_work()
-        self.root = self.env_row.step(reset=reset, partial=at is not None, informed=_is_told(told))
+        self.root = self.env_row.step(reset=reset, partial=at is not None, informed=_has_info(infos))
         return [0] if self.root is not None else []
 
-    def begin_anew(self, rows: list[int], told: Any) -> None:
+    def begin_anew(self, rows: list[int], infos: Any) -> None:
         root, self.root = self.root, None
         self.env_row.begin_anew(root)
 
-    def reset(self, at: list[int], told: Any, *, on_data: bool, by_masks: bool) -> None:
+    def reset(self, at: list[int], infos: Any, *, on_data: bool, by_masks: bool) -> None:
         self._at_work()
-        self.env_row.reset(on_data=on_data, by_masks=by_masks, informed=_is_told(told))
+        self.env_row.reset(on_data=on_data, by_masks=by_masks, informed=_has_info(infos))
 
 
-def _is_told(told: Any) -> bool:
-    return told is not None and told[0] is not None
+def _has_info(infos: Any) -> bool:
+    return infos is not None and infos[0] is not None

@@ -1,4 +1,4 @@
-"""The state of a batch's environments: what ``load_state_dict`` and ``env[i] = other`` put into them."""
+"""States of the environments of a batch, for ``load_state_dict`` and ``env[i] = other``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["put_states", "states_of_rows"]
 
 
 def states_of_rows(state_dict: dict[str, Any], n: int) -> list[dict[str, Any]]:
-    """The state of each of ``n`` environments, from that of a batch, or of one environment for all.
+    """Divide the state of a batch among ``n`` environments; the state of one environment is used for all.
 
     Raises:
-        SpecError: the rows of the state are not those of the batch.
+        SpecError: the state has other rows than the batch.
     """
     if not any(str(key).startswith("worker") for key in state_dict):
         return [state_dict] * n
@@ -46,7 +46,7 @@ def put_states(batch: BatchedEnv, rows: list[int], source: Any) -> None:
 
 
 def _sources(source: Any) -> list[Any]:
-    """The environments whose states are taken: of a list, of a SerialEnv, or the one that is given."""
+    """Return the source environments: those of a list or a SerialEnv, or a single environment."""
     from steppe.batched.base import BatchedEnv
 
     if isinstance(source, (list, tuple)):

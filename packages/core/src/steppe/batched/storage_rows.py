@@ -1,4 +1,4 @@
-"""The rows of a batch in its storage: what a step is given goes in, and what it gives comes out."""
+"""Rows of a batch in its storage: write the inputs of a step, copy its results out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["WRITTEN", "BatchRows", "rows_of_masks"]
 
 _Tensor = torch.Tensor
 
-#: Stands for library actions that workers read in storage: they have been written there.
+#: Stands in for decoded actions: the actions are in storage, where workers read them.
 WRITTEN: Any = ()
 
 
@@ -27,14 +27,14 @@ class BatchRows:
     """Writes the inputs of steps and resets into storage, and copies their data out of it.
 
     Args:
-        batch: whose specs they follow.
+        batch: the batch, for its specs.
         storage: ``[n]`` rows of root and ``("next", ...)`` leaves.
-        flags: of these rows.
-        read: what the environments read of the root beside the action; None where a step is a function of all of it.
+        flags: the flags of these rows.
+        read: keys of the root that the environments read beside the action; None if they may read all of it.
 
     Attributes:
         actions: for each action its key, the rule for it, the shape of all rows, and its array and tensor.
-        carried: for each other input its key, array and tensor.
+        carried: for each other input of a step its key, array and tensor.
         root_out: copies the root out.
         next_out: copies ``next`` out.
     """
@@ -64,7 +64,7 @@ class BatchRows:
         self.come_out(batch)
 
     def come_out(self, batch: EnvBase) -> None:
-        """Let data come out on the batch's device, from now on."""
+        """Copy data out to the batch's device from now on."""
         obs, done, reward = batch.observation_keys, batch.done_keys, batch.reward_keys
         root = union(batch.full_observation_spec, batch.full_done_spec)
         following = union(*(batch._full_spec(kind) for kind in OUTPUT_KINDS))
@@ -73,11 +73,11 @@ class BatchRows:
         self.root_out = readout(self.storage, keys, root, batch.device)
         keys = {key: below_next(key) for key in (*obs, *reward, *done) if below_next(key) in fixed}
         self.next_out = readout(self.storage, keys, following, batch.device)
-        # Of arrays, what has ended was reset, and what was reset has not ended.
+        # Array environments reset each row that has ended, so done entries of the next root are False.
         self.root_out.set_base(self.next_out, done if self._on_arrays else ())
 
     def write_inputs(self, tensordict: TensorDictBase, rows: Any = None) -> None:
-        """Write all that a step reads: actions, held against the rule for them, and what it depends on beside."""
+        """Validate the actions, and write them and the other inputs of a step."""
         self.write_action(tensordict, rows)
         if self.carried:
             self.write_carried(tensordict, rows)
@@ -97,18 +97,18 @@ class BatchRows:
             array[...] = action.tolist() if few else action.numpy()
         except (TypeError, RuntimeError):  # it requires a gradient, or is on a GPU
             return None
-        # Choices are checked where they are written, which is cheaper; the error names the rows.
+        # Choices are validated in storage, which is cheaper; the general path raises an error that names the rows.
         return WRITTEN if allows is None or bool(allows(array)) else None
 
     def write_action(self, tensordict: TensorDictBase, rows: Any = None) -> None:
-        """Write actions into storage, after holding them against the rule for actions."""
+        """Validate the actions and write them into storage."""
         level = entries(tensordict) if type(tensordict) is TensorDict else None
         for key, rule, whole, array, tensor in self.actions:
             value = level.get(key) if level is not None and type(key) is str else tensordict.get(key, None)
             if value is None:
                 raise missing_action(tensordict, key)
             if rows is None and type(value) is _Tensor and value.dtype is rule.dtype and value.shape == whole:
-                # What it chooses is looked at where it is written, which is cheaper.
+                # Choices are validated in storage, which is cheaper.
                 set_array(array, tensor, value)
                 if rule.allows is None or (array is not None and rule.allows(array)):
                     continue
@@ -118,12 +118,12 @@ class BatchRows:
             set_array(array, tensor, fitted, rows)
 
     def write_checked_action(self, tensordict: TensorDictBase) -> None:
-        """Write actions that have been held against the rule."""
+        """Write actions that were validated already."""
         for key, *_, array, tensor in self.actions:
             set_array(array, tensor, tensordict.get(key))
 
     def write_carried(self, tensordict: TensorDictBase, rows: Any = None) -> bool:
-        """Write what else a step or reset depends on; whether all of it was there."""
+        """Write the other inputs of a step or reset; return whether the data had all of them."""
         level = entries(tensordict) if type(tensordict) is TensorDict else None
         complete = True
         for key, array, tensor in self.carried:
@@ -134,23 +134,23 @@ class BatchRows:
             set_array(array, tensor, value, rows)
         return complete
 
-    def write_info(self, given: Any, rows: list[int], *, whole: bool) -> None:
-        """Note the ``env_info`` of rows to be reset: the one given, or for whole resets without one, none any more."""
+    def write_info(self, env_info: Any, rows: list[int], *, whole: bool) -> None:
+        """Write the ``env_info`` of rows to be reset; a whole reset without one drops the earlier ones."""
         if not self._info_keys:
             return
         at = np.asarray(rows, np.int64)
-        if given is None:
+        if env_info is None:
             if whole:
                 self.flags.informed[at] = False
             return
         for key in self._info_keys:
-            value = given.get(key)
+            value = env_info.get(key)
             part = value if value.shape[0] == len(rows) else value[torch.from_numpy(at)]
             set_array(self.storage.arrays.get(("env_info", key)), self.storage.tensors["env_info", key], part, at)
         self.flags.informed[at] = True
 
     def note_infos(self, at: Sequence[int], infos: Sequence[dict[str, Any] | None]) -> None:
-        """Note what rows are given at their next reset and those that follow, one dict or None for each row."""
+        """Write the ``env_info`` that rows get at each reset from now on, a dict or None for each row."""
         if not self._info_keys:
             return
         for row, info in zip(at, infos, strict=True):
@@ -160,7 +160,7 @@ class BatchRows:
                     self.storage.arrays["env_info", key][row] = info[key]
 
     def write_masks(self, masks: dict[Any, torch.Tensor]) -> None:
-        """Write the reset mask of each level, by its prefix; a level without one is reset whole."""
+        """Write the reset mask of each level, by prefix. A level without a mask is reset completely."""
         for prefix, target in self._reset_masks:
             assert target is not None
             mask = masks.get(prefix)
@@ -170,13 +170,13 @@ class BatchRows:
                 target.copy_(mask.reshape(mask.shape + (1,) * (target.ndim - mask.ndim)).expand(target.shape))
 
     def require_grad(self, tensordict: TensorDictBase) -> bool:
-        """Whether an input requires grad, whose graph storage would cut."""
+        """Return whether an input requires grad; its graph would be lost in storage."""
         values = [tensordict.get(key, None) for key, *_ in (*self.actions, *self.carried)]
         return any(value is not None and value.requires_grad for value in values)
 
 
 def rows_of_masks(masks: list[torch.Tensor]) -> list[int]:
-    """Rows of masks ``[n, ...]`` with a True in one of them."""
+    """Return the rows in which one of the masks ``[n, ...]`` has a True."""
     some = [mask.reshape(mask.shape[0], -1).any(-1) for mask in masks]
-    found: list[int] = torch.stack(some).any(0).nonzero().squeeze(-1).tolist()
-    return found
+    rows: list[int] = torch.stack(some).any(0).nonzero().squeeze(-1).tolist()
+    return rows

@@ -1,4 +1,4 @@
-"""A row on the tensordict path: an environment whose row of storage is read and written as a TensorDict."""
+"""TensorDictRow: the row of an environment that steps on TensorDicts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["TensorDictRow"]
 
 
 class TensorDictRow:
-    """Steps and resets one environment that has no array path.
+    """Steps and resets one environment on TensorDicts made of its row of storage.
 
     Args:
         env: the environment.
         storage: rows of root and ``("next", ...)`` leaves.
-        row: the one to read and write.
+        row: the row to read and write.
         loose: the entries without a place in storage; None if there are none.
         loose_row: the number of the row in ``loose``.
     """
@@ -45,7 +45,7 @@ class TensorDictRow:
             for key in dict.fromkeys((*obs, *reward, *done))
             if (view := views.get(below_next(key))) is not None
         ]
-        # A caller that sees something else in their place does not hand them back.
+        # The observations of the next root, in case the caller's data lacks them because a transform replaced them.
         self._carried = [(views[key], views[below_next(key)]) for key in obs if key in views]
 
     def _root(self, informed: bool) -> TensorDict:
@@ -56,15 +56,15 @@ class TensorDictRow:
         return td
 
     def step(self, *, reset: bool, partial: bool, informed: bool) -> TensorDict | None:
-        """Act.
+        """Step the environment.
 
         Args:
-            reset: whether what has ended will be reset.
-            partial: whether the row's own step mask holds.
-            informed: whether the row was given an ``env_info``.
+            reset: whether the caller resets what has ended.
+            partial: whether the step mask of the row applies.
+            informed: whether the row has an ``env_info``.
 
         Returns:
-            The next root, with masks of what has ended, for ``begin_anew``; None where nothing has.
+            The next root, with masks of what has ended, for ``begin_anew``; None if nothing has ended.
         """
         env = self.env
         td = self._root(informed)
@@ -80,11 +80,11 @@ class TensorDictRow:
         return root if env.any_done(root) else None
 
     def begin_anew(self, root: TensorDict) -> None:
-        """Reset what the masks in ``root`` name."""
+        """Reset what the masks in ``root`` select."""
         self._write(self.env.reset(root, select_reset_only=True), self._root_out, "root")
 
     def reset(self, *, on_data: bool, by_masks: bool, informed: bool) -> None:
-        """Begin an episode; with ``on_data`` from the row's data; with either, only what its masks name."""
+        """Begin an episode, at the state in the row if ``on_data``; either option resets only what its masks select."""
         env = self.env
         if on_data or by_masks:
             td = self._root(informed)
@@ -106,7 +106,7 @@ class TensorDictRow:
             if value.shape != target.shape:  # copy_ would repeat what is smaller
                 raise SpecError(
                     f"The entry {key!r} ({where}) of environment {self.row} must have shape {tuple(target.shape)}, as "
-                    f"its spec says, found {tuple(value.shape)}. check_env_specs(env) says more."
+                    f"its spec says, found {tuple(value.shape)}. check_env_specs(env) lists all differences."
                 )
             if value.dtype is not target.dtype:
                 raise SpecError(

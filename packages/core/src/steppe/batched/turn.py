@@ -1,4 +1,4 @@
-"""Turn: the lock of a pool, and waiting for what happens under it."""
+"""Turn: the lock of a pool, with a condition variable that Ctrl-C cannot corrupt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _T = TypeVar("_T")
 
 
 class Turn:
-    """A lock, and waiting for what happens under it: a condition variable that Ctrl-C leaves as it was.
+    """A lock with a condition variable that Ctrl-C cannot corrupt.
 
-    Ctrl-C inside ``threading.Condition.wait`` may come after the lock was let go of and before Python notes it: the
-    lock is then not held where the caller believes that it is.
+    Ctrl-C inside ``threading.Condition.wait`` may come between the release of the lock and the note that it was
+    released. The caller then believes that it holds a lock that it does not hold.
 
     Attributes:
-        lock: held by whoever reads or writes what it guards. Reentrant, because making environments asks for specs,
-            which makes environments; whoever waits holds it once.
+        lock: guards the state of the pool. It is reentrant, because making environments reads specs, and reading
+            specs makes environments. A thread that waits must hold it only once.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Turn:
         self._bells: list[threading.Lock] = []
 
     def let_go(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Call a function that waits, without the lock, which is held again afterwards. Ctrl-C ends the wait."""
+        """Release the lock, call a function that waits, and acquire the lock again. Ctrl-C ends the wait."""
         with uninterrupted() as block:
             self.lock.release()
             try:
@@ -39,7 +39,7 @@ class Turn:
                 self.lock.acquire()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Sleep until ``notify_all`` is called, without the lock.
+        """Release the lock and sleep until ``notify_all`` is called.
 
         Args:
             timeout: seconds to wait at most.
@@ -54,7 +54,7 @@ class Turn:
                 self._bells.remove(bell)
 
     def notify_all(self) -> None:
-        """Wake all who wait, once the lock is let go of."""
+        """Wake all waiting threads, once the lock is released."""
         bells, self._bells = self._bells, []
         for bell in bells:
             bell.release()

@@ -1,4 +1,4 @@
-"""Rows that travel as TensorDicts: for data that has no fixed place in storage, such as text."""
+"""Rows that are sent as TensorDicts, if specs differ between rows or a reset has arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Messages", "run_rows", "sent", "stack_rows"]
 
 
 class Messages:
-    """What each environment of a batch is sent, and one TensorDict of what they send back.
+    """Makes the messages to the environments of a batch, and one TensorDict of their answers.
 
     Args:
-        layout: how their data becomes that of the batch.
-        n: how many there are.
+        layout: the layout of the batch.
+        n: the number of environments.
     """
 
     def __init__(self, layout: BatchLayout, n: int) -> None:
@@ -33,42 +33,45 @@ class Messages:
         rows: list[int] | None = None,
         arguments: list[dict[str, Any]] | None = None,
     ) -> dict[int, tuple[Any, dict[str, Any]]]:
-        """What :func:`run_rows` takes.
+        """Return the messages, as :func:`run_rows` takes them.
 
         Args:
             tensordict: data of the whole batch, or None.
-            rows: those that are to be stepped or reset; all by default.
-            arguments: of a reset, for each environment.
+            rows: the rows to step or reset; all by default.
+            arguments: keyword arguments of a reset, for each environment.
         """
-        given = tensordict.unbind(0) if tensordict is not None else [None] * self._n
-        wanted = range(self._n) if rows is None else rows
-        return {row: (self.to_env(given[row]), arguments[row] if arguments else {}) for row in wanted}
+        data = tensordict.unbind(0) if tensordict is not None else [None] * self._n
+        chosen = range(self._n) if rows is None else rows
+        return {row: (self.to_env(data[row]), arguments[row] if arguments else {}) for row in chosen}
 
     def to_env(self, row: Any) -> Any:
-        """What one environment is sent of its row, or None for None."""
+        """Return the part of a row that its environment needs; None for None."""
         if row is None:
             return None
         row = sent(row, self._layout.passed_through)
         if self._layout.masked:
             return row if row.device is None or row.device.type == "cpu" else row.to("cpu")
-        # The row itself was chosen by the mask.
+        # The mask has chosen the row.
         return row.exclude("_step", "_reset")
 
-    def from_envs(self, found: dict[int, Any]) -> tuple[TensorDictBase | None, TensorDictBase | None]:
-        """``next`` and the following root of the batch, from what :func:`run_rows` returns; None where it has none."""
-        example = next(iter(found.values()))
+    def from_envs(self, results: dict[int, Any]) -> tuple[TensorDictBase | None, TensorDictBase | None]:
+        """Return ``next`` and the following root of the batch from results of :func:`run_rows`; None if missing."""
+        example = next(iter(results.values()))
         next_, root = (
             None
             if example[i] is None
             else stack_rows(
-                [found[row][i] if row in found else self._stand_in(kinds, row, example[i]) for row in range(self._n)]
+                [
+                    results[row][i] if row in results else self._stand_in(kinds, row, example[i])
+                    for row in range(self._n)
+                ]
             )
             for i, kinds in enumerate((OUTPUT_KINDS, ("observation", "done")))
         )
         return next_, root
 
     def _stand_in(self, kinds: tuple[str, ...], row: int, other: Any) -> Any:
-        """Data for a row that was left out, which the caller replaces: another row's, where rows are alike."""
+        """Return data for a row that was left out, which the caller replaces: of another row if specs are equal."""
         if self._layout.alike:
             return other
         out = self._layout.specs[kinds[0]][row].zero()
@@ -78,7 +81,7 @@ class Messages:
 
 
 def sent(row: TensorDictBase, passed_through: tuple[Any, ...]) -> TensorDictBase:
-    """A copy of a row without ``next``, apart from what a policy has written there for the environment to pass through.
+    """Copy a row without ``next``, except for states that a policy has written there.
 
     Args:
         row: data of one environment.
@@ -93,9 +96,9 @@ def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
     """Step or reset environments, each on its own TensorDict.
 
     Args:
-        op: what; see :mod:`steppe.batched.operations`.
+        op: the operation, see :mod:`steppe.batched.operations`.
         envs: environments by row.
-        data: by row the TensorDict that it is given, or None, and keyword arguments for a reset.
+        data: by row the TensorDict for the environment, or None, and keyword arguments of a reset.
 
     Returns:
         By row: ``next`` (None for a reset) and the following root (None for a step).
@@ -103,25 +106,25 @@ def run_rows(op: int, envs: dict[int, Any], data: dict[int, Any]) -> dict[int, t
     Raises:
         ItemError: an environment raised.
     """
-    found: dict[int, tuple[Any, Any]] = {}
+    results: dict[int, tuple[Any, Any]] = {}
     for row, (td, arguments) in data.items():
         try:
             if op == RESET:
                 env = envs[row]
                 keys = (*every_leaf_key(env.full_observation_spec), *env.done_keys)
-                found[row] = None, env.reset(td, **arguments).select(*keys, strict=False)
+                results[row] = None, env.reset(td, **arguments).select(*keys, strict=False)
             elif op == STEP:
-                found[row] = envs[row].step(td).get("next"), None
+                results[row] = envs[row].step(td).get("next"), None
             else:
                 stepped, root = envs[row].step_and_maybe_reset(td)
-                found[row] = stepped.get("next"), root
+                results[row] = stepped.get("next"), root
         except Exception as error:
             raise ItemError(row, "reset" if op == RESET else "step") from error
-    return found
+    return results
 
 
 def stack_rows(rows: list[TensorDictBase]) -> TensorDictBase:
-    """Stack rows densely where shapes allow, lazily otherwise."""
+    """Stack rows densely if their shapes are equal, otherwise lazily."""
     stack: Any = torch.stack  # of TensorDicts, which torch's types do not know
     try:
         stacked: TensorDictBase = stack(rows, 0)

@@ -1,4 +1,4 @@
-"""A view of some rows of a batch: an environment whose steps are those of these rows alone."""
+"""BatchView: some rows of a batch as a smaller batch."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = ["BatchView", "rows_of_index"]
 class BatchView(EnvBase):
     """Some rows of a batch, as a smaller batch: ``batch[1]`` is a batch of one.
 
-    The batch goes on: a view closes nothing, and what is stepped through it is stepped in the batch.
+    Steps of the view are steps of the batch. Closing the view does not close the batch.
 
     Args:
         batch: the batch.
         index: a row, a slice, a list or tensor of rows, or a mask ``[num_workers]``.
 
     Raises:
-        IndexError: there is no such row.
+        IndexError: a row does not exist.
     """
 
     def __init__(self, batch: BatchedEnv, index: Any) -> None:
         rows = rows_of_index(index, batch.num_workers)
         super().__init__(batch_size=(len(rows), *batch.batch_size[1:]), device=batch.device)
-        object.__setattr__(self, "_batch", batch)  # no part of this module
+        object.__setattr__(self, "_batch", batch)  # not a submodule
         self.base_state.uses = batch.base_state.uses
         self._rows = torch.tensor(rows, dtype=torch.int64, device=CPU)
         stack: Any = torch.stack  # of specs, which torch's types do not know
@@ -58,20 +58,20 @@ class BatchView(EnvBase):
             return self._batch.reset_at(None, self._rows, env_info=info)
         chosen = mask.reshape(len(self._rows), -1).any(-1)
         fresh = self._batch.reset_at(None, self._rows[chosen], env_info=None if info is None else info[chosen])
-        # The caller replaces the rows that are left out.
+        # The caller replaces the rows without a mask.
         out: TensorDictBase = self.full_observation_spec.zero().update(self.full_done_spec.zero())
         out[chosen] = fresh
         return out
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         mask: Any = tensordict.get("_step", None)
-        given = sent(tensordict.exclude("_step"), self.passed_through_keys)
+        data = sent(tensordict.exclude("_step"), self.passed_through_keys)
         if mask is None:
-            outcome: TensorDictBase = self._batch.step_at(given, self._rows)["next"]
+            outcome: TensorDictBase = self._batch.step_at(data, self._rows)["next"]
             return outcome
         chosen = mask.reshape(len(self._rows), -1).any(-1)
         following = self.unstepped(tensordict)
-        following[chosen] = self._batch.step_at(given[chosen], self._rows[chosen]).get("next")
+        following[chosen] = self._batch.step_at(data[chosen], self._rows[chosen]).get("next")
         return following
 
     @property
@@ -114,27 +114,27 @@ class BatchView(EnvBase):
 
 
 def rows_of_index(index: Any, n: int) -> list[int]:
-    """The rows of ``n`` that an index names."""
+    """Return the rows of ``n`` that an index selects."""
     if isinstance(index, torch.Tensor):
         index = index.tolist()
     if isinstance(index, int) and not isinstance(index, bool):
-        found = [index]
+        rows = [index]
     elif isinstance(index, slice):
-        found = list(range(n))[index]
+        rows = list(range(n))[index]
     elif isinstance(index, Iterable):
-        found = list(index)
-        if found and all(isinstance(value, bool) for value in found):
-            if len(found) != n:
-                raise IndexError(f"A mask of rows needs {n} values, found {len(found)}.")
-            found = [row for row, chosen in enumerate(found) if chosen]
+        rows = list(index)
+        if rows and all(isinstance(value, bool) for value in rows):
+            if len(rows) != n:
+                raise IndexError(f"A mask of rows needs {n} values, found {len(rows)}.")
+            rows = [row for row, chosen in enumerate(rows) if chosen]
     else:
         raise IndexError(f"Rows are chosen by a number, a slice, a list, a tensor or a mask, found {index!r}.")
-    if not found:
+    if not rows:
         raise IndexError(f"{index!r} names no row of {n}.")
-    for row in found:
+    for row in rows:
         if isinstance(row, bool) or not isinstance(row, int) or not -n <= row < n:
             raise IndexError(f"There is no row {row!r}: this batch has rows 0 to {n - 1}.")
-    found = [row % n for row in found]
-    if len(set(found)) != len(found):
-        raise IndexError(f"A row may be named once, found {found}.")
-    return found
+    rows = [row % n for row in rows]
+    if len(set(rows)) != len(rows):
+        raise IndexError(f"A row may be named once, found {rows}.")
+    return rows

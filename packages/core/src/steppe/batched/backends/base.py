@@ -1,4 +1,4 @@
-"""What a batch needs of whoever steps its environments."""
+"""Backends of batches: they make, step and close the environments."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ def stopped_batch(name: str, why: str) -> ClosedError:
 
 
 class Backend(ABC):
-    """The environments of one batch, wherever they are.
+    """Base class of backends, which make, step and close the environments of a batch.
 
     Attributes:
-        reports: what each environment says of itself, by row.
-        outlives: whether something is left (processes, threads) when nobody holds the batch any more, unless it is
-            stopped.
-        stopped: whether ``stop`` was called, or an error ended it.
+        reports: the report of each environment, by row.
+        outlives: whether it has processes or threads that must be stopped when the batch is garbage collected.
+        stopped: whether ``stop`` was called, or an error has stopped it.
     """
 
     reports: list[EnvReport]
@@ -85,7 +84,7 @@ class Backend(ABC):
 
     @abstractmethod
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        """The same with data that travels: see :func:`steppe.batched.unbuffered.run_rows`."""
+        """Carry out an operation with data in messages; see :func:`steppe.batched.unbuffered.run_rows`."""
 
     @abstractmethod
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
@@ -93,14 +92,14 @@ class Backend(ABC):
 
     @abstractmethod
     def seed(self, seeds: dict[int, Any]) -> None:
-        """Seed the environments that are named."""
+        """Seed some environments, by row."""
 
     def kill(self) -> None:  # noqa: B027 - in this process there is nothing that could be ended
-        """End what can be ended without its consent: another thread waits for it, and is raised an error."""
+        """Kill worker processes; a thread that waits for them gets an error."""
 
     @abstractmethod
     def stop(self, timeout: float) -> None:
-        """Close the environments; what has not come back after ``timeout`` seconds is given up. Once is enough."""
+        """Close the environments, and give up after ``timeout`` seconds. Calling it again does nothing."""
 
 
 class AwaitedCall(Protocol):
@@ -111,19 +110,19 @@ class AwaitedCall(Protocol):
 
 
 class AsyncBackend(Backend):
-    """One that also sets single environments to work, and does not wait for them."""
+    """A backend that can also step single environments without waiting for them."""
 
     @abstractmethod
     def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Any:
-        """Have an environment begin; returns a ticket. Its inputs are in storage, or in ``message``."""
+        """Start an operation of one environment, with inputs in storage or in ``message``; return a ticket."""
 
     @abstractmethod
     def ended(self, ticket: Any) -> bool:
-        """Whether it has done that, or failed in it."""
+        """Return whether the operation has finished or failed."""
 
     @abstractmethod
     def result(self, ticket: Any) -> Any:
-        """``next`` and the following root where data travels, None where it is in storage; or what was raised."""
+        """Return ``next`` and the following root, or None if they are in storage; raise the error of the operation."""
 
     @abstractmethod
     def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""Environments that are stepped by the process that made them, one after another."""
+"""Backend of environments in this process, which are stepped one after another."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 
 
 class InProcess(Backend):
-    """All environments of a batch; see :class:`~steppe.batched.backends.base.Backend`.
+    """Steps all environments of a batch in this process; see :class:`~steppe.batched.backends.base.Backend`.
 
-    What an environment raises arrives as it was raised, with a note that says which one it was.
+    An exception of an environment reaches the caller unchanged, with a note that names the environment.
     """
 
     outlives: ClassVar[bool] = False
@@ -35,9 +35,9 @@ class InProcess(Backend):
     def __init__(self, factories: list[Callable[[], Any]]) -> None:
         self.stopped = False
         self.envs: list[Any] = []
-        # Made at the first use, which may be under inference mode: what environments keep is for uses of any mode.
+        # The first use may be under inference mode, but tensors of environments must be usable in any mode.
         with torch.inference_mode(False):
-            self.envs += self._telling(lambda: make_envs(factories, 0))
+            self.envs += self._raising(lambda: make_envs(factories, 0))
         self.reports = [report(env) for env in self.envs]
         self._rows = dict(enumerate(self.envs))
 
@@ -57,7 +57,7 @@ class InProcess(Backend):
         try:
             return perform(self.shard, op, rows)
         except ItemError as error:
-            raised = self._told(error)
+            raised = self._caller_error(error)
         raise raised
 
     def take_loose(self) -> Reports:
@@ -72,22 +72,22 @@ class InProcess(Backend):
 
     def step_decoded(self, actions: list[Any], rows: list[int] | None, *, reset: bool) -> int:
         try:
-            return self.shard.step(rows, reset=reset, natives=actions)
+            return self.shard.step(rows, reset=reset, decoded=actions)
         except ItemError as error:
-            raised = self._told(error)
+            raised = self._caller_error(error)
         raise raised
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:
-        return self._telling(lambda: run_rows(op, self._rows, data))
+        return self._raising(lambda: run_rows(op, self._rows, data))
 
     def ask(self, path: tuple[str, ...], calls: list[Any]) -> list[Any]:
-        return self._telling(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
+        return self._raising(lambda: ask_rows(self._rows, path, dict(enumerate(calls))))
 
     def seed(self, seeds: dict[int, Any]) -> None:
-        self._telling(lambda: seed_rows(self._rows, seeds))
+        self._raising(lambda: seed_rows(self._rows, seeds))
 
     def kill(self) -> None:
-        pass  # an environment of this process comes back by itself or not at all
+        pass  # a step in this process cannot be interrupted
 
     def stop(self, timeout: float) -> None:
         self.stopped = True
@@ -95,16 +95,16 @@ class InProcess(Backend):
             env.close(raise_if_closed=False)
         self.envs = []
 
-    def _telling(self, function: Callable[[], _T]) -> _T:
-        """Call a function; what an environment raises in it is told the caller's way."""
+    def _raising(self, function: Callable[[], _T]) -> _T:
+        """Call a function; if an environment raises, raise the error that the caller gets."""
         try:
             return function()
         except ItemError as error:
-            raised = self._told(error)
-        # Not where it was caught, which would become its context.
+            raised = self._caller_error(error)
+        # Raised here, so that the caught error does not become its context.
         raise raised
 
-    def _told(self, error: ItemError) -> BaseException:
+    def _caller_error(self, error: ItemError) -> BaseException:
         cause = error.__cause__
         assert cause is not None
         if hasattr(cause, "add_note"):
@@ -114,13 +114,13 @@ class InProcess(Backend):
 
 
 class CallersShard(InProcess):
-    """The first rows of a batch, which the caller steps while its workers step the others.
+    """Steps the first rows of a batch in the caller's process, while workers step the others.
 
-    What an environment raises is a WorkerError here, as it is there.
+    An exception of an environment becomes a WorkerError, as in workers.
     """
 
     def stepper(self, op: int, rows: list[int] | None) -> Callable[[], int]:
-        """What this process does while its workers do the same to their rows."""
+        """Return a function that carries out an operation on the rows of this process."""
         own = None if rows is None else self._own(rows)
         return lambda: self.run(op, own)
 
@@ -139,7 +139,7 @@ class CallersShard(InProcess):
     def _own(self, rows: Any) -> list[int]:
         return [row for row in rows if row < len(self.envs)]
 
-    def _told(self, error: ItemError) -> WorkerError:
+    def _caller_error(self, error: ItemError) -> WorkerError:
         raised = Failure.of(error, "step").error("environment", None)
         raised.__cause__ = error.__cause__
         return raised

@@ -1,4 +1,4 @@
-"""Environments in worker processes, several in each, and some in the caller's where that is asked for."""
+"""Backend of environments in worker processes, several in each, and optionally some in the caller's process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from steppe.workers import (
 
 __all__ = ["AsyncProcesses", "Processes"]
 
-# What the fork server loads ahead.
+# Modules that the fork server imports before it forks workers.
 _PRELOAD = ("steppe.batched",)
 
 
@@ -39,13 +39,13 @@ class Processes(Backend):
     """The workers of a batch; see :class:`~steppe.batched.backends.base.Backend`.
 
     Args:
-        factories: one for each row.
+        factories: a factory for each row.
         n_processes: how many processes step them, the shard of the caller included.
-        caller_share: the first part is stepped by this process.
-        method: how workers start.
+        caller_share: whether this process steps the first shard.
+        method: the start method of the workers.
         num_threads: threads that torch uses in each.
         step_timeout: seconds that a step or reset may take, or None.
-        shutdown_timeout: seconds that environments may take to close.
+        shutdown_timeout: seconds that environments have to close.
 
     Raises:
         WorkerError: an environment cannot be made.
@@ -122,16 +122,16 @@ class Processes(Backend):
             only = [bool(active[first:end].any()) for first, end in self._bounds]
             return self.pool.round(op, True, only=only, timeout=self._step_timeout, meanwhile=meanwhile)
         except WorkerError:
-            # Rows may be half-written and a worker gone: nothing of this batch can be used any more.
+            # Rows may be half written and a worker may have ended, so the batch cannot be used any more.
             self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
-            # Ctrl-C: the workers finish the step, whose data is dropped, and the batch goes on.
+            # After Ctrl-C the workers finish the step, its data is dropped, and the batch stays usable.
             self._stop_unless(self.pool.settle)
             raise
 
     def _stop_unless(self, settled: Callable[[], bool]) -> None:
-        """Stop after an interrupt, unless the workers have finished what they were at; a second one stops at once."""
+        """Stop after an interrupt, unless the workers finish their step; a second interrupt stops at once."""
         usable = False
         try:
             usable = settled()
@@ -183,7 +183,7 @@ class Processes(Backend):
         self._answers({w: ("seed", part) for w, part in self._parts(seeds).items()})
 
     def _parts(self, data: dict[int, Any]) -> dict[int, dict[int, Any]]:
-        """The rows of each worker that has some."""
+        """Divide data by row among the workers; workers without rows are left out."""
         parts = {
             w: {row: value for row, value in data.items() if first <= row < end}
             for w, (first, end) in enumerate(self._bounds)
@@ -208,19 +208,19 @@ class Processes(Backend):
         if self.stopped:
             return
         self.stopped = True
-        with uninterrupted():  # it is bounded, and whoever presses Ctrl-C again would leave processes behind
+        with uninterrupted():  # stopping takes a limited time, and a second Ctrl-C would leave processes behind
             self.pool.stop(self._shutdown_timeout if timeout is None else timeout)
-            # The environments of a forked child are copies of those of its parent.
+            # In a forked child the environments are copies; its parent closes them.
             if self._shard is not None and self.pool.is_ours:
                 self._shard.stop(0.0)
 
 
 class AsyncProcesses(Processes, AsyncBackend):
-    """Workers with one environment each, which work while the caller does something else.
+    """Backend with a worker for each environment, which step without the caller waiting.
 
     Args:
-        change: its lock is held by whoever calls, and let go of while this waits.
-        factories: one for each row.
+        change: the lock that callers hold; it is released during waits.
+        factories: a factory for each row.
         **settings: for :class:`Processes`.
     """
 
@@ -245,7 +245,7 @@ class AsyncProcesses(Processes, AsyncBackend):
         end = time.monotonic() + SHUTDOWN_TIMEOUT
         with self._change.lock:
             while self._leading and time.monotonic() < end:
-                # A thread waits for the workers; what it waits with is closed below.
+                # Another thread waits for the workers. Its waiter is closed below, so it must return first.
                 self.pool.rouse()
                 self._change.wait(0.1)
         super().stop(timeout)
@@ -253,7 +253,7 @@ class AsyncProcesses(Processes, AsyncBackend):
     def wait(self, calls: Mapping[int, AwaitedCall], timeout: float | None) -> BaseException | None:
         pool = self.pool
         if self._leading:
-            # Another thread waits for the workers, and tells.
+            # Another thread waits for the workers and notifies this one.
             self._change.wait(timeout)
             return None
         if pool.control is not None and pool.gate.spin(lambda: _some_order_ended(pool, calls)):

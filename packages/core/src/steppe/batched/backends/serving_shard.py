@@ -1,4 +1,4 @@
-"""What a worker process of a batch does: it makes its environments, and steps them when it is told to."""
+"""The worker of a batch: it makes the environments of its shard and steps them on command."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from steppe.workers import ControlBlock, Worker
 
 __all__ = ["ENTRY", "ShardFactories", "serve"]
 
-#: Where a pool of workers finds this.
+#: The entry point of the workers, for a pool.
 ENTRY = f"{__name__}:serve"
 
 
 @dataclass(frozen=True)
 class ShardFactories:
-    """What a worker is sent: its factories, and the row of the first."""
+    """The factories of a worker, and the row of the first."""
 
     first_row: int
     factories: list[Callable[[], Any]]
 
 
 def serve(worker: Worker, shard: ShardFactories) -> None:
-    """Make environments, say what they are, and serve them until the caller is done."""
+    """Make environments, send their reports, and serve commands until the caller is done."""
     envs = make_envs(shard.factories, shard.first_row)
     try:
         worker.say(([report(env) for env in envs], worker.new_modules()))
@@ -45,7 +45,7 @@ def serve(worker: Worker, shard: ShardFactories) -> None:
 
 
 class _Rows:
-    """A :class:`~steppe.workers.Service` of some rows of a batch."""
+    """Serves the commands of a batch; see :class:`~steppe.workers.Service`."""
 
     def __init__(self, envs: list[Any], first_row: int) -> None:
         self.first_row = first_row

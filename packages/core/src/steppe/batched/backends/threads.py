@@ -1,4 +1,4 @@
-"""Environments that are made, stepped and closed in a thread each."""
+"""Backend with a thread for each environment, in which it is made, stepped and closed."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ __all__ = ["Threads"]
 
 
 class Threads(AsyncBackend):
-    """A thread for each environment; see :class:`~steppe.batched.backends.base.AsyncBackend`.
+    """Steps each environment in a thread; see :class:`~steppe.batched.backends.base.AsyncBackend`.
 
     Args:
-        change: its lock is held by whoever calls; told when an environment has done something.
-        factories: one for each row.
+        change: the lock that callers hold; it is notified when an environment has finished.
+        factories: a factory for each row.
         step_timeout: seconds that a step or reset may take, or None.
 
     Attributes:
-        hung: rows whose environment had not come back when the threads were stopped.
+        hung: rows whose environment was still in a call when the threads were stopped.
     """
 
     outlives: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class Threads(AsyncBackend):
     def __init__(self, change: Turn, factories: list[Callable[[], Any]], *, step_timeout: float | None = None) -> None:
         n = len(factories)
         self._change, self._step_timeout = change, step_timeout
-        # Executors end idle threads when they are forgotten, and before the interpreter does.
+        # Executors end their idle threads when they are garbage collected, and at the end of the interpreter.
         self._executors = [ThreadPoolExecutor(1, thread_name_prefix=f"steppe-env-{row}") for row in range(n)]
         self._envs: list[Any] = [None] * n
         self._shards: list[Shard] | None = None
@@ -71,7 +71,7 @@ class Threads(AsyncBackend):
             raise
 
     def _make(self, factories: list[Callable[[], Any]]) -> None:
-        """Make the first alone, because it imports the library, then the others at once."""
+        """Make the first environment alone, because it imports the library, then the others at the same time."""
         self._submit(0, self._making(0, factories[0])).result()
         rest = [self._submit(row, self._making(row, make)) for row, make in enumerate(factories) if row]
         wait(rest)
@@ -79,16 +79,16 @@ class Threads(AsyncBackend):
             future.result()
 
     def _making(self, row: int, make: Callable[[], Any]) -> Callable[[], None]:
-        context = contextvars.copy_context()  # the backends that were set for this part of the caller's program
+        context = contextvars.copy_context()  # library backends that the caller has set
 
         def run() -> None:
             self._idents.add(threading.get_ident())
             self._envs[row] = context.run(make_envs, [make], row)[0]
 
-        return _telling(row, "__init__", run)
+        return _raising(row, "__init__", run)
 
     def _submit(self, row: int, call: Callable[[], Any]) -> Future[Any]:
-        """Have a thread call something once it is free."""
+        """Call a function in the thread of a row, once the thread is free."""
         return self._executors[row].submit(call)
 
     def attach(self, row: Composite, n: int, *, staged: bool) -> tuple[Storage, Flags]:
@@ -105,18 +105,18 @@ class Threads(AsyncBackend):
     # -- one environment ------------------------------------------------------------------------------------------
 
     def _job(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None = None) -> Callable[[], Any]:
-        """What steps or resets an environment: in its row of storage, or on the data of ``message``."""
+        """Return a function that steps or resets an environment, in storage or on the data of ``message``."""
         env, shard = self._envs[row], self._shards[row] if self._shards is not None else None
 
         def run() -> Any:
             if message is not None:
-                found = run_rows(op, {row: env}, {row: message})[row]
-                return tuple(td.clone() if td is not None else None for td in found)
+                result = run_rows(op, {row: env}, {row: message})[row]
+                return tuple(td.clone() if td is not None else None for td in result)
             assert shard is not None
             perform(shard, op, None)
             return None
 
-        return _telling(row, "step", run)
+        return _raising(row, "step", run)
 
     def order(self, row: int, op: int, message: tuple[Any, dict[str, Any]] | None) -> Future[Any]:
         future = self._submit(row, self._job(row, op, message))
@@ -142,9 +142,9 @@ class Threads(AsyncBackend):
     # -- all environments -----------------------------------------------------------------------------------------
 
     def run(self, op: int, rows: list[int] | None) -> int:
-        wanted = range(len(self._envs)) if rows is None else rows
-        self._all({row: self._job(row, op) for row in wanted})
-        return int(self._flags.was_reset[list(wanted)].sum()) if op == STEP_AND_RESET else 0
+        chosen = range(len(self._envs)) if rows is None else rows
+        self._all({row: self._job(row, op) for row in chosen})
+        return int(self._flags.was_reset[list(chosen)].sum()) if op == STEP_AND_RESET else 0
 
     def take_loose(self) -> Reports:
         reports: Reports = {}
@@ -163,7 +163,7 @@ class Threads(AsyncBackend):
         return self._all(calls, survives=has_arguments(op, data))
 
     def _all(self, calls: dict[int, Callable[[], Any]], *, survives: bool = False) -> dict[int, Any]:
-        """Have environments do something, and wait for all; after an error all is over, unless it ``survives`` one."""
+        """Call functions in threads and wait for all. An error stops the backend, unless ``survives`` is set."""
         futures: dict[int, Future[Any]] = {}
         try:
             with uninterrupted():
@@ -186,7 +186,7 @@ class Threads(AsyncBackend):
                 self.stop(SHUTDOWN_TIMEOUT_AFTER_FAILURE)
             raise
         except BaseException:
-            # Ctrl-C: the environments finish the step, whose data is dropped, and the batch goes on.
+            # After Ctrl-C the environments finish the step, its data is dropped, and the batch stays usable.
             usable = False
             try:
                 pending = wait(futures.values(), self._grace).not_done
@@ -207,30 +207,30 @@ class Threads(AsyncBackend):
         self._in_threads({row: partial(seed_rows, envs, {row: seed}) for row, seed in seeds.items()}, "set_seed")
 
     def _in_threads(self, calls: dict[int, Callable[[], Any]], doing: str) -> list[Any]:
-        """Have environments do something that ends nothing where it raises."""
-        futures = [self._submit(row, _telling(row, doing, call)) for row, call in calls.items()]
+        """Call functions in threads and wait for all; an error does not stop the backend."""
+        futures = [self._submit(row, _raising(row, doing, call)) for row, call in calls.items()]
         wait(futures)
         return [future.result() for future in futures]
 
     # -- the end --------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        pass  # a thread comes back by itself or not at all
+        pass  # a thread cannot be killed
 
     def stop(self, timeout: float = SHUTDOWN_TIMEOUT) -> None:
         self.stopped = True
         if self._owner != os.getpid():
-            return  # a forked child has no threads, and the environments are its parent's
+            return  # a forked child has none of the threads, and its parent closes the environments
         if self._closing is None:
             self._closing = {}
             for row, (executor, env) in enumerate(zip(self._executors, self._envs, strict=True)):
                 try:
                     self._closing[row] = executor.submit(_close, env)
-                except RuntimeError:  # the interpreter is about to end, and threads have ended already
+                except RuntimeError:  # the interpreter is shutting down and has ended the threads
                     _close(env)
                 executor.shutdown(wait=False)
         if threading.get_ident() in self._idents:
-            return  # garbage collection happened to run in one of the threads, which cannot wait for itself
+            return  # garbage collection runs in one of the threads, which cannot wait for itself
         end = time.monotonic() + timeout
         wait(self._closing.values(), timeout)
         self.hung = [row for row, future in self._closing.items() if not future.done()]
@@ -239,8 +239,8 @@ class Threads(AsyncBackend):
                 executor.shutdown(wait=True)
 
 
-def _telling(row: int, doing: str, call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call whose exceptions are WorkerErrors, as they are of a process."""
+def _raising(row: int, doing: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function whose exceptions are WorkerErrors, as those of a worker process are."""
 
     def run() -> Any:
         try:
@@ -248,9 +248,9 @@ def _telling(row: int, doing: str, call: Callable[[], Any]) -> Callable[[], Any]
         except BaseException as error:
             failure = Failure.of(error, doing)
             cause = error.__cause__ if failure.index is not None else error
-            told = Failure(failure.doing, row, failure.summary, failure.traceback).error("environment", row)
-            told.__cause__ = cause
-        raise told
+            raised = Failure(failure.doing, row, failure.summary, failure.traceback).error("environment", row)
+            raised.__cause__ = cause
+        raise raised
 
     return run
 
