@@ -366,7 +366,7 @@ class Collector(BatchLoop):
 
     @exclusive("fake_tensordict")
     def fake_tensordict(self) -> TensorDictBase:
-        """Return zeros in the place of what is yielded for a batch: same entries, shapes and dtypes.
+        """Return zeros with the entries, shapes and dtypes of a batch.
 
         Before the first batch this takes its first step, which the batch then contains: what a policy writes is known
         when it has acted. With ``init_random_frames`` that step, and thus what is returned, is of random actions.
@@ -485,7 +485,7 @@ class Collector(BatchLoop):
             policy: the same by another name.
             policy_weights: the same by the name that older programs have for it.
             weights_dict: ``{"policy": weights}``.
-            model_id: ``"policy"``, the only model that there is.
+            model_id: ``"policy"``, the only model.
             worker_ids: None: all workers have the same weights.
             attributes: values for attributes of the policy, such as ``{"eps": 0.1}`` or ``{"module.eps": 0.1}``: set in
                 the policy given and, before the next batch or request, in its copies.
