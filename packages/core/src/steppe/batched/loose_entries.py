@@ -7,7 +7,7 @@ so that a step sends nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,10 +24,13 @@ from steppe.envs import EnvBase
 from steppe.specs import Spec
 from steppe.storage import entries, split_loose
 
-__all__ = ["LooseEntries", "LooseRows", "Reports"]
+__all__ = ["Key", "LooseEntries", "LooseRows", "Reports"]
+
+#: The key of an entry: a name, or a tuple of names for a nested entry.
+Key: TypeAlias = "str | tuple[str, ...]"
 
 #: New values of some rows: for each row those of ``next`` and those of the root, by key.
-Reports = dict[int, tuple[dict[Any, object], dict[Any, object]]]
+Reports = dict[int, tuple[dict[Key, object], dict[Key, object]]]
 
 _NEXT, _ROOT = 0, 1
 # Values of these types are compared, and not sent again if they are equal. Others may have been changed in place.
@@ -58,14 +61,14 @@ class LooseRows:
         self.input_keys = list(dict.fromkeys([*specs["observation"], *specs["state"], *specs["action"]]))
         self.first_row, self._changed = first_row, changed
         keys = dict.fromkeys([*self.next_keys, *self.input_keys])
-        self.values: dict[Any, list[object]] = {key: [_UNSET] * len(changed) for key in keys}
+        self.values: dict[Key, list[object]] = {key: [_UNSET] * len(changed) for key in keys}
         self.reports: Reports = {}
 
-    def column(self, key: Any, row: int, *, root: bool) -> Column:
+    def column(self, key: Key, row: int, *, root: bool) -> Column:
         """Return what a row writer writes an entry to, of rows from ``row`` on."""
         return Column(self, _ROOT if root else _NEXT, key, row)
 
-    def write(self, part: int, key: Any, row: int, value: object) -> None:
+    def write(self, part: int, key: Key, row: int, value: object) -> None:
         """Note the value that an environment has written: 0 for one of ``next``, 1 for one of the root."""
         if isinstance(value, NonTensorData) and not value.batch_size:
             value = value.data
@@ -108,7 +111,7 @@ class LooseRows:
         self._changed[...] = False
         return reports
 
-    def set_inputs(self, inputs: dict[int, dict[Any, object]]) -> None:
+    def set_inputs(self, inputs: dict[int, dict[Key, object]]) -> None:
         """Take over values that the caller has changed, by row of the batch."""
         for row, values in inputs.items():
             for key, value in values.items():
@@ -120,17 +123,17 @@ class Column:
 
     __slots__ = ("_first", "_key", "_part", "_rows")
 
-    def __init__(self, rows: LooseRows, part: int, key: Any, first: int) -> None:
+    def __init__(self, rows: LooseRows, part: int, key: Key, first: int) -> None:
         self._rows, self._part, self._key, self._first = rows, part, key, first
 
-    def __getitem__(self, index: tuple[Any, ...]) -> _Cell:
+    def __getitem__(self, index: tuple[int, object]) -> _Cell:
         return _Cell(self._rows, self._part, self._key, self._first + index[0])
 
 
 class _Cell:
     __slots__ = ("_key", "_part", "_row", "_rows")
 
-    def __init__(self, rows: LooseRows, part: int, key: Any, row: int) -> None:
+    def __init__(self, rows: LooseRows, part: int, key: Key, row: int) -> None:
         self._rows, self._part, self._key, self._row = rows, part, key, row
 
     def __setitem__(self, index: object, value: object) -> None:
@@ -146,7 +149,7 @@ class LooseEntries:
         on_arrays: whether all environments write rows, so that a step reads nothing but the action.
     """
 
-    def __init__(self, specs: dict[str, dict[Any, Spec]], n: int, *, on_arrays: bool) -> None:
+    def __init__(self, specs: dict[str, dict[Key, Spec]], n: int, *, on_arrays: bool) -> None:
         self._n = n
         self._root_keys = list(specs["observation"])
         self._next_keys = list(dict.fromkeys([*specs["observation"], *specs["reward"]]))
@@ -155,9 +158,9 @@ class LooseEntries:
         self.inputs = list(dict.fromkeys([*state, *self.actions]))
         self._states = [key for key in self.inputs if key not in specs["action"]]
         every = {**specs["observation"], **specs["reward"], **specs["state"], **specs["action"]}
-        self._values: dict[Any, list[object]] = {key: [_first_value(spec)] * n for key, spec in every.items()}
-        self._known: dict[Any, list[bool]] = {key: [False] * n for key in self.inputs}
-        self._next: dict[Any, list[object]] = {}
+        self._values: dict[Key, list[object]] = {key: [_first_value(spec)] * n for key, spec in every.items()}
+        self._known: dict[Key, list[bool]] = {key: [False] * n for key in self.inputs}
+        self._next: dict[Key, list[object]] = {}
 
     def is_complete(self, tensordict: TensorDictBase) -> bool:
         """Whether all loose entries that a reset to a state reads are in the data."""
@@ -165,14 +168,14 @@ class LooseEntries:
 
     def changed_inputs(
         self, tensordict: TensorDictBase, rows: Sequence[int] | None = None
-    ) -> dict[int, dict[Any, object]]:
+    ) -> dict[int, dict[Key, object]]:
         """Return the inputs of a step that the environments do not have, by row.
 
         Args:
             tensordict: ``[n]`` data, or ``[k]`` data of ``rows``.
             rows: which rows; all of them by default.
         """
-        changed: dict[int, dict[Any, object]] = {}
+        changed: dict[int, dict[Key, object]] = {}
         for key in self.inputs:
             column, known = self._values[key], self._known[key]
             for i, value in enumerate(_values_of(tensordict, key)):
@@ -186,7 +189,7 @@ class LooseEntries:
                 changed.setdefault(row, {})[key] = value
         return changed
 
-    def update(self, reports: Reports) -> dict[Any, None]:
+    def update(self, reports: Reports) -> dict[Key, None]:
         """Take over what environments have reported; returns the keys of entries that a reset has changed."""
         for row, (following, _) in reports.items():
             for key, value in following.items():
@@ -199,7 +202,7 @@ class LooseEntries:
                 self._set(key, row, value)
         return changed
 
-    def _set(self, key: Any, row: int, value: object) -> None:
+    def _set(self, key: Key, row: int, value: object) -> None:
         self._values[key][row] = value
         if key in self._known:
             self._known[key][row] = True
@@ -210,7 +213,7 @@ class LooseEntries:
         return _with(td, {key: _some(self._next.get(key, values[key]), rows) for key in self._next_keys})
 
     def add_root(
-        self, td: TensorDictBase, rows: Sequence[int] | None = None, keys: Iterable[Any] | None = None
+        self, td: TensorDictBase, rows: Sequence[int] | None = None, keys: Iterable[Key] | None = None
     ) -> TensorDictBase:
         """Add the entries of the root, all or some, to data of all rows, or of some."""
         keys = self._root_keys if keys is None else keys
@@ -231,7 +234,7 @@ def _as_entry(value: object) -> Any:
     return value if isinstance(value, torch.Tensor) or is_tensor_collection(value) else NonTensorData(value)
 
 
-def _values_of(tensordict: TensorDictBase, key: Any) -> list[Any]:
+def _values_of(tensordict: TensorDictBase, key: Key) -> list[Any]:
     """Return one entry of each row, text as it is; an empty list if the data does not have it."""
     if isinstance(tensordict, LazyStackedTensorDict):
         rows = [row.get(key, None) for row in tensordict.unbind(0)]
@@ -242,9 +245,9 @@ def _values_of(tensordict: TensorDictBase, key: Any) -> list[Any]:
     return values
 
 
-def _with(td: TensorDictBase, columns: dict[Any, list[object]]) -> TensorDictBase:
+def _with(td: TensorDictBase, columns: dict[Key, list[object]]) -> TensorDictBase:
     """Add entries to a TensorDict; a lazy stack of its rows is returned where one differs in shape from row to row."""
-    ragged: dict[Any, list[object]] = {}
+    ragged: dict[Key, list[object]] = {}
     for key, column in columns.items():
         stacked = _stacked(column)
         if stacked is None:

@@ -10,7 +10,7 @@ import torch
 
 from steppe.batched.batch_layout import EnvReport
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Reports
+from steppe.batched.loose_entries import Key, Reports
 from steppe.errors import ClosedError
 from steppe.specs import Composite
 from steppe.storage import Storage
@@ -62,7 +62,7 @@ class Backend(ABC):
         """Return the loose entries that changed since the last call, of the rows whose flag says so."""
 
     @abstractmethod
-    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
         """Pass loose entries that the caller has changed to the environments, by row and key."""
 
     def decoder(self) -> Callable[[torch.Tensor], list[Any] | None] | None:

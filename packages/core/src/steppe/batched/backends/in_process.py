@@ -10,7 +10,7 @@ import torch
 from steppe.batched.backends.base import Backend
 from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Reports
+from steppe.batched.loose_entries import Key, Reports
 from steppe.batched.operations import ask_rows, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.unbuffered import run_rows
@@ -63,7 +63,7 @@ class InProcess(Backend):
     def take_loose(self) -> Reports:
         return {} if self.shard.loose is None else self.shard.loose.take()
 
-    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
         if self.shard.loose is not None:
             self.shard.loose.set_inputs(inputs)
 
@@ -124,7 +124,7 @@ class CallersShard(InProcess):
         own = None if rows is None else self._own(rows)
         return lambda: self.run(op, own)
 
-    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
         super().set_loose({row: inputs[row] for row in self._own(inputs)})
 
     def exchange(self, op: int, data: dict[int, Any]) -> dict[int, Any]:

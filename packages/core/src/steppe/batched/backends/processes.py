@@ -12,7 +12,7 @@ from steppe.batched.backends.base import AsyncBackend, AwaitedCall, Backend, sto
 from steppe.batched.backends.in_process import CallersShard
 from steppe.batched.backends.serving_shard import ENTRY, ShardFactories
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Reports
+from steppe.batched.loose_entries import Key, Reports
 from steppe.batched.operations import has_arguments
 from steppe.batched.turn import Turn
 from steppe.errors import WorkerError
@@ -148,7 +148,7 @@ class Processes(Backend):
             reports.update(answer)
         return reports
 
-    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
         if self._shard is not None:
             self._shard.set_loose(inputs)
         self._answers({w: ("set_loose", part) for w, part in self._parts(inputs).items()})

@@ -15,7 +15,7 @@ from steppe.batched.attributes import ask_row
 from steppe.batched.backends.base import AsyncBackend, AwaitedCall, stopped_batch
 from steppe.batched.batch_layout import make_envs, report
 from steppe.batched.flags import Flags
-from steppe.batched.loose_entries import Reports
+from steppe.batched.loose_entries import Key, Reports
 from steppe.batched.operations import STEP_AND_RESET, has_arguments, perform, seed_rows
 from steppe.batched.shard import Shard
 from steppe.batched.turn import Turn
@@ -153,7 +153,7 @@ class Threads(AsyncBackend):
                 reports.update(shard.loose.take())
         return reports
 
-    def set_loose(self, inputs: dict[int, dict[Any, object]]) -> None:
+    def set_loose(self, inputs: dict[int, dict[Key, object]]) -> None:
         for row, values in inputs.items():
             if self._shards is not None and (loose := self._shards[row].loose) is not None:
                 loose.set_inputs({row: values})
