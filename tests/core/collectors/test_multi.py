@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -342,7 +343,7 @@ def test_a_batch_that_is_not_kept_may_be_written_over() -> None:
 
 
 class Waiting(CountingEnv):
-    """Cannot step beyond its third before a file is there."""
+    """Cannot step beyond its third before a file is there; says with another file that it waits."""
 
     def __init__(self, file: str) -> None:
         super().__init__(100)
@@ -350,9 +351,20 @@ class Waiting(CountingEnv):
 
     def _step(self, tensordict: Any) -> Any:
         self.number += 1
+        if self.number > 3:
+            Path(f"{self.file}.waits").touch()
         while self.number > 3 and not os.path.exists(self.file):
             os.sched_yield()
         return super()._step(tensordict)
+
+
+def interrupt_waiting(interrupt: Callable[[], None], file: Path) -> None:
+    """Interrupt workers once the one of :class:`Waiting` is in its fourth step, and let that end."""
+    deadline = time.monotonic() + CHILD
+    while not Path(f"{file}.waits").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    interrupt()
+    file.touch()
 
 
 def test_workers_that_are_behind_are_stopped_where_that_is_asked_for(
@@ -363,11 +375,7 @@ def test_workers_that_are_behind_are_stopped_where_that_is_asked_for(
     with MultiSyncDataCollector(makers, frames_per_batch=100, preemptive_threshold=0.5) as collector:
         interrupt = collector.worker_group.interrupt
 
-        def interrupt_and_let_go() -> None:
-            interrupt()
-            file.touch()
-
-        monkeypatch.setattr(collector.worker_group, "interrupt", interrupt_and_let_go)
+        monkeypatch.setattr(collector.worker_group, "interrupt", lambda: interrupt_waiting(interrupt, file))
 
         batch = next(collector)
 
@@ -420,7 +428,7 @@ def test_interrupted_batches_of_text_are_put_together(
         makers, frames_per_batch=20 * n, preemptive_threshold=0.5, cat_results=cat_results
     ) as collector:
         interrupt = collector.worker_group.interrupt
-        monkeypatch.setattr(collector.worker_group, "interrupt", lambda: (interrupt(), file.touch()))
+        monkeypatch.setattr(collector.worker_group, "interrupt", lambda: interrupt_waiting(interrupt, file))
         batch = next(collector)
         assert collector.stats()["frames"] == 14 * n
     if cat_results == -1:

@@ -94,7 +94,12 @@ def test_rows_may_be_a_slice():
 
 
 @pytest.mark.parametrize(
-    ("rows", "text"), [([True, False], "each of the 4, found 2"), ("first", "'first'"), ([0.5], "whole numbers")]
+    ("rows", "text"),
+    [
+        ([True, False], "a mask must have 4 entries, one for each row, found 2"),
+        ("first", "'first'"),
+        ([0.5], "must be integers"),
+    ],
 )
 def test_what_names_no_rows_is_refused(rows, text):
     with pytest.raises(SpecError, match=text):

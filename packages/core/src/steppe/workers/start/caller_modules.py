@@ -60,7 +60,12 @@ def import_modules(names: list[str]) -> ImportResult:
     threads, descriptors, random_states = n_threads(), open_descriptors(), _random_states()
     problem = ""
     read: set[str | None] = set()
-    with _record_variables(read), _record_fork_handlers() as handlers, warnings.catch_warnings():
+    with (
+        _one_blas_thread(),
+        _record_variables(read),
+        _record_fork_handlers() as handlers,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # workers show the warnings of their imports
         for name in names:
             try:
@@ -125,6 +130,21 @@ def _random_states() -> list[object]:
     """The states of the global random generators, to be compared."""
     numpy_state = [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
     return [random.getstate(), numpy_state, torch.get_rng_state().tolist()]
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let a BLAS library that is loaded meanwhile start no threads, unless the caller's environment says how many.
+
+    SciPy, for example, loads an OpenBLAS of its own, whose threads would forbid forks. Workers use one thread anyway.
+    """
+    unset = [name for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS") if name not in os.environ]
+    os.environ.update(dict.fromkeys(unset, "1"))
+    try:
+        yield
+    finally:
+        for name in unset:
+            del os.environ[name]
 
 
 @contextmanager
