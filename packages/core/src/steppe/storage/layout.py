@@ -72,7 +72,7 @@ def storage_problem(spec: Spec) -> str | None:
         spec: any spec; all entries of a Composite are checked.
 
     Returns:
-        A sentence that names the key, or None if every leaf is a tensor of fixed shape.
+        A sentence that names the key, or None if every leaf is a tensor of fixed shape and every group a TensorDict.
     """
     if isinstance(spec, Composite) and spec.rows_differ:
         return "heterogeneous specs (a StackedComposite) have no fixed layout: each row keeps its own shape."
@@ -81,6 +81,8 @@ def storage_problem(spec: Spec) -> str | None:
     for key, child in spec.items():
         if child is None:
             continue
+        if isinstance(child, Composite) and child.data_cls is not None:
+            return f"the entry {key!r} is a {child.data_cls.__name__}, and storage gives TensorDicts back."
         problem = storage_problem(child) if isinstance(child, Composite) else _leaf_problem(key, child)
         if problem is not None:
             return problem

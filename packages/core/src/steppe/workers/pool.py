@@ -26,7 +26,7 @@ from steppe.workers.control_block import (
 from steppe.workers.interrupts import uninterrupted
 from steppe.workers.pickling import for_worker, named_modules, pickled
 from steppe.workers.start.fork_server import Forking, fork_server
-from steppe.workers.start.preload import Loaded
+from steppe.workers.start.preload import Loaded, modules_of_caller
 from steppe.workers.start.process import Process, check_method, launch
 
 __all__ = [
@@ -155,7 +155,10 @@ class Pool:
         """Start the workers; with a fork server, from a process that has imported as many of ``named`` as possible."""
         server: Forking | None = None
         if self.method == "forkserver":
-            server, self._server_modules = fork_server(self._preload).with_modules(named)
+            fork = fork_server(self._preload)
+            if len(self) > 1 and (own := modules_of_caller(named)):
+                fork.start_module_server(own)  # one import instead of one in each worker
+            server, self._server_modules = fork.with_modules(named)
         n = len(self)
         try:
             for _ in range(n):

@@ -11,10 +11,13 @@ from typing import NamedTuple
 from steppe.registry import PluginRecord, current
 from steppe.versions import library_version
 
-__all__ = ["Loaded", "load", "loaded_since", "unsafe_roots"]
+__all__ = ["Loaded", "load", "loaded_since", "modules_of_caller", "unsafe_roots"]
 
 #: Packages that the fork server always imports.
 _LOADED = frozenset({"steppe", "torch", "tensordict"})
+
+#: What steppe and torch import themselves, by the names of the modules.
+_DEPENDENCIES = frozenset({"cloudpickle", "importlib_metadata", "numpy", "packaging", "pluggy", "rich"})
 
 
 class Loaded(NamedTuple):
@@ -55,6 +58,23 @@ def loaded_since(before: Collection[str], named: Sequence[str] = ()) -> Loaded:
     plugins = [name for name in list(sys.modules) if name in new and name.partition(".")[0] in roots]
     own = [name for name in named if name in new and name.partition(".")[0] not in roots | unsafe | _LOADED]
     return Loaded(plugins, own)
+
+
+def modules_of_caller(names: Collection[str]) -> list[str]:
+    """Return the modules that a fork of the fork server is to import before the first worker starts.
+
+    These are the caller's own. Modules of plugins and of their libraries are imported by the fork server itself, once
+    workers have used them. If this process has imported a library that is unsafe to fork, the caller's modules may
+    import it too: workers then import them, and nothing is returned.
+
+    Args:
+        names: modules that the payload of the workers refers to.
+    """
+    known = {"__main__", *_LOADED, *_DEPENDENCIES, *sys.stdlib_module_names}
+    for record in current().found():
+        known.update((record.target.partition(":")[0].partition(".")[0], *_needs(record)))
+    own = sorted(name for name in names if name.partition(".")[0] not in known)
+    return [] if own and unsafe_roots(sys.modules) else own
 
 
 def unsafe_roots(names: Collection[str]) -> set[str]:
