@@ -164,7 +164,7 @@ class LooseEntries:
 
     def is_complete(self, tensordict: TensorDictBase) -> bool:
         """Whether all loose entries that a reset to a state reads are in the data."""
-        return all(tensordict.get(key, None) is not None for key in self._states)
+        return all(_has(tensordict, key) for key in self._states)
 
     def changed_inputs(
         self, tensordict: TensorDictBase, rows: Sequence[int] | None = None
@@ -232,6 +232,13 @@ def _first_value(spec: Spec) -> object:
 
 def _as_entry(value: object) -> Any:
     return value if isinstance(value, torch.Tensor) or is_tensor_collection(value) else NonTensorData(value)
+
+
+def _has(tensordict: TensorDictBase, key: Key) -> bool:
+    try:
+        return tensordict.get(key, None) is not None
+    except RuntimeError:  # it is there, and its shape differs from row to row
+        return True
 
 
 def _values_of(tensordict: TensorDictBase, key: Key) -> list[Any]:
