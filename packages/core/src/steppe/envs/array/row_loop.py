@@ -42,10 +42,11 @@ class Loop:
         Args:
             began: rows that have begun an episode since the step, whose roots are not overwritten.
         """
-        for root, following in self._carried:
-            if not began:
+        if not began:
+            for root, following in self._carried:
                 root[...] = following
-                continue
+            return
+        for root, following in self._carried:
             kept = root[began]
             root[...] = following
             root[began] = kept

@@ -161,6 +161,7 @@ class _Rollout:
         self._fill_roots(t + 1)
         self.filled = t + 2
         if not self.size:
+            self.loop.reset((0,))
             for array, row, _ in self.root_copies:
                 array[t + 1] = row
             return False
@@ -171,9 +172,13 @@ class _Rollout:
         return False
 
     def _step_of(self, t: int) -> Callable[[Any], Ended]:
-        """What takes step ``t``: nothing is reset where the rollout stops."""
+        """Return the function of step ``t``.
+
+        A batch resets its ended rows in the same call, unless the rollout stops there. A single environment is reset
+        by :meth:`_ended`: episodes end seldom, and the call would cost each step 0.4 us.
+        """
         stops = self.stop_at_done or t + 1 == self.plan.max_steps
-        return self.loop.step if stops else self.loop.step_and_reset
+        return self.loop.step if stops or not self.size else self.loop.step_and_reset
 
     def _fill_roots(self, end: int) -> None:
         """Write the roots before ``end`` that a reset did not: each is the ``next`` of the step before."""
@@ -219,7 +224,7 @@ class _Rollout:
                         array[t] = written
                     t += 1
                     if carry is not None:
-                        carry([row for row, _, _ in ended])
+                        carry([row for row, _, _ in ended] if ended else ())
                     if ended and self._ended(t - 1, ended):
                         running = False
                         break
@@ -263,7 +268,7 @@ class _Rollout:
                 array[t] = row
             t += 1
             self.steps = t
-            carry([row for row, _, _ in ended])
+            carry([row for row, _, _ in ended] if ended else ())
             if ended and self._ended(t - 1, ended):
                 break
             if t == plan.max_steps:
