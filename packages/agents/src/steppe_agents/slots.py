@@ -118,7 +118,7 @@ class SlotWriter:
         self._checked = False
 
     def clear(self) -> None:
-        """Free the slots of all rows, and drop what was not sent."""
+        """Free the slots of all rows, and drop the full slots that were not reported yet."""
         self._in_use.clear()
         self._full = []
 

@@ -98,7 +98,7 @@ class _BoundBatch(BoundWriter):
         return self._ended(rows if at is None else [row for row in rows if row in set(at)])
 
     def step_and_reset(self, actions: Any, env_info: EnvInfos = None) -> Ended:
-        """Act in all rows, and reset those that ended, in one round trip; workers know the ``env_info`` of each."""
+        """Step all rows and reset the ended ones in one round trip; workers keep the ``env_info`` of their rows."""
         self.check(self.name)
         n_reset = self._run(STEP_AND_RESET, None, actions)
         return self._ended(self.flags.was_reset.nonzero()[0].tolist()) if n_reset else []

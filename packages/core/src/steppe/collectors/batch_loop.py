@@ -135,7 +135,7 @@ class BatchLoop(RequestForm, DataCollectorBase):
             self._line.advance(frames)
 
     def iterator(self) -> Iterator[Any]:
-        """The collector itself: what a loop goes over."""
+        """Return the collector itself, as an iterator."""
         return iter(self)
 
     @property

@@ -269,8 +269,6 @@ class Collector(BatchLoop):
             if num_workers and num_workers != len(makers):
                 raise SpecError(f"{name}: num_workers={num_workers}, and create_env_fn lists {len(makers)}.")
         elif not num_workers and self.schedule is not None:
-            if num_workers == 0:
-                num_workers = None
             raise SpecError(f"{name}: create_env_fn is a list with one entry for each worker; or say num_workers=.")
         else:
             if (arguments.whole_number(num_workers) or 0) < 1:

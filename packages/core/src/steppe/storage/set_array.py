@@ -9,7 +9,7 @@ from steppe.specs import CPU
 
 __all__ = ["TOLIST_LIMIT", "set_array"]
 
-#: Up to this many numbers are copied to numpy faster through ``tolist`` than through a view of their tensor.
+#: A vector of up to this many numbers is copied to numpy faster through ``tolist`` than through a view of its tensor.
 TOLIST_LIMIT = 64
 
 
@@ -25,7 +25,11 @@ def set_array(
         rows: ``[k]`` numpy int64, the rows to write; all of them by default.
     """
     if array is not None and value.device.type == "cpu" and not value.requires_grad:
-        numbers = value.tolist() if value.numel() <= TOLIST_LIMIT else value.numpy()
+        few = value.numel() <= TOLIST_LIMIT
+        if few and rows is None and value.ndim > 1:
+            tensor.copy_(value)  # a nested list costs three times as much
+            return
+        numbers = value.tolist() if few else value.numpy()
         if rows is None:
             array[...] = numbers
         else:

@@ -189,7 +189,7 @@ class PendingCalls:
                     call.ended, call.ticket = True, None
 
     def _sent_first(self, ready: list[int], most: int | None) -> list[int]:
-        """At most ``most`` of the rows, those that were sent first."""
+        """Return at most ``most`` of the rows, in the order in which their calls were sent."""
         if most is None or len(ready) <= most:
             return ready
         return sorted(sorted(ready, key=lambda row: self.by_row[row].since)[:most])
