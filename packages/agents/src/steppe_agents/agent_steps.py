@@ -8,8 +8,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from steppe.collectors import AgentDeclarations, row_ends
-from steppe.envs import DoneGroup, EnvBase
-from steppe.errors import InfoError, PolicyError
+from steppe.envs import DoneGroup, EnvBase, with_written
+from steppe.errors import InfoError
 from steppe.specs import CPU
 from steppe_agents.agent_infos import default_infos
 from steppe_agents.agent_state import AgentState
@@ -111,10 +111,7 @@ class AgentSteps:
         state = before = root.get("agent_state", None)
         init = root.get("is_init")
         acted = act(root) if random or self._is_flat else self._on_rows(act, root)
-        if acted is not root:
-            if not isinstance(acted, TensorDictBase):
-                raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-            root.update(acted)
+        root = with_written(root, acted)
         if self._has_state and not random:
             state = self._state.next_state(root)
         frame, following = self._env.step_and_maybe_reset(self._without_agent_entries(root))

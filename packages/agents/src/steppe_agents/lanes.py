@@ -14,7 +14,7 @@ from tensordict import cat as cat_tds
 from tensordict import stack as stack_tds
 
 from steppe.collectors import first_call, row_ends
-from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, without_private
+from steppe.envs import EnvBase, RandomActions, declared_keys, done_groups, with_written, without_private
 from steppe.errors import NotSupported, PolicyError, SpecError
 from steppe.specs import CPU, Composite, below_next, make_composite_from_td
 from steppe.storage import storage_problem
@@ -361,12 +361,7 @@ class Lanes:
         """Return the data of some lanes with the output of the policy."""
         if not self.compact:
             return self._padded_call(td, lanes)
-        acted = self.act(td)
-        if acted is td:
-            return td
-        if not isinstance(acted, TensorDictBase):
-            raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-        return td.update(acted)
+        return with_written(td, self.act(td))
 
     def _check_next(self, td: TensorDictBase) -> None:
         """Raise an error if the policy wrote an entry under ``next`` that the next step would not have.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from tensordict import TensorDictBase
 
-from steppe.errors import PolicyError
+from steppe.envs import with_written
 from steppe.specs import CPU
 
 __all__ = ["PaddedCall"]
@@ -44,9 +44,4 @@ class PaddedCall:
         mask = torch.zeros(self._n, dtype=torch.bool, device=CPU)
         mask[at] = True
         padded.set(("collector", "mask"), mask)
-        acted = self._act(padded)
-        if acted is not padded:
-            if not isinstance(acted, TensorDictBase):
-                raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-            padded.update(acted)
-        return padded.exclude("collector")[at]
+        return with_written(padded, self._act(padded)).exclude("collector")[at]

@@ -15,8 +15,7 @@ from steppe.collectors.batch_metadata import BatchMetadata
 from steppe.collectors.row_run import RowRun
 from steppe.collectors.trajectories import TrajectoryIds, row_ends
 from steppe.collectors.writer import FrameList, FrameWriter, Key, make_writer
-from steppe.envs import DeclaredKeys, DoneGroup, EnvBase, RandomActions, declared_keys
-from steppe.errors import PolicyError
+from steppe.envs import DoneGroup, EnvBase, RandomActions, declared_keys, with_written
 from steppe.specs import CPU, Composite, make_composite_from_td
 
 __all__ = ["BatchMaker"]
@@ -173,7 +172,9 @@ class BatchMaker:
             act = self._acting.at_first(act)
         self._root = None  # as in ``collect``
         first = self._step(act, root, random)
-        self._writer, self._random = self._make_writer(first[0]), random
+        declared = declared_keys(self.env, self._acting.policy)
+        writer = make_writer(first[0], self.steps, declared=declared, dynamic=self.env.has_dynamic_specs)
+        self._writer, self._random = writer, random
         self._root, self._first = root, first
 
     @torch.no_grad()
@@ -195,13 +196,6 @@ class BatchMaker:
         batch = self._yielded(self._writer.finish(self.steps_of_batch))
         self._root = following
         return batch
-
-    def _make_writer(self, frame: TensorDictBase) -> FrameWriter | FrameList:
-        return make_writer(frame, self.steps, declared=self._declared, dynamic=self.env.has_dynamic_specs)
-
-    @property
-    def _declared(self) -> DeclaredKeys:
-        return declared_keys(self.env, self._acting.policy)
 
     def _run(self, root: TensorDictBase, random: bool) -> TensorDictBase:
         """Write the steps of one batch, and return the root of the next one."""
@@ -258,12 +252,7 @@ class BatchMaker:
     ) -> tuple[TensorDictBase, TensorDictBase]:
         if self._agent is not None:
             return self._agent.step(act, root, random)
-        acted = act(root)
-        if acted is not root:
-            if not isinstance(acted, TensorDictBase):
-                raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-            root.update(acted)
-        return self.env.step_and_maybe_reset(root)
+        return self.env.step_and_maybe_reset(with_written(root, act(root)))
 
     def _yielded(self, stored: TensorDictBase) -> TensorDictBase:
         """Number the trajectories of a batch, and return the batch that the caller gets."""

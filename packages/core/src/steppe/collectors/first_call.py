@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs import called_with, policy_name
+from steppe.envs import called_with, policy_name, with_written
 from steppe.errors import PolicyError, SteppeError
 
 __all__ = ["AGENT_OWNED", "first_call"]
@@ -61,10 +61,7 @@ def first_call(
             f"{name}: the policy {policy_name(policy)} does not act on what the environment gives it: "
             f"{type(error).__name__}: {error}. It was called with {called_with(policy, root)}."
         ) from error
-    if acted is not root:
-        if not isinstance(acted, TensorDictBase):
-            raise PolicyError(f"The policy must return a TensorDict, found {type(acted).__name__}.")
-        root.update(acted)
+    root = with_written(root, acted)
     for key, value in before.items():
         now = root.get(key, None)
         if now is value or not isinstance(value, torch.Tensor):

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor, is_non_ten
 
 from steppe.envs import DeclaredKeys, is_kept, stack_frames, without_private
 from steppe.errors import NotSupported, SpecError
-from steppe.specs import make_composite_from_td
+from steppe.specs import below_next, make_composite_from_td
 from steppe.storage import Storage, TensorDictBuilder, entries, storage_problem
 
 __all__ = ["FrameList", "FrameWriter", "Key", "make_writer"]
@@ -67,16 +67,18 @@ def _leaves(
 
 
 class FrameWriter:
-    """Writes frames to memory ``[*B, T]``.
+    """Writes frames to memory ``[*B, T]``, from a TensorDict for each step or from values.
 
-    Most root entries are the same tensors as the ``next`` entries of the frame before. They are copied for all steps at
-    once when the batch is complete; only the others are written step by step.
+    Where the root entries of a step equal the ``next`` entries of the frame before, :meth:`write_values` leaves them
+    out: they are copied for all such steps at once when the batch is complete.
 
     Attributes:
         td: all frames as one TensorDict of views.
         tensors, arrays: the memory of all frames by key, for torch and, on the host, for numpy.
         on_host: whether that memory is not on a GPU.
         root_keys, next_keys: keys of the leaves; the latter start with ``"next"``.
+        carried: root keys whose values the step before may have written, with their keys under ``next``.
+        flat: whether all groups of keys but ``"next"`` are flat.
     """
 
     def __init__(
@@ -93,34 +95,26 @@ class FrameWriter:
         self.dim = example.batch_dims
         self.on_host = device.type == "cpu"
         self.next_keys = [key for key in keys if key[0] == "next" and not isinstance(key, str)]
-        self.root_keys = [key for key in keys if key not in set(self.next_keys)]
-        moved = {key: ("next", key) if isinstance(key, str) else ("next", *key) for key in self.root_keys}
         following = set(self.next_keys)
-        #: Root keys whose values the step before may have written, with their keys under ``next``.
-        self.carried = {key: source for key, source in moved.items() if source in following}
-        self._own = [key for key in self.root_keys if key not in self.carried]
-        self._order = [*self.carried, *self._own, *self.next_keys]
-        self._flat = all(isinstance(key, str) for key in self.root_keys) and all(
-            len(key) == 2 for key in self.next_keys
-        )
-        at = {key: i for i, key in enumerate(self.next_keys)}
-        self._sources = [at[source] for source in self.carried.values()]
-        self._next_names = [key[1] for key in self.next_keys]
-        self._keep_views = steps * len(self._order) <= _MAX_VIEWS
+        sources = {key: below_next(key) for key in keys if key not in following}
+        self.carried = {key: source for key, source in sources.items() if source in following}
+        self._own = [key for key in sources if key not in self.carried]
+        self.root_keys = [*self.carried, *self._own]
+        self._order = [*self.root_keys, *self.next_keys]
+        self.flat = all(isinstance(key, str) for key in self.root_keys) and all(len(key) == 2 for key in self.next_keys)
+        self._window = min(steps, _MAX_VIEWS // len(self._order) or 1)
         self._build = TensorDictBuilder(spec, self._rows)
         storage = Storage(spec, self._rows) if self.on_host else Storage(spec, self._rows, kind="cuda", device=device)
         self._use(storage.tensors, storage.arrays)
-        self._shapes = [self._shape(tensor) for tensor in self._tensors]
-        self._exceptions: list[list[int]] = [[] for _ in self.carried]
+        #: The steps whose carried root entries are in the memory already.
+        self._roots: list[int] = []
         self._filled: set[Any] = set()
-        self._previous: list[Any] = []
 
     def _use(self, tensors: dict[Key, torch.Tensor], arrays: dict[Key, np.ndarray]) -> None:
         self.tensors, self.arrays = tensors, arrays
         td = self._build(tensors)
         self.td = td.to(self._device) if self._device is not None else td
         self.td.names = [None] * self.dim + ["time"]
-        self._tensors = [tensors[key] for key in self._order]
         self._views: list[list[torch.Tensor]] = []
         self._first_view = 0
 
@@ -137,10 +131,39 @@ class FrameWriter:
             {**self.arrays, **{key: arrays[key] for key in own if key in arrays}},
         )
 
-    @property
-    def flat(self) -> bool:
-        """Whether all groups of keys but ``"next"`` are flat."""
-        return self._flat
+    def begin(self) -> None:
+        """Begin a batch, even if the one before was not completed."""
+        self._roots.clear()
+        self._filled.clear()
+
+    def write(self, frame: TensorDictBase, step: int) -> None:
+        """Copy the data of one step.
+
+        Raises:
+            SpecError: its entries or shapes differ from those of the first step.
+        """
+        views, values = self._step_views(step), self._values(frame)
+        for target, source in zip(views, values, strict=True):
+            if target.shape != source.shape:
+                raise self._changed(frame)
+        _copy(views, values)
+        self.root_written(step)
+
+    def _values(self, frame: TensorDictBase) -> list[Any]:
+        """Return the values of a frame, in the order of the views."""
+        if self.flat and type(frame) is TensorDict:
+            level = entries(frame)
+            below = level.get("next")
+            if type(below) is TensorDict and len(level) == len(self.root_keys) + 1:
+                under = entries(below)
+                if len(under) == len(self.next_keys):
+                    try:
+                        return [level[key] for key in self.root_keys] + [under[key[1]] for key in self.next_keys]
+                    except KeyError:
+                        pass
+        if {key for key, _ in _leaves(frame, self._declared)} != set(self._order):
+            raise self._changed(frame)
+        return [frame.get(key) for key in self._order]
 
     def write_values(self, step: int, carried: list[Any], root: TensorDictBase, following: list[torch.Tensor]) -> None:
         """Copy the data of one step whose root and ``next`` are not in one TensorDict.
@@ -163,10 +186,13 @@ class FrameWriter:
         if not carried:
             _copy(views[n:], own + following)
             return
-        places = [self._order.index(key) for key in carried]
-        for i in places:
-            self._exceptions[i].append(step)
-        _copy(views[n:] + [views[i] for i in places], own + following + [level[key] for key in carried])
+        self.root_written(step)
+        at_root = [view for key, view in zip(self.carried, views, strict=False) if key in carried]
+        _copy(views[n:] + at_root, own + following + [level[key] for key in self.carried if key in carried])
+
+    def root_written(self, step: int) -> None:
+        """Keep the carried root entries of a step, which the caller has written to the memory itself."""
+        self._roots.append(step)
 
     def fill(self, values: dict[Any, torch.Tensor], first: int) -> None:
         """Set carried root entries to one value for all steps from ``first`` to the end of this batch.
@@ -180,69 +206,13 @@ class FrameWriter:
             target.narrow(self.dim, first, self.steps - first).copy_(value.unsqueeze(self.dim))
             self._filled.add(key)
 
-    def _shape(self, tensor: torch.Tensor) -> torch.Size:
-        return torch.Size((*tensor.shape[: self.dim], *tensor.shape[self.dim + 1 :]))
-
-    def begin(self) -> None:
-        """Begin a batch, even if the one before was not completed."""
-        for exceptions in self._exceptions:
-            exceptions.clear()
-        self._filled.clear()
-        self._previous = []
-
-    def write(self, frame: TensorDictBase, step: int) -> None:
-        """Copy the data of one step.
-
-        Raises:
-            SpecError: its entries or shapes differ from those of the first step.
-        """
-        views = self._step_views(step)
-        root, own, following = self._values(frame)
-        if step:
-            targets, sources = [], []
-            for i, (value, before) in enumerate(zip(root, self._previous, strict=True)):
-                if value is not before:
-                    self._exceptions[i].append(step)
-                    targets.append(views[i])
-                    sources.append(value)
-            n = len(root)
-            targets += views[n:]
-        else:
-            targets, sources = list(views), list(root)
-        sources += own
-        sources += following
-        for target, source in zip(targets, sources, strict=True):
-            if target.shape != source.shape:
-                raise self._changed(frame)
-        _copy(targets, sources)
-        self._previous = [following[i] for i in self._sources]
-
-    def zeros(self) -> TensorDictBase:
-        """Return zeros with the layout of a batch."""
-        return self.td.clone().zero_()
-
-    def _values(self, frame: TensorDictBase) -> tuple[list[Any], list[Any], list[Any]]:
-        if self._flat and type(frame) is TensorDict:
-            level = entries(frame)
-            below = level.get("next")
-            if type(below) is TensorDict and len(level) == len(self.root_keys) + 1:
-                under = entries(below)
-                if len(under) == len(self.next_keys):
-                    try:
-                        return (
-                            [level[key] for key in self.carried],
-                            [level[key] for key in self._own],
-                            [under[name] for name in self._next_names],
-                        )
-                    except KeyError:
-                        pass
-        if {key for key, _ in _leaves(frame, self._declared)} != set(self._order):
-            raise self._changed(frame)
-        return (
-            [frame.get(key) for key in self.carried],
-            [frame.get(key) for key in self._own],
-            [frame.get(key) for key in self.next_keys],
-        )
+    def _step_views(self, step: int) -> list[torch.Tensor]:
+        first = step - step % self._window
+        if first != self._first_view or not self._views:
+            size = min(self._window, self.steps - first)
+            columns = [self.tensors[key].narrow(self.dim, first, size).unbind(self.dim) for key in self._order]
+            self._views, self._first_view = [list(row) for row in zip(*columns, strict=True)], first
+        return self._views[step - first]
 
     def _changed(self, frame: TensorDictBase, following: list[torch.Tensor] | None = None) -> SpecError:
         if following is not None:
@@ -252,33 +222,19 @@ class FrameWriter:
         keys = {key for key, _ in _leaves(frame, self._declared)}
         problems = [f"{key!r} is missing" for key in self._order if key not in keys]
         problems += [f"{key!r} is new" for key in sorted(keys - set(self._order), key=str)]
-        for key, shape in zip(self._order, self._shapes, strict=True):
+        for key, view in zip(self._order, self._step_views(0), strict=True):
             found = frame.get(key, None)
-            if found is not None and found.shape != shape:
-                problems.append(f"{key!r} had shape {tuple(shape)} and now has {tuple(found.shape)}")
+            if found is not None and found.shape != view.shape:
+                problems.append(f"{key!r} had shape {tuple(view.shape)} and now has {tuple(found.shape)}")
         return SpecError(
             f"The data of a step differs from that of the first: {'; '.join(problems)}. Policies write the same "
             "entries in each step; what they read from the step before is there at a reset if a TensorDictPrimer "
             "puts it there."
         )
 
-    def _step_views(self, step: int) -> list[torch.Tensor]:
-        at = step - self._first_view
-        if not 0 <= at < len(self._views):
-            if self._keep_views:
-                first, size = 0, self.steps
-            else:
-                first, size = step, min(_MAX_VIEWS // len(self._order) or 1, self.steps - step)
-            columns = [tensor.narrow(self.dim, first, size).unbind(self.dim) for tensor in self._tensors]
-            self._views = [list(row) for row in zip(*columns, strict=True)]
-            self._first_view = first
-            at = step - first
-        return self._views[at]
-
-    def root_written(self, step: int) -> None:
-        """Keep the carried root entries of a step, which the caller has written to the memory itself."""
-        for exceptions in self._exceptions:
-            exceptions.append(step)
+    def zeros(self) -> TensorDictBase:
+        """Return zeros with the layout of a batch."""
+        return self.td.clone().zero_()
 
     def finish(self, written: int | None = None) -> TensorDictBase:
         """Fill in the carried root entries, and return ``td``.
@@ -286,19 +242,19 @@ class FrameWriter:
         Args:
             written: how many steps were written; the others become zeros.
         """
-        tensors, dim, steps = self.tensors, self.dim, self.steps
-        for exceptions, (key, source) in zip(self._exceptions, self.carried.items(), strict=True):
-            if key in self._filled:
-                continue
-            target, before = tensors[key], tensors[source]
-            at = torch.tensor(exceptions, dtype=torch.int64, device=target.device) if exceptions else None
-            kept = target.index_select(dim, at) if at is not None else None
-            target.narrow(dim, 1, steps - 1).copy_(before.narrow(dim, 0, steps - 1))
-            if at is not None and kept is not None:
+        dim, steps = self.dim, self.steps if written is None else written
+        if len(self._roots) < steps:
+            for key, source in self.carried.items():
+                if key in self._filled:
+                    continue
+                target = self.tensors[key]
+                at = torch.tensor(self._roots, dtype=torch.int64, device=target.device)
+                kept = target.index_select(dim, at)
+                target.narrow(dim, 1, steps - 1).copy_(self.tensors[source].narrow(dim, 0, steps - 1))
                 target.index_copy_(dim, at, kept)
-        if written is not None and written < steps:
-            for tensor in self._tensors:
-                tensor.narrow(dim, written, steps - written).zero_()
+        if steps < self.steps:
+            for tensor in self.tensors.values():
+                tensor.narrow(dim, steps, self.steps - steps).zero_()
         return self.td
 
 

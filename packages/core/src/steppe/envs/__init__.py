@@ -48,7 +48,7 @@ from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module
 from steppe.envs.next_root import StepPlan, begun, step_mdp, write_begun
 from steppe.envs.passed_through import written_by_policy
-from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name
+from steppe.envs.rollout.policies import RandomPolicy, as_policy, called_with, policy_name, with_written
 from steppe.envs.rollout.random_actions import RandomActions, draws_in_blocks, put_actions
 from steppe.envs.rollout.stacking import stack_frames
 from steppe.envs.seeding import next_seed, system_seed
@@ -127,6 +127,7 @@ __all__ = [
     "step_mdp",
     "system_seed",
     "terminated_or_truncated",
+    "with_written",
     "without_private",
     "write_begun",
     "write_row",
