@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools.base_env import CONSTRAINTS, use_base
 from tools.wheelhouse import build_wheels, families, install_extras, new_environment
-from tools.workspace import ROOT, all_rows, packages
+from tools.workspace import ROOT, all_rows, packages, with_required
 
 nox.options.sessions = ["lint", "types", "light", "tests", "programs"]
 nox.options.reuse_venv = "yes"
@@ -298,9 +298,9 @@ def matrix(session: nox.Session, package: str, row: str) -> None:
 
 
 def install_editable(session: nox.Session, *names: str) -> None:
-    """Install packages of this repository where they stand, without what they depend on."""
+    """Install packages of this repository where they stand, with those of this repository that they require."""
     folder = Path(session.create_tmp()).resolve() / "editable"
-    paths = [str(package.path) for package in packages() if package.name in names]
+    paths = [str(package.path) for package in with_required(names)]
     session.run_install("python", str(ROOT / "tools/build_packages.py"), "--editable", str(folder), *paths)
     wheels = sorted(str(wheel) for wheel in folder.glob("*.whl"))
     # Also where this version is there already: its entry points may have changed.

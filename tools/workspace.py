@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,20 @@ def packages() -> list[Package]:
 
 def package(name: str) -> Package:
     return next(found for found in packages() if found.name == name)
+
+
+def with_required(names: Iterable[str]) -> list[Package]:
+    """These packages and the packages of this repository that they require, directly or through others."""
+    known = {found.name: found for found in packages()}
+    needed: dict[str, Package] = {}
+    open_names = list(names)
+    while open_names:
+        name = open_names.pop()
+        if name in known and name not in needed:
+            needed[name] = known[name]
+            required = known[name].pyproject["project"].get("dependencies", ())
+            open_names += [Requirement(text).name for text in required]
+    return sorted(needed.values(), key=lambda each: each.name)
 
 
 def rows(of: Package) -> list[Row]:

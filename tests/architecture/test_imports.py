@@ -30,6 +30,8 @@ LATE = {
     ("steppe.envs", "EnvBase._prepared_for", "transforms"): "an environment made with policy= has what that needs",
     ("steppe.envs", "EnvBase.make_parallel", "batched"): "env.make_parallel(...) gives a ParallelEnv",
     ("steppe.envs", "EnvBase.register_gym", "registry"): "env.register_gym(...) finds the plugin that knows gym",
+    ("steppe.envs", "__getattr__", "registry"): "the classes of environments of other packages are found by name",
+    ("steppe.envs", "__dir__", "registry"): "the classes of environments of other packages are found by name",
     ("steppe.transforms", "__getattr__", "registry"): "the transforms of other packages are found by name",
     ("steppe.transforms", "__dir__", "registry"): "the transforms of other packages are found by name",
 }

@@ -9,11 +9,12 @@ from tensordict import TensorDict
 
 from steppe import AsyncEnvPool, Compose, ParallelEnv, SyncDataCollector
 from steppe.batched import SerialEnv
-from steppe.envs import EnvBase, GymLikeEnv
+from steppe.envs import EnvBase
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import Binary, Composite, OneHot, Unbounded
 from steppe.transforms import RewardSum, StepCounter, TransformedEnv
 from steppe_gym import GymEnv
+from steppe_gym_like import GymLikeEnv
 from steppe_testing import (
     ArrayCountingEnv,
     CountingEnv,

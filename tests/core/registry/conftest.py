@@ -16,6 +16,7 @@ TABLE = Known(
             "vmas": Provider("steppe-vmas", "vmas"),
             "lunar": Provider("steppe-lunar", ""),
         },
+        "env class": {"Den": Provider("steppe-den", "den")},
         "transform": {"Resize": Provider("steppe-vision", "vision"), "Dream": Provider("steppe-dreams", "")},
         "collector": {"Herd": Provider("steppe-herd", "herd")},
         "logger": {"StoneLogger": Provider("steppe-quarry", "quarry")},

@@ -1,8 +1,9 @@
 """One torch and tensordict interface to every reinforcement-learning environment library.
 
 Importing steppe imports nothing else: a public name is imported from its subpackage at its first use, so that
-``steppe plugins`` and the module of a plugin start without torch. Transforms, agents and actors of other packages are
-found by their names too, as in :mod:`steppe.transforms`: if the package is missing, the error says how to install it.
+``steppe plugins`` and the module of a plugin start without torch. Transforms, collectors, agents and classes of
+environments of other packages are found by their names too, as in :mod:`steppe.transforms`: if the package is missing,
+the error says how to install it.
 """
 
 from __future__ import annotations
@@ -26,17 +27,13 @@ if TYPE_CHECKING:
     from .collectors import aSyncDataCollector as aSyncDataCollector
     from .collectors import split_trajectories as split_trajectories
     from .envs import ArrayEnv as ArrayEnv
-    from .envs import DreamerEnv as DreamerEnv
     from .envs import EnvBase as EnvBase
     from .envs import EnvMetaData as EnvMetaData
     from .envs import ExplorationType as ExplorationType
-    from .envs import GymLikeEnv as GymLikeEnv
     from .envs import MarlGroupMapType as MarlGroupMapType
-    from .envs import ModelBasedEnvBase as ModelBasedEnvBase
     from .envs import RandomPolicy as RandomPolicy
     from .envs import check_env_specs as check_env_specs
     from .envs import check_marl_grouping as check_marl_grouping
-    from .envs import default_info_dict_reader as default_info_dict_reader
     from .envs import exploration_type as exploration_type
     from .envs import get_env_metadata as get_env_metadata
     from .envs import make_composite_from_td as make_composite_from_td
@@ -140,17 +137,13 @@ _EXPORTS: dict[str, str] = {
         "storage": ("Storage",),
         "envs": (
             "ArrayEnv",
-            "DreamerEnv",
             "EnvBase",
             "EnvMetaData",
             "ExplorationType",
-            "GymLikeEnv",
             "MarlGroupMapType",
-            "ModelBasedEnvBase",
             "RandomPolicy",
             "check_env_specs",
             "check_marl_grouping",
-            "default_info_dict_reader",
             "exploration_type",
             "get_env_metadata",
             "make_composite_from_td",
@@ -234,16 +227,17 @@ def __getattr__(name: str) -> Any:
 
 
 def _class_of_a_package(name: str) -> Any:
-    """Return a transform, collector or agent of another package: `steppe.DoubleToFloat` is in steppe-tensor.
+    """Return a class of another package: the transform `steppe.DoubleToFloat` is in steppe-tensor.
 
     Raises:
-        TransformNotFound, CollectorNotFound: the package is not installed; the text says how to install it.
+        TransformNotFound, CollectorNotFound, EnvClassNotFound: the package is not installed; the text says how to
+            install it.
         AttributeError: no package is known to provide the name.
     """
     if not name.startswith("_"):
-        from .registry import find_collector, find_transform
+        from .registry import find_collector, find_env_class, find_transform
 
-        for find in (find_transform, find_collector):
+        for find in (find_transform, find_collector, find_env_class):
             try:
                 return find(name)
             except AttributeError:

@@ -13,6 +13,7 @@ Each class is also a subclass of the built-in exception that a caller would catc
     │   ├── PluginIncompatible                         written for another steppe
     │   ├── LibraryMissing      (ImportError)          the wrapped library is not installed
     │   └── LibraryVersionError (ImportError)          the wrapped library is outside the plugin's range
+    ├── EnvClassNotFound        (ImportError)          the package with this class of environments is not installed
     ├── TransformNotFound       (ImportError)          the package with this transform is not installed
     ├── CollectorNotFound       (ImportError)          the package with this collector or agent is not installed
     ├── LoggerNotFound          (ImportError)          the package with this logger is not installed
@@ -41,6 +42,7 @@ __all__ = [
     "BackendError",
     "ClosedError",
     "CollectorNotFound",
+    "EnvClassNotFound",
     "EnvIdError",
     "EnvNotFound",
     "FileExists",
@@ -117,6 +119,10 @@ class LibraryMissing(PluginError, ImportError):
 
 class LibraryVersionError(PluginError, ImportError):
     """The library that a plugin wraps is installed in a version outside the plugin's range."""
+
+
+class EnvClassNotFound(SteppeError, ImportError):
+    """A known class of environments whose package is not installed."""
 
 
 class TransformNotFound(SteppeError, ImportError):

@@ -8,8 +8,9 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule
 
-from steppe.envs import EnvBase, ModelBasedEnvBase
+from steppe.envs import EnvBase
 from steppe.specs import Composite, Unbounded
+from steppe_models import ModelBasedEnvBase
 
 from .mock_actions import action_leaf
 
@@ -24,7 +25,7 @@ class ModelCountingEnv(ModelBasedEnvBase):
 
     Args:
         max_steps: length of an episode.
-        **kwargs: for :class:`~steppe.envs.ModelBasedEnvBase`.
+        **kwargs: for :class:`~steppe_models.ModelBasedEnvBase`.
     """
 
     def __init__(self, max_steps: int = 5, **kwargs: Any) -> None:

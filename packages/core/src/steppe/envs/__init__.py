@@ -1,6 +1,13 @@
-"""One environment: the contract, the two code paths, rollouts and helpers."""
+"""One environment: the contract, the two code paths, rollouts and helpers.
+
+Classes of environments of other packages are found here by their names, as transforms are in :mod:`steppe.transforms`:
+``from steppe.envs import GymLikeEnv`` works once steppe-gym-like is installed. If the package is missing, access raises
+:class:`~steppe.errors.EnvClassNotFound`, in ``hasattr`` too.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from steppe.compat import InteractionType as ExplorationType
 from steppe.compat import interaction_type as exploration_type
@@ -31,20 +38,17 @@ from steppe.envs.array import (
     row_steps_of,
     writer_of_one,
 )
-from steppe.envs.array.write_row import as_flag, as_numbers, write_row, wrong_shape
+from steppe.envs.array.env import refuse_seed
+from steppe.envs.array.write_row import as_flag, as_numbers, name_place, write_row, wrong_shape
 from steppe.envs.auto_reset import blanked, observed
 from steppe.envs.base import EnvBase
 from steppe.envs.checks.spec_check import check_env_specs
 from steppe.envs.done import DoneGroup, done_groups, rows_ended, terminated_or_truncated
-from steppe.envs.dreamer import DreamerEnv
-from steppe.envs.env_info import env_info_values
-from steppe.envs.gym_like import GymLikeEnv
-from steppe.envs.info_readers import BaseInfoDictReader, default_info_dict_reader
+from steppe.envs.env_info import env_info_values, native_info
 from steppe.envs.kept_entries import DeclaredKeys, declared_keys, is_kept, without_private
 from steppe.envs.library import LibraryWrapper, MadeByName, base_arguments
 from steppe.envs.masks.step import merge_rows, step_mask
 from steppe.envs.metadata import EnvMetaData, get_env_metadata, make_tensordict
-from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.envs.module import Module
 from steppe.envs.next_root import StepPlan, begun, step_mdp, write_begun
 from steppe.envs.passed_through import written_by_policy
@@ -60,12 +64,10 @@ __all__ = [
     "ActionRule",
     "ArrayEnv",
     "Arrays",
-    "BaseInfoDictReader",
     "BaseState",
     "BoundWriter",
     "DeclaredKeys",
     "DoneGroup",
-    "DreamerEnv",
     "Ended",
     "EnvBase",
     "EnvInfos",
@@ -73,12 +75,10 @@ __all__ = [
     "EnvRows",
     "ExplorationType",
     "GroupMap",
-    "GymLikeEnv",
     "LibraryWrapper",
     "Loop",
     "MadeByName",
     "MarlGroupMapType",
-    "ModelBasedEnvBase",
     "Module",
     "Progress",
     "RandomActions",
@@ -101,7 +101,6 @@ __all__ = [
     "check_env_specs",
     "check_marl_grouping",
     "declared_keys",
-    "default_info_dict_reader",
     "done_groups",
     "draws_in_blocks",
     "env_info_values",
@@ -115,10 +114,13 @@ __all__ = [
     "make_tensordict",
     "merge_rows",
     "missing_action",
+    "name_place",
+    "native_info",
     "next_seed",
     "observed",
     "policy_name",
     "put_actions",
+    "refuse_seed",
     "row_steps_of",
     "rows_ended",
     "set_exploration_type",
@@ -135,3 +137,15 @@ __all__ = [
     "written_by_policy",
     "wrong_shape",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from steppe.registry import find_env_class
+
+    return find_env_class(name, core=__all__)
+
+
+def __dir__() -> list[str]:
+    from steppe.registry import list_env_classes
+
+    return sorted({*globals(), *list_env_classes()})

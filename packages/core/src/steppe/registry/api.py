@@ -106,6 +106,16 @@ def list_envs(namespace: str) -> list[str]:
     return current().env_names(namespace)
 
 
+def list_env_classes() -> list[str]:
+    """Return the names of the classes of environments of installed packages, sorted. Imports none of them."""
+    return current().providers.names("env class")
+
+
+def find_env_class(name: str, *, core: Iterable[str] = ()) -> type[Any]:
+    """Load a class of environments of an installed package, for ``steppe.envs``; see `Registry.find_class`."""
+    return current().find_class("env class", name, core=core)
+
+
 def list_transforms() -> list[str]:
     """Return the names of the transforms that installed packages provide, sorted. Imports none of them."""
     return current().providers.names("transform")

@@ -42,6 +42,7 @@ class Known:
 
 _KINDS: dict[Kind, dict[str, tuple[str, str]]] = {
     "env": _known_table.NAMESPACES,
+    "env class": _known_table.ENV_CLASSES,
     "transform": _known_table.TRANSFORMS,
     "collector": _known_table.COLLECTORS,
     "logger": _known_table.LOGGERS,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ..errors import (
     CollectorNotFound,
+    EnvClassNotFound,
     EnvNotFound,
     LoggerNotFound,
     PluginBroken,
@@ -264,15 +265,16 @@ class Registry:
     # Transforms, loggers and commands
 
     def find_class(self, kind: Kind, name: str, *, core: Iterable[str] = ()) -> type[Any]:
-        """Import the class of a transform, collector or logger that an installed package provides.
+        """Import a class that an installed package provides: of an environment, transform, collector or logger.
 
         Args:
-            kind: ``"transform"``, ``"collector"`` or ``"logger"``.
+            kind: ``"env class"``, ``"transform"``, ``"collector"`` or ``"logger"``.
             name: name of the class; of a logger also the part before ``Logger``, in any case: ``"csv"``.
             core: the names of the core's own classes, for suggestions.
 
         Raises:
-            TransformNotFound, CollectorNotFound, LoggerNotFound: a first-party package has it and is not installed.
+            EnvClassNotFound, TransformNotFound, CollectorNotFound, LoggerNotFound: a first-party package has it and is
+                not installed.
             AttributeError: no known package has it, or the name starts with an underscore.
             PluginConflict: two packages provide it.
             PluginBlocked: its package is hidden.
@@ -355,6 +357,7 @@ class Registry:
 
 
 _NOT_INSTALLED = {
+    "env class": EnvClassNotFound,
     "transform": TransformNotFound,
     "collector": CollectorNotFound,
     "logger": LoggerNotFound,

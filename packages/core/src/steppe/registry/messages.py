@@ -101,7 +101,7 @@ def hook_unknown(hook: str, *, candidates: Iterable[str]) -> str:
 def broken(
     name: str, *, label: str, dist: str, version: str, target: str, cause: BaseException, where: str, hide: str
 ) -> str:
-    kind = label.partition(" ")[0]
+    kind = label.partition(" '")[0]
     place = f" ({where})" if where else ""
     return (
         f"{kind} {name!r} ({dist} {version}, {target}) failed to import: {type(cause).__name__}: {cause}{place}. "
@@ -189,14 +189,16 @@ def not_picklable(name: str, *, cause: str) -> str:
 def not_installed(kind: str, name: str, *, package: str, extra: str) -> str:
     planned = f"It is planned in {package}, which does not have it yet."
     where = f"It is in {package}: pip install 'steppe[{extra}]'." if extra else planned
-    noun = "class" if kind == "collector" else kind  # that group has agents and actors too
+    # These groups have agents, actors and readers of infos too.
+    noun = "class" if kind in ("collector", "env class") else kind
     return f"No installed package has the {noun} {name!r}. {where}"
 
 
 def unknown_class(kind: str, name: str, *, candidates: Iterable[str]) -> str:
     close = suggestion(name, candidates)
     hint = f". Did you mean {close!r}?" if close else ""
-    return f"module 'steppe.{kind}s' has no attribute {name!r}{hint}"
+    module = "envs" if kind == "env class" else f"{kind}s"
+    return f"module 'steppe.{module}' has no attribute {name!r}{hint}"
 
 
 def unknown_command(name: str, *, commands: Iterable[str], candidates: Iterable[str]) -> str:

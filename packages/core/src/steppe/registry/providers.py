@@ -112,7 +112,7 @@ class Providers:
 
     def blocked_text(self, record: PluginRecord) -> str:
         """Return the text of a PluginBlocked."""
-        kind = record.label.partition(" ")[0]
+        kind = record.label.partition(" '")[0]
         setting = self.hidden_by(record)
         return messages.blocked(kind, record.name, dist=record.dist, version=record.version, setting=setting)
 

@@ -9,11 +9,12 @@ from typing import Any, Literal
 #: Makes an environment.
 EnvMaker = Callable[..., Any]
 
-Kind = Literal["env", "transform", "collector", "logger", "command"]
+Kind = Literal["env", "env class", "transform", "collector", "logger", "command"]
 State = Literal["available", "blocked", "conflict", "unmet", "loaded", "broken"]
 
 GROUPS: dict[str, Kind] = {
     "steppe.envs": "env",
+    "steppe.env_classes": "env class",
     "steppe.transforms": "transform",
     "steppe.collectors": "collector",
     "steppe.loggers": "logger",
@@ -55,9 +56,8 @@ class PluginRecord:
     """One entry point of an installed package, read from its metadata.
 
     Attributes:
-        kind: ``"env"``, ``"transform"``, ``"collector"``, ``"logger"`` or ``"command"``.
-        name: the namespace of an env plugin, the class name of a transform, collector or logger, the name of a
-            command.
+        kind: ``"env"``, ``"env class"``, ``"transform"``, ``"collector"``, ``"logger"`` or ``"command"``.
+        name: the namespace of an env plugin, the name of a command, the class name of every other kind.
         target: the value of the entry point, ``"module"`` or ``"module:attribute"``.
         dist: name of the distribution.
         version: version of the distribution.

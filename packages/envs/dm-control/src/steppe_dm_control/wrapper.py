@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.envs import GymLikeEnv, as_numbers, write_row
+from steppe.envs import as_numbers, write_row
 from steppe.errors import NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Bounded, Composite, Spec, Unbounded
+from steppe_gym_like import GymLikeEnv
 
 from .names import available_tasks
 from .random_state import find_random_state

@@ -11,11 +11,12 @@ import torch
 from tensordict import TensorDictBase, is_non_tensor, is_tensor_collection
 
 from steppe.arguments import ignored_argument, unknown_argument
-from steppe.envs import ActionCodec, GymLikeEnv, default_info_dict_reader
+from steppe.envs import ActionCodec
 from steppe.errors import LibraryMissing, NotSupported, SpecError
 from steppe.registry import AvailableEnvs
 from steppe.specs import Binary, Composite, Spec, Unbounded
 from steppe.versions import set_gym_backend
+from steppe_gym_like import GymLikeEnv, default_info_dict_reader
 
 from .actions import action_decoder, joint_choice, joint_decoder
 from .attribute_lookup import find_attribute, library_of
@@ -410,7 +411,7 @@ class GymWrapper(GymLikeEnv):
         return self._adapter.reset(self._env, seed, kwargs.get("options", env_info))
 
     def set_info_dict_reader(self, info_dict_reader: Any = None, ignore_private: bool = True) -> GymWrapper:
-        """Add values of the library's info dict to the observations; see :class:`steppe.envs.GymLikeEnv`."""
+        """Add values of the library's info dict to the observations; see :class:`steppe_gym_like.GymLikeEnv`."""
         if self._vector is None:
             super().set_info_dict_reader(info_dict_reader, ignore_private)
             return self

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from steppe.arguments import ignored_argument
-from steppe.envs.array.actions import ActionCodec
-from steppe.envs.array.env import ArrayEnv, refuse_seed
-from steppe.envs.array.row_steps import RowSteps
-from steppe.envs.array.row_writer import EnvInfo
-from steppe.envs.array.write_row import as_numbers, name_place
-from steppe.envs.data_types import Key
-from steppe.envs.env_info import native_info
-from steppe.envs.info_readers import default_info_dict_reader
-from steppe.envs.library import LibraryWrapper, base_arguments
+from steppe.envs import (
+    ActionCodec,
+    ArrayEnv,
+    LibraryWrapper,
+    RowSteps,
+    as_numbers,
+    base_arguments,
+    name_place,
+    native_info,
+    refuse_seed,
+)
 from steppe.errors import NotSupported, SpecError
 from steppe.specs import CPU, Composite, NonTensor
+from steppe_gym_like.info_readers import default_info_dict_reader
 
 __all__ = ["GymLikeEnv"]
+
+Key: TypeAlias = "str | tuple[str, ...]"
 
 
 class GymLikeEnv(LibraryWrapper, ArrayEnv):
@@ -242,7 +247,7 @@ class GymLikeEnv(LibraryWrapper, ArrayEnv):
     def _env_step(self, action: Any) -> Any:
         return self._env.step(action)
 
-    def _env_reset(self, seed: int | None, env_info: EnvInfo | None, **kwargs: Any) -> Any:
+    def _env_reset(self, seed: int | None, env_info: dict[str, Any] | None, **kwargs: Any) -> Any:
         if seed is not None:
             kwargs["seed"] = seed
         return self._env.reset(**kwargs)

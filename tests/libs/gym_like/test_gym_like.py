@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from steppe import Categorical, Composite, OneHot, SerialEnv, StepCounter, TransformedEnv, Unbounded, check_env_specs
-from steppe.envs import BaseInfoDictReader, GymLikeEnv, default_info_dict_reader
-from steppe.errors import IgnoredArgumentWarning, SpecError
+from steppe import (
+    Bounded,
+    Categorical,
+    Composite,
+    OneHot,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    Unbounded,
+    check_env_specs,
+)
+from steppe.errors import EnvClassNotFound, IgnoredArgumentWarning, SpecError
+from steppe.registry import Registry, use
+from steppe_gym_like import BaseInfoDictReader, GymLikeEnv, default_info_dict_reader
 
 
 class Library:
@@ -194,3 +205,143 @@ def test_what_cannot_be_closed_is_closed_all_the_same():
     env.close()
 
     assert env.is_closed
+
+
+class Box:
+    """A library's environment, which reuses the memory of its observation."""
+
+    def __init__(self):
+        self.memory = np.zeros(2)
+        self.closed = 0
+
+    def reset(self, seed=None):
+        self.memory[:] = 0
+        return self.memory, {"lives": 3, "_secret": 1, "name": "box"}
+
+    def step(self, action):
+        self.memory += action
+        return self.memory, float(action), bool(self.memory[0] >= 3), False, {"lives": 2, "_secret": 1, "name": "box"}
+
+    def close(self):
+        self.closed += 1
+
+    def shout(self):
+        return "HO"
+
+
+class BoxEnv(GymLikeEnv):
+    def __init__(self, **kwargs):
+        super().__init__(Box(), **kwargs)
+        self.observation_spec = Composite(observation=Bounded(0.0, 9.0, shape=(2,), dtype=torch.float64))
+        self.action_spec = OneHot(2)
+        self.reward_spec = Unbounded((1,))
+
+    def _sample_infos(self):
+        return [{"lives": 3, "_secret": 1, "name": "box"}]
+
+
+def one(td):
+    return td.set("action", torch.tensor([False, True]))
+
+
+def test_a_gym_like_environment_copies_what_the_library_reuses():
+    data = BoxEnv().rollout(10, one)
+
+    assert data["observation"][:, 0].tolist() == [0, 1, 2]
+    assert data["next", "observation"].dtype is torch.float64
+    assert data["next", "reward"].tolist() == [[1.0]] * 3
+
+
+def test_frame_skip_sums_rewards_and_stops_at_the_end():
+    data = BoxEnv(frame_skip=2).rollout(10, one)
+
+    assert data["next", "reward"].squeeze(-1).tolist() == [2.0, 1.0]
+    assert data["next", "observation"][:, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("frame_skip", [0, -1, 1.5, True])
+def test_frame_skip_is_a_whole_number_from_one_on(frame_skip):
+    with pytest.raises(ValueError, match="frame_skip"):
+        BoxEnv(frame_skip=frame_skip)
+
+
+def test_chosen_infos_become_observations():
+    env = BoxEnv().set_info_dict_reader(["lives"])
+    data = env.rollout(10, one)
+
+    assert data["lives"].squeeze(-1).tolist() == [3, 2, 2]
+    env.check_env_specs()
+
+
+def test_all_numeric_infos_are_found():
+    assert BoxEnv().auto_register_info_dict().observation_keys == ["lives", "observation"]
+    assert "_secret" in BoxEnv().auto_register_info_dict(ignore_private=False).observation_keys
+
+
+def test_an_info_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"no numbers at \['name'\]"):
+        BoxEnv().set_info_dict_reader(["name"])
+
+
+def test_a_reader_of_ones_own_may_write_anything():
+    def reader(info, tensordict):
+        return tensordict.set("twice", torch.tensor([info.get("lives", 0) * 2.0]))
+
+    reader.info_spec = {"twice": Unbounded((1,))}
+    data = BoxEnv().set_info_dict_reader(reader).rollout(3, one)
+
+    assert data["next", "twice"].squeeze(-1).tolist() == [4, 4, 4]
+
+
+def test_attributes_are_those_of_the_wrapped_environment():
+    env = BoxEnv()
+
+    assert env.shout() == "HO"
+    with pytest.raises(AttributeError, match="whisper"):
+        env.whisper()
+
+
+def test_closing_closes_the_wrapped_environment_once():
+    env = BoxEnv()
+    env.close()
+    env.close(raise_if_closed=False)
+
+    assert env._env.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        ("read_reward", lambda value: value + 10),
+        ("read_obs", lambda value: {"observation": value["observation"] + 1}),
+    ],
+)
+def test_overridden_readers_are_called(method, change):
+    def override(self, *args, **kwargs):
+        return change(getattr(super(env_class, self), method)(*args, **kwargs))
+
+    env_class = type("Mine", (BoxEnv,), {method: override})
+    mine, plain = env_class().rollout(3, one)["next"], BoxEnv().rollout(3, one)["next"]
+    key = {"read_reward": "reward", "read_obs": "observation"}[method]
+
+    assert (mine[key] - plain[key]).unique().tolist() == [10 if key == "reward" else 1]
+
+
+def test_the_names_are_found_in_steppe():
+    import steppe
+
+    assert steppe.GymLikeEnv is steppe.envs.GymLikeEnv is GymLikeEnv
+    assert steppe.default_info_dict_reader is default_info_dict_reader
+    assert steppe.envs.BaseInfoDictReader is BaseInfoDictReader
+    assert "GymLikeEnv" in dir(steppe.envs)
+
+
+def test_without_the_package_the_error_says_what_to_install():
+    import steppe
+
+    with use(Registry(path=[])):
+        for module in (steppe, steppe.envs):
+            with pytest.raises(EnvClassNotFound, match=r"It is in steppe-gym-like: pip install 'steppe\[gym-like\]'"):
+                module.GymLikeEnv  # noqa: B018 - the access raises
+        with pytest.raises(AttributeError, match=r"module 'steppe\.envs' has no attribute 'GymLike'\. Did you mean"):
+            steppe.envs.GymLike  # noqa: B018 - the access raises

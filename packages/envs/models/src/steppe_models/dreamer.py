@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from steppe.envs.model_based import ModelBasedEnvBase
 from steppe.errors import SpecError
 from steppe.specs import Composite, Unbounded
+from steppe_models.model_based import ModelBasedEnvBase
 
 if TYPE_CHECKING:
     from tensordict.nn import TensorDictModuleBase
 
-    from steppe.envs.base import EnvBase
+    from steppe.envs import EnvBase
 
 __all__ = ["DreamerEnv"]
 

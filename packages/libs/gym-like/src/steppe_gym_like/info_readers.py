@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from steppe.envs.array.write_row import as_numbers, wrong_shape
-from steppe.envs.data_types import Array
+from steppe.envs import as_numbers, wrong_shape
 from steppe.errors import SpecError
 from steppe.specs import Composite, Spec, Unbounded, torch_to_numpy_dtype_dict
 
 __all__ = ["BaseInfoDictReader", "InfoReader", "default_info_dict_reader"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
 
 InfoReader = Callable[[Mapping[str, Any], TensorDictBase], TensorDictBase]
 

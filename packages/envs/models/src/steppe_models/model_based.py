@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from steppe.envs.base import EnvBase
+from steppe.envs import EnvBase
 from steppe.errors import SpecError
 from steppe.specs import CPU, SPEC_KINDS
 
@@ -76,7 +76,7 @@ class ModelBasedEnvBase(EnvBase):
     def set_specs_from_env(self, env: EnvBase) -> ModelBasedEnvBase:
         """Take over the specs of another environment, on this one's device; returns this environment."""
         for kind in SPEC_KINDS:
-            spec = env._full_spec(kind).clone()
+            spec = getattr(env, f"full_{kind}_spec").clone()
             self.assign_spec(kind, spec if self.device is None else spec.to(self.device))
         return self
 
