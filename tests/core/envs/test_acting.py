@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from steppe import Bounded, Composite, SerialEnv, StepCounter, SyncDataCollector, TransformedEnv, check_env_specs
-from steppe_testing import ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, NestedCountingEnv, StatelessCountingEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv, MultiKeyCountingEnv, NestedCountingEnv
 
 
 class Groups(CountingEnv):
@@ -43,6 +43,12 @@ def test_so_they_have_in_rollouts_and_batches(batch):
             assert data["arms", "arm"].batch_size == (*size, 3, 2, 3)
 
 
+def test_so_they_have_in_batches_of_a_collector():
+    (data,) = SyncDataCollector(Groups(), frames_per_batch=6, total_frames=6)
+
+    assert data["arms"].batch_size == (6, 2)
+
+
 def test_an_environment_on_arrays_has_them_too():
     env = ArrayCountingEnv(actions=True)
     groups = {key[0] for key in env.action_keys if isinstance(key, tuple)}
@@ -60,13 +66,6 @@ def test_a_random_step_needs_no_data(make):
 
     assert set(env.action_keys) <= set(td.keys(True, True))
     assert env.full_observation_spec.is_in(td["next"].select(*env.observation_keys))
-
-
-def test_a_random_step_of_any_batch_size_takes_that_of_the_data():
-    env = StatelessCountingEnv()
-    td = env.rand_step(env.reset(TensorDict(batch_size=[3])))
-
-    assert td["next", "count"].shape == (3, 1)
 
 
 class Drifting(CountingEnv):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import re
 from types import SimpleNamespace
 
@@ -385,10 +384,3 @@ def test_a_given_tensordict_without_the_action_names_the_step():
 
     with pytest.raises(ActionError, match="Step 1: there is no action at 'action'"):
         ArrayCountingEnv(10).rollout(2, actions=rows)
-
-
-def test_an_environment_that_has_stepped_can_be_pickled():
-    env = CountingEnv(50)
-    env.rollout(2)
-
-    assert pickle.loads(pickle.dumps(env)).rollout(2).batch_size == (2,)

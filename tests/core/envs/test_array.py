@@ -13,7 +13,6 @@ from tensordict import TensorDict
 from steppe.envs import ArrayEnv
 from steppe.errors import NotSupported
 from steppe.specs import Composite, OneHot, Unbounded
-from steppe.storage import Storage
 from steppe_testing import (
     ACTION_KINDS,
     ArrayCountingEnv,
@@ -160,17 +159,11 @@ def test_overriding_a_method_leaves_the_array_path(method):
 @pytest.mark.parametrize("method", OVERRIDES)
 def test_each_listed_override_leaves_the_array_path(method):
     env_class = type("Mine", (ArrayCountingEnv,), {method: lambda self, *args, **kwargs: None})
-
     assert env_class().row_writer is None
 
-
-@pytest.mark.parametrize("method", OVERRIDES)
-def test_giving_an_instance_such_a_method_leaves_the_array_path(method):
     env = ArrayCountingEnv()
-    assert env.row_writer is not None
     setattr(env, method, lambda *args, **kwargs: None)
     assert env.row_writer is None
-
     delattr(env, method)
     assert env.row_writer is not None
 
@@ -248,17 +241,6 @@ def test_rows_are_decoded_like_single_actions(kind):
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
 
-def test_rows_of_a_storage_are_written_by_hand_as_by_the_environment():
-    env = ArrayCountingEnv(info=True)
-    spec = Composite({**dict(env.full_observation_spec.items()), **dict(env.full_reward_spec.items())})
-    storage = Storage(spec, (3,))
-    env.reset_into(storage.row(0), None, None)
-    env.step_into(1, storage.row(2))
-
-    assert storage.tensors["observation"].squeeze(-1).tolist() == [0, 0, 1]
-    assert storage.tensors["reward"].squeeze(-1).tolist() == [0, 0, 1]
-
-
 def test_an_action_is_not_changed_and_not_kept():
     env = ArrayCountingEnv(action="continuous")
     td = env.reset().set("action", torch.tensor([0.25, 0.5]))
@@ -274,11 +256,6 @@ def test_pickling_forgets_the_plan_and_makes_it_again():
 
     assert other.row_writer is not None
     assert other.rollout(9).batch_size == (4,)
-
-
-def test_data_of_an_environment_with_a_device_claims_it():
-    assert ArrayCountingEnv(device="cpu").rollout(3).device == torch.device("cpu")
-    assert ArrayCountingEnv().rollout(3).device is None
 
 
 def test_variants_do_not_share_state():

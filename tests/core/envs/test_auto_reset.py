@@ -6,26 +6,26 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from steppe import SerialEnv
 from steppe_testing import ArrayCountingEnv, AutoResettingCountingEnv, CountingEnv
-
-
-def counts(data, *key):
-    return data[key].squeeze(-1).tolist()
+from tests.core.envs.counting import counts
 
 
 def test_the_first_observation_of_an_episode_moves_to_its_root():
-    data = AutoResettingCountingEnv(3, start=10).rollout(7, break_when_any_done=False)
+    env = AutoResettingCountingEnv(3, start=10)
+    data = env.rollout(7, break_when_any_done=False)
 
-    assert counts(data, "observation") == [10, 11, 12, 10, 11, 12, 10]
-    assert counts(data, "next", "done") == [False, False, True, False, False, True, False]
+    assert counts(data) == [10, 11, 12, 10, 11, 12, 10]
+    assert counts(data, ("next", "done")) == [False, False, True, False, False, True, False]
+    assert env.resets == 1  # the environment is not asked to reset
 
 
 def test_the_last_observation_of_an_episode_is_unknown():
     data = AutoResettingCountingEnv(3).rollout(4, break_when_any_done=False)
 
-    assert counts(data, "next", "observation")[:2] == [1, 2]
+    assert counts(data, ("next", "observation"))[:2] == [1, 2]
     assert data["next", "observation"][2].isnan().all()
-    assert counts(data, "next", "observation")[3] == 1
+    assert counts(data, ("next", "observation"))[3] == 1
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [(torch.int64, -1), (torch.uint8, 0), (torch.bool, False)])
@@ -38,22 +38,15 @@ def test_what_stands_for_unknown_depends_on_the_dtype(dtype, expected):
 def test_without_replacing_the_next_episodes_first_observation_is_there():
     data = AutoResettingCountingEnv(3, start=10, auto_reset_replace=False).rollout(4, break_when_any_done=False)
 
-    assert counts(data, "next", "observation") == [11, 12, 10, 11]
-    assert counts(data, "observation") == [10, 11, 12, 10]
-
-
-def test_the_environment_is_not_asked_to_reset():
-    env = AutoResettingCountingEnv(3)
-    env.rollout(10, break_when_any_done=False)
-
-    assert env.resets == 1
+    assert counts(data, ("next", "observation")) == [11, 12, 10, 11]
+    assert counts(data) == [10, 11, 12, 10]
 
 
 def test_a_reset_that_is_asked_for_still_resets():
     env = AutoResettingCountingEnv(3)
     env.rollout(2)
 
-    assert counts(env.rollout(2), "observation") == [0, 1]
+    assert counts(env.rollout(2)) == [0, 1]
     assert env.resets == 2
 
 
@@ -62,14 +55,14 @@ def test_rows_of_a_batch_end_by_themselves():
     env.max_steps = torch.tensor([[2], [3]])
     data = env.rollout(5, break_when_any_done=False)
 
-    assert counts(data, "observation") == [[0, 1, 0, 1, 0], [0, 1, 2, 0, 1]]
+    assert counts(data) == [[0, 1, 0, 1, 0], [0, 1, 2, 0, 1]]
     assert data["next", "observation"].isnan().squeeze(-1).tolist() == [[0, 1, 0, 1, 0], [0, 0, 1, 0, 0]]
 
 
 def test_a_truncated_end_counts_too():
     data = AutoResettingCountingEnv(3, truncate=True).rollout(5, break_when_any_done=False)
 
-    assert counts(data, "observation") == [0, 1, 2, 0, 1]
+    assert counts(data) == [0, 1, 2, 0, 1]
 
 
 def test_an_array_environment_with_the_flag_takes_the_tensordict_path():
@@ -85,7 +78,7 @@ def test_an_array_environment_with_the_flag_takes_the_tensordict_path():
     data = env.rollout(5, break_when_any_done=False)
 
     assert env.row_writer is None
-    assert counts(data, "observation") == [0, 1, 2, 0, 1]
+    assert counts(data) == [0, 1, 2, 0, 1]
     assert data["next", "observation"][2].isnan().all()
 
 
@@ -105,8 +98,15 @@ def test_overriding_step_and_reset_as_the_guide_shows_it():
 
     data = AutoResetting(3, start=4, auto_reset=True).rollout(7, break_when_any_done=False)
 
-    assert counts(data, "observation") == [4, 5, 6, 4, 5, 6, 4]
+    assert counts(data) == [4, 5, 6, 4, 5, 6, 4]
     assert data["next", "observation"][2].isnan().all()
+    data = AutoResetting(2, auto_reset=True, auto_reset_replace=False).rollout(2)
+    assert counts(data, ("next", "observation")) == [1, 0]
+
+
+def test_a_batch_says_that_its_environments_are_to_be_told():
+    with pytest.raises(TypeError, match="give auto_reset=True to those that reset themselves"):
+        SerialEnv(2, AutoResettingCountingEnv, auto_reset=True)
 
 
 def test_a_reset_of_other_data_does_not_use_what_was_kept():

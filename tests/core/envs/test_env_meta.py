@@ -30,7 +30,7 @@ from steppe import (
 )
 from steppe.errors import NotSupported, SpecError, StateError
 from steppe_gym import GymEnv
-from steppe_testing import ArrayCountingEnv, AutoResettingCountingEnv, CountingEnv, StatelessCountingEnv
+from steppe_testing import ArrayCountingEnv, CountingEnv, StatelessCountingEnv
 
 
 class Walker(EnvBase):
@@ -174,24 +174,6 @@ def test_every_class_takes_the_arguments_of_the_base():
     assert not SerialEnv(2, Walker, spec_locked=False).is_spec_locked
     with pytest.raises(TypeError, match="sizes"):
         Walker(sizes=3)
-
-
-def test_an_environment_that_resets_itself_says_so_to_any_class():
-    class Counter(CountingEnv):
-        def __init__(self):
-            super().__init__(2)
-
-        def _step(self, tensordict):
-            data = super()._step(tensordict)
-            return data.update(super()._reset().select("observation")) if data["terminated"].item() else data
-
-    data = Counter(auto_reset=True).rollout(4, break_when_any_done=False)
-    assert data["observation"].flatten().tolist() == [0, 1, 0, 1]
-    assert data["next", "observation"].isnan().flatten().tolist() == [False, True, False, True]
-    data = Counter(auto_reset=True, auto_reset_replace=False).rollout(2)
-    assert data["next", "observation"].flatten().tolist() == [1, 0]
-    with pytest.raises(TypeError, match="give auto_reset=True to those that reset themselves"):
-        SerialEnv(2, AutoResettingCountingEnv, auto_reset=True)
 
 
 def test_a_class_may_be_abstract_too():

@@ -25,9 +25,10 @@ def started(env):
     return env.rand_action(env.step_mdp(env.rand_step(env.reset())))
 
 
-def test_a_locked_batch_is_given_the_mask():
+@pytest.mark.parametrize("rows", [ROWS, ROWS.unsqueeze(-1)])
+def test_a_locked_batch_is_given_the_mask(rows):
     env = CountingEnv(batch_size=(3,))
-    td = env.step(started(env).set("_step", ROWS))
+    td = env.step(started(env).set("_step", rows))
 
     assert env.count.squeeze(-1).tolist() == [2, 1, 2]
     assert td["next", "observation"].squeeze(-1).tolist() == [2, 1, 2]
@@ -84,13 +85,6 @@ def test_a_mask_that_is_false_everywhere_steps_nothing():
     env.step(td.set("_step", torch.zeros(3, dtype=torch.bool)))
 
     assert td["next", "observation"].squeeze(-1).tolist() == [1, 1, 1]
-
-
-def test_a_mask_with_a_last_dimension_is_taken_too():
-    env = CountingEnv(batch_size=(3,))
-    td = env.step(started(env).set("_step", ROWS.unsqueeze(-1)))
-
-    assert td["next", "observation"].squeeze(-1).tolist() == [2, 1, 2]
 
 
 def test_a_mask_of_another_shape_is_refused():

@@ -41,22 +41,20 @@ def test_a_module_is_taken_as_it_is():
     assert as_policy(policy, CountingEnv()) is policy
 
 
+def annotated(step: TensorDictBase) -> TensorDictBase:
+    return step.set("action", ACTION)
+
+
 @pytest.mark.parametrize(
     "policy",
     [
         lambda tensordict: tensordict.set("action", ACTION),
         lambda td: td.set("action", ACTION),
         lambda data: data.set("action", ACTION),
+        annotated,
     ],
 )
 def test_a_callable_on_data_is_known_by_its_parameter(policy):
-    assert CountingEnv().rollout(2, policy)["action"].equal(ACTION.expand(2, 3))
-
-
-def test_a_callable_on_data_is_known_by_its_annotation():
-    def policy(step: TensorDictBase) -> TensorDictBase:
-        return step.set("action", ACTION)
-
     assert CountingEnv().rollout(2, policy)["action"].equal(ACTION.expand(2, 3))
 
 
@@ -136,9 +134,13 @@ def test_parameters_that_match_nothing_are_refused():
         CountingEnv().rollout(2, lambda x, y, z: ACTION)
 
 
-def test_what_cannot_be_called_is_refused():
-    with pytest.raises(PolicyError, match="callable, found int"):
-        CountingEnv().rollout(2, 3)
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [(3, "callable, found int"), (torch.nn.Module, r"found the class Module: make one, Module\(\.\.\.\)")],
+)
+def test_what_cannot_be_called_is_refused(policy, text):
+    with pytest.raises(PolicyError, match=text):
+        CountingEnv().rollout(2, policy)
 
 
 def test_a_trusted_policy_is_called_as_it_is():
@@ -165,19 +167,16 @@ def test_the_random_policy_of_a_batched_spec_does_not_add_the_batch_again():
     assert env.rollout(2, policy).batch_size == (3, 2)
 
 
+def test_random_actions_follow_an_unlocked_batch():
+    assert StatelessCountingEnv().rand_action(TensorDict({}, [2, 3]))["action"].shape == (2, 3, 3)
+
+
 def test_the_random_policy_draws_from_its_generator():
     def draw():
         policy = RandomPolicy(Bounded(-1, 1, (3,)), generator=torch.Generator().manual_seed(0))
         return policy(TensorDict())["action"]
 
     assert torch.equal(draw(), draw())
-
-
-def test_random_actions_follow_an_unlocked_batch():
-    env = StatelessCountingEnv()
-
-    assert env.rand_action(TensorDict({}, [2, 3]))["action"].shape == (2, 3, 3)
-    assert CountingEnv(batch_size=(2,)).rand_action()["action"].shape == (2, 3)
 
 
 def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
@@ -188,14 +187,6 @@ def test_a_random_policy_without_actions_takes_those_of_its_first_environment():
     assert CountingEnv().rollout(2, policy)["action"].shape == (2, 3)
     assert policy.action_spec == CountingEnv().full_action_spec
     assert MultiKeyCountingEnv().rollout(1, RandomPolicy())["left", "action"].shape == (1, 3)
-
-
-def test_the_class_of_a_policy_is_not_one():
-    class Left(torch.nn.Module):
-        pass
-
-    with pytest.raises(PolicyError, match=r"found the class Left: make one, Left\(\.\.\.\)"):
-        CountingEnv().rollout(2, Left)
 
 
 @pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])

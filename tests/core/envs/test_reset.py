@@ -56,61 +56,38 @@ def test_a_single_reset_mask_at_the_root():
     assert "_reset" not in data
 
 
-def nested_data(**root):
-    return TensorDict(
-        {
-            **root,
-            "agent0": {"val": torch.tensor([1, 1]), "_reset": mask(False, True)},
-            "agent1": {"val": torch.tensor([2, 2]), "_reset": mask(True, False)},
-        },
-        [],
-    )
+@pytest.mark.parametrize(
+    ("root", "masks", "expected"),
+    [
+        ({}, (mask(False, True), mask(True, False)), ([1, 0], [0, 2])),
+        ({"_reset": mask(True, True)}, (mask(False, True), mask(True, False)), ([0, 0], [0, 0])),
+        ({}, (mask(False, True), None), ([1, 0], [0, 0])),
+    ],
+    ids=["each level by its own mask", "the root decides", "no mask is all"],
+)
+def test_nested_masks_reset_their_own_levels(root, masks, expected):
+    data = TensorDict(root)
+    for i, rows in enumerate(masks):
+        data[f"agent{i}"] = TensorDict({"val": torch.full((2,), i + 1)})
+        if rows is not None:
+            data[f"agent{i}", "_reset"] = rows
+    Zeros("agent0", "agent1", root=bool(root)).reset(data)
 
-
-def test_nested_masks_reset_their_own_levels():
-    data = nested_data()
-    Zeros("agent0", "agent1", root=False).reset(data)
-
-    assert data.get(("agent0", "val")).tolist() == [1, 0]
-    assert data.get(("agent1", "val")).tolist() == [0, 2]
+    assert (data["agent0", "val"].tolist(), data["agent1", "val"].tolist()) == expected
     assert ("agent0", "_reset") not in data.keys(True)
 
 
-def test_nested_masks_are_overridden_by_one_at_the_root():
-    data = nested_data(_reset=mask(True, True))
-    Zeros("agent0", "agent1").reset(data)
-
-    assert data.get(("agent0", "val")).tolist() == [0, 0]
-    assert data.get(("agent1", "val")).tolist() == [0, 0]
-
-
-def test_a_level_without_a_mask_is_reset_whole():
-    data = nested_data()
-    del data["agent1", "_reset"]
-    Zeros("agent0", "agent1", root=False).reset(data)
-
-    assert data.get(("agent0", "val")).tolist() == [1, 0]
-    assert data.get(("agent1", "val")).tolist() == [0, 0]
-
-
-def test_a_batch_resets_the_rows_of_its_mask():
+@pytest.mark.parametrize("rows", [mask([True], [False], [True], [True]), mask(True, False, True, True)])
+def test_a_batch_resets_the_rows_of_its_mask(rows):
     env = CountingEnv(batch_size=(4,))
     td = env.step_mdp(env.rand_step(env.reset()))
-    td["_reset"] = mask([True], [False], [True], [True])
+    td["_reset"] = rows
     result = env.reset(td)
 
     assert result is td
     assert "_reset" not in td
     assert td["observation"].squeeze(-1).tolist() == [0, 1, 0, 0]
     assert env.count.squeeze(-1).tolist() == [0, 1, 0, 0]
-
-
-def test_a_mask_without_the_last_dimension_is_taken_too():
-    env = CountingEnv(batch_size=(2,))
-    td = env.step_mdp(env.rand_step(env.reset()))
-    td["_reset"] = mask(True, False)
-
-    assert env.reset(td)["observation"].squeeze(-1).tolist() == [0, 1]
 
 
 def test_a_mask_that_is_false_everywhere_resets_nothing():
@@ -213,10 +190,6 @@ def test_a_reset_completes_the_done_entries(make):
 
     assert not any(td[name].any() for name in ("done", "terminated", "truncated"))
     assert td["done"].shape == (1,)
-
-
-def test_a_stateless_environment_is_reset_to_any_size():
-    assert StatelessCountingEnv().reset(TensorDict({}, [3]))["count"].shape == (3, 1)
 
 
 def test_reset_hands_its_other_arguments_on():

@@ -18,16 +18,6 @@ def test_a_policy_acts(make):
 
 
 @BOTH
-def test_a_policy_may_return_new_data(make):
-    def fresh(td):
-        return ones(TensorDict({"extra": torch.ones(2)}, td.batch_size))
-
-    data = make().rollout(3, fresh, trust_policy=True)
-    assert counts(data, ("next", "reward")) == [1, 1, 1]
-    assert data["extra"].shape == (3, 2)
-
-
-@BOTH
 def test_a_module_may_write_more_than_the_action(make):
     policy = TensorDictModule(
         lambda obs: (torch.tensor([False, True, False]), obs * 2), in_keys=["observation"], out_keys=["action", "twice"]

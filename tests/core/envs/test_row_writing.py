@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from steppe import ArrayEnv, SerialEnv, write_row
+from steppe import write_row
 from steppe.errors import SpecError
-from steppe.specs import Bounded, Composite, OneHot, Unbounded
 
 
 @pytest.mark.parametrize("value", [np.array([1, 2, 3]), [1.0, 2.0, 3.0], torch.tensor([1.0, 2.0, 3.0])])
@@ -41,27 +40,6 @@ def test_a_value_that_would_be_repeated_is_an_error(shape, value, text):
     assert not out["x"].any()
 
 
-class Shrinking(ArrayEnv):
-    """Observes three numbers, and one from its second step on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_spec = Composite(position=Bounded(0.0, 9.0, shape=(3,)))
-        self.action_spec = OneHot(2)
-        self.reward_spec = Unbounded((1,))
-        self.steps = 0
-
-    def reset_into(self, out, seed, env_info):
-        self.steps = 0
-        write_row(out, "position", np.zeros(3))
-
-    def step_into(self, action, out):
-        self.steps += 1
-        write_row(out, "position", np.zeros(3 if self.steps < 2 else 1))
-        out["reward"][0] = 1.0
-        return False, False
-
-
 @pytest.mark.parametrize(
     ("shape", "value"),
     [((1,), [None]), ((), None), ((2,), ["1", "2"]), ((2,), np.array([1.0, None], dtype=object)), ((), "3")],
@@ -73,53 +51,6 @@ def test_a_value_that_is_no_number_is_an_error(shape, value, dtype):
         write_row(out, "x", value)
 
     assert not out["x"].any()
-
-
-class Flags(ArrayEnv):
-    """Returns flags that it was given in its third step; pays what it was given."""
-
-    def __init__(self, flags=(False, False), reward=1.0):
-        super().__init__()
-        self.observation_spec = Composite(x=Unbounded((2,)))
-        self.action_spec, self.reward_spec = OneHot(2), Unbounded((1,))
-        self.flags, self.reward = flags, reward
-
-    def reset_into(self, out, seed, env_info):
-        self.steps = 0
-        write_row(out, "x", np.zeros(2))
-
-    def step_into(self, action, out):
-        self.steps += 1
-        later = self.steps == 3
-        write_row(out, "x", np.ones(2))
-        write_row(out, "reward", [self.reward if later else 1.0])
-        return self.flags if later else (False, False)
-
-
-@pytest.mark.parametrize("flags", [(None, False), (False, None), ("no", True), (False, [True, False])])
-@pytest.mark.parametrize("batch", [False, True])
-def test_flags_that_are_none_are_an_error(flags, batch):
-    env = SerialEnv(2, [Flags, lambda: Flags(flags)]) if batch else Flags(flags)
-
-    text = r"Flags\(.*\).step: Flags.step_into must return two bools, terminated and truncated, found \("
-    with pytest.raises(SpecError, match=text):
-        env.rollout(5)
-
-
-@pytest.mark.parametrize("flags", [(np.True_, False), (False, 1), (np.ones(1), np.False_)])
-def test_flags_may_be_those_of_numpy(flags):
-    assert Flags(flags).rollout(5)["next", "done"].flatten().tolist() == [False, False, True]
-
-
-def test_a_reward_that_is_none_names_environment_and_step():
-    with pytest.raises(SpecError, match=r"^Flags\(.*\).step: 'reward' must be a number.*found \[None\]"):
-        Flags(reward=None).rollout(4)
-
-
-def test_an_environment_that_changes_the_shape_of_its_observation_says_so():
-    assert Shrinking().rollout(1).shape == (1,)
-    with pytest.raises(SpecError, match=r"'position' must have shape \(3,\).*found \(1,\)"):
-        Shrinking().rollout(4)
 
 
 @pytest.mark.parametrize(("shape", "value"), [((3,), [[1, 2, 3]]), ((2, 2), torch.arange(4)), ((1, 2), np.arange(2.0))])

@@ -55,7 +55,17 @@ def test_reset_at_hands_each_row_its_env_info():
     assert env.begin.squeeze(-1).tolist() == [0, 10, 0, 30]
 
 
-@pytest.mark.parametrize(("rows", "text"), [([4], "0..3"), ([-1], "0..3"), ([1, 1], "once")])
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([4], "0..3"),
+        ([-1], "0..3"),
+        ([1, 1], "once"),
+        ([True, False], "a mask must have 4 entries, one for each row, found 2"),
+        ("first", "'first'"),
+        ([0.5], "must be integers"),
+    ],
+)
 def test_rows_are_checked(rows, text):
     with pytest.raises(SpecError, match=text):
         batch().reset_at(None, rows)
@@ -78,29 +88,16 @@ def test_an_unlocked_environment_steps_the_data_as_it_is():
     assert env.step_at(td, [5, 9])["next", "count"].squeeze(-1).tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("rows", [[True, False, False, True], torch.tensor([[True], [False], [False], [True]])])
-def test_rows_may_be_a_mask(rows):
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        ([True, False, False, True], [1, 0, 0, 1]),
+        (torch.tensor([[True], [False], [False], [True]]), [1, 0, 0, 1]),
+        (slice(1, 3), [0, 1, 1, 0]),
+    ],
+)
+def test_rows_may_be_a_mask_or_a_slice(rows, counts):
     env = batch()
     env.step_at(actions(1.0, 1.0), rows)
 
-    assert env.count.squeeze(-1).tolist() == [1, 0, 0, 1]
-
-
-def test_rows_may_be_a_slice():
-    env = batch()
-    env.step_at(actions(1.0, 1.0), slice(1, 3))
-
-    assert env.count.squeeze(-1).tolist() == [0, 1, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("rows", "text"),
-    [
-        ([True, False], "a mask must have 4 entries, one for each row, found 2"),
-        ("first", "'first'"),
-        ([0.5], "must be integers"),
-    ],
-)
-def test_what_names_no_rows_is_refused(rows, text):
-    with pytest.raises(SpecError, match=text):
-        batch().reset_at(None, rows)
+    assert env.count.squeeze(-1).tolist() == counts

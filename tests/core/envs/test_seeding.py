@@ -9,8 +9,7 @@ import torch
 from steppe.envs import EnvBase, next_seed
 from steppe.errors import NotSupported, SteppeError
 from steppe_testing import ArrayCountingEnv, CountingEnv, IncrementingEnv
-
-BOTH = pytest.mark.parametrize("make", [CountingEnv, ArrayCountingEnv])
+from tests.core.envs.counting import BOTH
 
 
 def test_the_next_seed_is_numpys_first_eight_bytes():
@@ -32,24 +31,16 @@ def test_a_seed_is_a_whole_number(seed):
 
 @BOTH
 def test_one_seed_gives_one_rollout(make):
-    def data(seed):
-        env = make(noise=True)
+    def data(seed, env):
         env.set_seed(seed)
         return env.rollout(5)
 
-    assert (data(3) == data(3)).all()
-    assert not torch.equal(data(3)["noise"], data(4)["noise"])
-    assert not torch.equal(data(3)["action"], data(4)["action"])
-
-
-@BOTH
-def test_a_seed_begins_anew(make):
     env = make(noise=True)
-    env.set_seed(3)
-    first = env.rollout(5)
-    env.set_seed(3)
-
-    assert (env.rollout(5) == first).all()
+    first = data(3, env)
+    assert (data(3, env) == first).all()
+    assert (data(3, make(noise=True)) == first).all()
+    for key in ("noise", "action"):
+        assert not torch.equal(first[key], data(4, env)[key])
 
 
 @BOTH

@@ -179,12 +179,6 @@ def test_a_reset_after_an_end_is_looked_at_too():
     assert "the shape of 'more' changes" in text_of(Second(2))
 
 
-def test_a_done_entry_that_is_no_bool_is_named():
-    env = Wrong(lambda td: td.set("terminated", torch.zeros(1)) if "reward" in td.keys() else td)
-
-    assert "'terminated') must have dtype torch.bool" in text_of(env)
-
-
 def test_random_states_stay_as_they_were():
     env = CountingEnv(noise=True)
     env.set_seed(3)

@@ -7,7 +7,7 @@ import torch
 
 from steppe.envs import EnvBase
 from steppe.errors import SpecError, StateError
-from steppe.specs import Binary, Bounded, Categorical, Composite, OneHot, Unbounded
+from steppe.specs import Binary, Categorical, Composite, OneHot, Unbounded
 from steppe_testing import CountingEnv, MultiKeyCountingEnv, NestedCountingEnv
 
 KINDS = ("observation", "reward", "done", "action", "state")
@@ -15,16 +15,6 @@ KINDS = ("observation", "reward", "done", "action", "state")
 
 class Bare(EnvBase):
     """Specs and nothing else."""
-
-
-def test_a_leaf_is_put_under_its_default_key():
-    env = Bare(batch_size=(2,))
-    env.action_spec = Bounded(-1, 1, shape=(2, 3))
-    env.reward_spec = Unbounded((2, 1))
-
-    assert env.full_action_spec.keys() == {"action"}
-    assert isinstance(env.action_spec, Bounded)
-    assert isinstance(env.reward_spec, Unbounded)
 
 
 def test_several_leaves_or_another_key_read_as_the_composite():
@@ -125,14 +115,6 @@ def test_the_only_key_is_an_error_where_there_are_several(name):
         getattr(MultiKeyCountingEnv(), name)
 
 
-def test_specs_are_locked_once_assigned():
-    env = CountingEnv()
-
-    assert env.is_spec_locked
-    with pytest.raises(StateError, match="lock"):
-        env.observation_spec["more"] = Unbounded((1,))
-
-
 def test_unlocked_specs_can_be_edited_and_keys_follow():
     env = CountingEnv(spec_locked=False)
     env.observation_spec["more"] = Unbounded((1,))
@@ -204,10 +186,11 @@ def test_specs_may_be_assigned_before_the_base_is_initialised():
     class Late(EnvBase):
         def __init__(self):
             self.action_spec = OneHot(5)
-            super().__init__(batch_size=())
+            super().__init__(device="cpu")
 
     Early()
-    assert Late().action_spec == OneHot(5)
+    assert Late().action_spec == OneHot(5, device="cpu")
+    assert Late().action_spec.device == torch.device("cpu")
 
 
 @pytest.mark.parametrize("kind", ["observation", "action", "reward", "done", "state"])

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from steppe import StepCounter, TransformedEnv
-from steppe.envs import EnvBase
-from steppe.specs import Bounded, Unbounded
+from steppe.specs import Bounded
 from steppe_testing import ArrayCountingEnv, CountingEnv
 
 COPIES = [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))]
@@ -65,15 +64,6 @@ def test_first_data_of_a_copy_is_held_against_its_own_specs(duplicate):
     assert not other.is_validated("step")
     other.rollout(2)
     assert other.is_validated("step")
-
-
-def test_specs_can_be_assigned_before_the_init_of_the_base():
-    class Early(EnvBase):
-        def __init__(self):
-            self.observation_spec = Unbounded((2,))
-            super().__init__(device="cpu")
-
-    assert Early().observation_spec.device == torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", ["run_type_checks", "allow_done_after_reset"])

@@ -112,30 +112,3 @@ def test_one_seed_gives_one_data_set() -> None:
         assert all(map(torch.equal, rows(serial), rows(parallel.rollout(3))))
     finally:
         parallel.close()
-
-
-class Nested(EnvBase):
-    """Three agents that are alike: their actions are one tensor in a nested TensorDict of batch size ``[3]``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_spec = Composite(agents=Composite(action=Bounded(-1, 1, (3, 2)), shape=(3,)))
-        self.observation_spec = Composite(seen=Unbounded((1,)))
-
-    def _reset(self, tensordict=None, **kwargs):
-        return TensorDict(seen=torch.zeros(1))
-
-    def _step(self, tensordict):
-        assert tensordict["agents"].batch_size == (3,)
-        return TensorDict(seen=torch.ones(1), reward=torch.ones(1), terminated=torch.zeros(1, dtype=torch.bool))
-
-    def _set_seed(self, seed) -> None:
-        pass
-
-
-def test_nested_actions_have_the_batch_size_of_their_spec() -> None:
-    env = Nested()
-    assert env.rand_action()["agents"].batch_size == (3,)
-    assert env.rand_step()["agents"].batch_size == (3,)
-    assert env.rollout(4)["agents"].batch_size == (4, 3)
-    assert collect(env)["agents"].batch_size == (6, 3)

@@ -272,6 +272,43 @@ def test_step_into_that_does_not_return_two_flags_says_so_whoever_steps(flags, f
         SerialEnv(2, lambda: Grid(flags=flags)).rollout(2)
 
 
+class Later(Grid):
+    """Returns its flags in its third step."""
+
+    def reset_into(self, out, seed, env_info):
+        super().reset_into(out, seed, env_info)
+        self.steps = 0
+
+    def step_into(self, action, out):
+        self.steps += 1
+        flags = super().step_into(action, out)
+        return flags if self.steps == 3 else (False, False)
+
+
+@pytest.mark.parametrize("flags", [(None, False), (False, None), ("no", True), (False, [True, False])])
+@pytest.mark.parametrize("batch", [False, True])
+def test_flags_that_are_none_are_an_error(flags, batch):
+    env = SerialEnv(2, [Later, lambda: Later(flags=flags)]) if batch else Later(flags=flags)
+
+    text = r"Later\(.*\).step: Later.step_into must return two bools, terminated and truncated, found \("
+    with pytest.raises(SpecError, match=text):
+        env.rollout(5)
+
+
+@pytest.mark.parametrize("flags", [(np.True_, False), (False, 1), (np.ones(1), np.False_)])
+def test_flags_may_be_those_of_numpy(flags):
+    assert Later(flags=flags).rollout(5)["next", "done"].flatten().tolist() == [False, False, True]
+
+
+def test_values_of_a_later_step_name_environment_and_step():
+    rewards, sizes = iter([1.0, 1.0, None]), iter([3, 3, 1])
+
+    with pytest.raises(SpecError, match=r"^Grid\(.*\).step: 'reward' must be a number.*found \[None\]"):
+        Grid(reward=lambda out: write_row(out, "reward", [next(rewards)])).rollout(4)
+    with pytest.raises(SpecError, match=r"^Grid\(.*\).step: 'grid' must have shape \(3,\).*found \(1,\)"):
+        Grid(write=lambda out, where: write_row(out, "grid", np.zeros(next(sizes)))).rollout(4)
+
+
 def test_a_typeerror_inside_step_into_arrives_as_it_was_raised():
     def reward(out):
         _, _ = True

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from steppe import (
-    Bounded,
     Categorical,
     Composite,
     OneHot,
@@ -23,25 +22,53 @@ from steppe_gym_like import BaseInfoDictReader, GymLikeEnv, default_info_dict_re
 
 
 class Library:
-    """A counter in the manner of old gym, without ``close``."""
+    """A counter in the manner of old gym, without ``close``, which reuses the memory of its observation."""
 
     def __init__(self, limit):
         self.limit, self.count, self.seeds, self.action = limit, 0, [], None
+        self.memory = {"state": np.zeros(2, np.float32), "more": np.zeros(1, np.int64)}
 
     def seed(self, seed):
         self.seeds.append(seed)
 
     def reset(self):
         self.count = 0
-        return self._observation(), {"n": np.float64(0)}
+        return self._observation(), {"n": np.float64(0), "_secret": 1, "name": "library"}
 
     def _observation(self):
-        return {"state": np.full(2, self.count, np.float32), "more": np.array([self.count])}
+        for value in self.memory.values():
+            value[:] = self.count
+        return self.memory
 
     def step(self, action):
         self.action = action
         self.count += 1
-        return self._observation(), 1.5, self.count >= self.limit, {"n": np.float64(self.count), "v": np.ones(2)}
+        info = {"n": np.float64(self.count), "v": np.ones(2), "_secret": 1, "name": "library"}
+        return self._observation(), 1.5, self.count >= self.limit, info
+
+
+class Modern(Library):
+    """The same in the manner of gymnasium."""
+
+    def reset(self, seed=None):
+        return super().reset()
+
+    def step(self, action):
+        observation, reward, done, info = super().step(action)
+        return observation, reward, done, False, info
+
+
+class ModernEnv(GymLikeEnv):
+    """A wrapper that leaves all to the base class: it is on the array path."""
+
+    def __init__(self, limit, **kwargs):
+        super().__init__(Modern(int(limit)), **kwargs)
+        self.observation_spec = Composite(observation=Unbounded((2,)), more=Unbounded((1,), dtype=torch.int64))
+        self.action_spec = OneHot(3)
+        self.reward_spec = Unbounded((1,))
+
+    def _sample_infos(self):
+        return [self._env.step(0)[-1]]
 
 
 class CounterWrapper(GymLikeEnv):
@@ -94,11 +121,14 @@ class CounterEnv(CounterWrapper):
         return super()._build_env(Library(int(env_name)), **kwargs)
 
 
+BOTH = pytest.mark.parametrize("kind", [CounterEnv, ModernEnv])
+
+
 def counts(data, *key):
     return data[key if len(key) > 1 else key[0]].reshape(-1).tolist()
 
 
-@pytest.mark.parametrize("make", [lambda: CounterWrapper(Library(3)), lambda: CounterEnv("3")])
+@pytest.mark.parametrize("make", [lambda: CounterWrapper(Library(3)), lambda: CounterEnv("3"), lambda: ModernEnv(3)])
 def test_such_a_wrapper_is_an_environment(make):
     data = make().rollout(5, break_when_any_done=False)
 
@@ -129,8 +159,9 @@ def test_wrong_arguments_are_refused_by_the_wrapper_itself():
         GymLikeEnv()
 
 
-def test_an_action_is_repeated_until_the_episode_ends():
-    env = CounterEnv("3", frame_skip=2)
+@BOTH
+def test_an_action_is_repeated_until_the_episode_ends(kind):
+    env = kind("3", frame_skip=2)
     data = env.rollout(5)
 
     assert env.wrapper_frame_skip == env.frame_skip == 2
@@ -138,6 +169,13 @@ def test_an_action_is_repeated_until_the_episode_ends():
     assert counts(data, "next", "reward") == [3.0, 1.5]
     env.wrapper_frame_skip = 1
     assert counts(env.rollout(5), "next", "more") == [1, 2, 3]
+
+
+@BOTH
+@pytest.mark.parametrize("frame_skip", [0, -1, 1.5, True])
+def test_frame_skip_is_a_whole_number_from_one_on(kind, frame_skip):
+    with pytest.raises(ValueError, match="frame_skip"):
+        kind("3", frame_skip=frame_skip)
 
 
 @pytest.mark.parametrize(("convert", "kind"), [(True, int), (False, torch.Tensor)])
@@ -153,16 +191,25 @@ def test_it_goes_into_batches_and_below_transforms():
         assert env.rollout(9)["next", "step_count"].flatten().tolist() == [1, 2, 3] * 2
 
 
-def test_infos_are_learned_from_a_few_steps():
-    env = CounterEnv("3").set_info_dict_reader(default_info_dict_reader(["n"]))
+@BOTH
+def test_infos_are_learned_from_a_few_steps(kind):
+    env = kind("3").set_info_dict_reader(default_info_dict_reader(["n"]))
 
     assert env.observation_spec["n"].shape == ()
     assert env.rollout(3)["next", "n"].tolist() == [1, 2, 3]
-    everything = CounterEnv("3").auto_register_info_dict()
+    for missing in ("missing", "name"):
+        with pytest.raises(SpecError, match=rf"no numbers at \['{missing}'\]"):
+            kind("3").set_info_dict_reader([missing])
+
+
+@BOTH
+def test_all_numeric_infos_are_found(kind):
+    everything = kind("3").auto_register_info_dict()
+
+    assert everything.observation_keys == ["more", "n", "observation", "v"]
     assert everything.rollout(3)["next", "v"].shape == (3, 2)
     check_env_specs(everything)
-    with pytest.raises(SpecError, match="no numbers at"):
-        CounterEnv("3").set_info_dict_reader(["missing"])
+    assert "_secret" in kind("3").auto_register_info_dict(ignore_private=False).observation_keys
 
 
 class Doubled(BaseInfoDictReader):
@@ -176,13 +223,38 @@ class Doubled(BaseInfoDictReader):
         return {"doubled": Unbounded((), dtype=torch.float64)}
 
 
-def test_infos_may_have_readers_of_their_own():
-    env = CounterEnv("3").set_info_dict_reader(Doubled())
+@BOTH
+def test_infos_may_have_readers_of_their_own(kind):
+    env = kind("3").set_info_dict_reader(Doubled())
 
     assert env.rollout(3)["next", "doubled"].tolist() == [2, 4, 6]
     check_env_specs(env)
     with pytest.raises(TypeError, match="abstract"):
         BaseInfoDictReader()
+
+
+def test_a_reader_may_return_other_data():
+    def reader(info, tensordict):
+        return tensordict.set("twice", torch.tensor([info["n"] * 2]))
+
+    reader.info_spec = {"twice": Unbounded((1,), dtype=torch.float64)}
+    data = ModernEnv(3).set_info_dict_reader(reader).rollout(3)
+
+    assert counts(data, "next", "twice") == [2, 4, 6]
+
+
+@BOTH
+@pytest.mark.parametrize("method", ["read_reward", "read_obs"])
+def test_overridden_readers_are_called(kind, method):
+    def override(self, *args, **kwargs):
+        value = getattr(super(mine, self), method)(*args, **kwargs)
+        return value + 10 if method == "read_reward" else {**value, "more": value["more"] + 1}
+
+    mine = type("Mine", (kind,), {method: override})
+    key, change = ("reward", 10) if method == "read_reward" else ("more", 1)
+    found, expected = (counts(one("3").rollout(3), "next", key) for one in (mine, kind))
+
+    assert found == [value + change for value in expected]
 
 
 def test_a_reader_forgets_what_it_has_learned():
@@ -205,126 +277,6 @@ def test_what_cannot_be_closed_is_closed_all_the_same():
     env.close()
 
     assert env.is_closed
-
-
-class Box:
-    """A library's environment, which reuses the memory of its observation."""
-
-    def __init__(self):
-        self.memory = np.zeros(2)
-        self.closed = 0
-
-    def reset(self, seed=None):
-        self.memory[:] = 0
-        return self.memory, {"lives": 3, "_secret": 1, "name": "box"}
-
-    def step(self, action):
-        self.memory += action
-        return self.memory, float(action), bool(self.memory[0] >= 3), False, {"lives": 2, "_secret": 1, "name": "box"}
-
-    def close(self):
-        self.closed += 1
-
-    def shout(self):
-        return "HO"
-
-
-class BoxEnv(GymLikeEnv):
-    def __init__(self, **kwargs):
-        super().__init__(Box(), **kwargs)
-        self.observation_spec = Composite(observation=Bounded(0.0, 9.0, shape=(2,), dtype=torch.float64))
-        self.action_spec = OneHot(2)
-        self.reward_spec = Unbounded((1,))
-
-    def _sample_infos(self):
-        return [{"lives": 3, "_secret": 1, "name": "box"}]
-
-
-def one(td):
-    return td.set("action", torch.tensor([False, True]))
-
-
-def test_a_gym_like_environment_copies_what_the_library_reuses():
-    data = BoxEnv().rollout(10, one)
-
-    assert data["observation"][:, 0].tolist() == [0, 1, 2]
-    assert data["next", "observation"].dtype is torch.float64
-    assert data["next", "reward"].tolist() == [[1.0]] * 3
-
-
-def test_frame_skip_sums_rewards_and_stops_at_the_end():
-    data = BoxEnv(frame_skip=2).rollout(10, one)
-
-    assert data["next", "reward"].squeeze(-1).tolist() == [2.0, 1.0]
-    assert data["next", "observation"][:, 0].tolist() == [2, 3]
-
-
-@pytest.mark.parametrize("frame_skip", [0, -1, 1.5, True])
-def test_frame_skip_is_a_whole_number_from_one_on(frame_skip):
-    with pytest.raises(ValueError, match="frame_skip"):
-        BoxEnv(frame_skip=frame_skip)
-
-
-def test_chosen_infos_become_observations():
-    env = BoxEnv().set_info_dict_reader(["lives"])
-    data = env.rollout(10, one)
-
-    assert data["lives"].squeeze(-1).tolist() == [3, 2, 2]
-    env.check_env_specs()
-
-
-def test_all_numeric_infos_are_found():
-    assert BoxEnv().auto_register_info_dict().observation_keys == ["lives", "observation"]
-    assert "_secret" in BoxEnv().auto_register_info_dict(ignore_private=False).observation_keys
-
-
-def test_an_info_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match=r"no numbers at \['name'\]"):
-        BoxEnv().set_info_dict_reader(["name"])
-
-
-def test_a_reader_of_ones_own_may_write_anything():
-    def reader(info, tensordict):
-        return tensordict.set("twice", torch.tensor([info.get("lives", 0) * 2.0]))
-
-    reader.info_spec = {"twice": Unbounded((1,))}
-    data = BoxEnv().set_info_dict_reader(reader).rollout(3, one)
-
-    assert data["next", "twice"].squeeze(-1).tolist() == [4, 4, 4]
-
-
-def test_attributes_are_those_of_the_wrapped_environment():
-    env = BoxEnv()
-
-    assert env.shout() == "HO"
-    with pytest.raises(AttributeError, match="whisper"):
-        env.whisper()
-
-
-def test_closing_closes_the_wrapped_environment_once():
-    env = BoxEnv()
-    env.close()
-    env.close(raise_if_closed=False)
-
-    assert env._env.closed == 1
-
-
-@pytest.mark.parametrize(
-    ("method", "change"),
-    [
-        ("read_reward", lambda value: value + 10),
-        ("read_obs", lambda value: {"observation": value["observation"] + 1}),
-    ],
-)
-def test_overridden_readers_are_called(method, change):
-    def override(self, *args, **kwargs):
-        return change(getattr(super(env_class, self), method)(*args, **kwargs))
-
-    env_class = type("Mine", (BoxEnv,), {method: override})
-    mine, plain = env_class().rollout(3, one)["next"], BoxEnv().rollout(3, one)["next"]
-    key = {"read_reward": "reward", "read_obs": "observation"}[method]
-
-    assert (mine[key] - plain[key]).unique().tolist() == [10 if key == "reward" else 1]
 
 
 def test_the_names_are_found_in_steppe():
